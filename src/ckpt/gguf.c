@@ -223,7 +223,8 @@ static mt_rc read_shape(const mt_gguf *g, cursor *c, mt__gguf_raw *t, mt_err *er
         t->shape[i] = dim > INT64_MAX ? -1 : (int64_t)dim;
     }
     if (!mt_st_size(MT_DTYPE_F32, t->n_dims, t->shape, &t->n, &ignored))
-        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is larger than any memory; the file is damaged", g->base.path, t->name);
+        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is larger than any memory; the file is damaged", g->base.path,
+                       t->name);
     return MT_OK;
 }
 
@@ -258,8 +259,8 @@ static mt_rc place_tensors(mt_gguf *g, const uint64_t *offsets, const uint8_t *a
         if (offsets[i] > n_data || t->bytes > n_data - offsets[i])
             return mt_fail(
                 err, MT_EFORMAT,
-                "%s: tensor \"%.200s\" reaches past the end of the file; the download is incomplete, download it again", g->base.path,
-                t->name);
+                "%s: tensor \"%.200s\" reaches past the end of the file; the download is incomplete, download it again",
+                g->base.path, t->name);
         t->data = t->bytes ? g->base.bytes + begin + offsets[i] : g->base.bytes;
     }
     return MT_OK;

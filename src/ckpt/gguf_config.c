@@ -134,7 +134,8 @@ static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
     MT_TRY(get_number(g, "rope.freq_base", 10000, &theta, err));
     if (mt__gguf_find_arch(g, "rope.dimension_count")) MT_TRY(mt__gguf_size(g, "rope.dimension_count", &dr, err));
     if (dr != Dh && !(mt__gguf_arch_of(g)->partial_rotary && dr < Dh))
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files of this architecture",
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files of this architecture",
                        g->base.path, (long long)dr, (long long)Dh);
     if (dr != Dh) mt__config_number(out, "partial_rotary_factor", (double)dr / (double)Dh);
     if (!(theta > 0)) return mt_fail(err, MT_EFORMAT, "%s: %s.rope.freq_base is not positive", g->base.path, g->arch);

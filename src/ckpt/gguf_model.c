@@ -40,8 +40,8 @@ mt_rc mt__gguf_heads(const mt_gguf *g, int64_t *H, int64_t *K, int64_t *Dh, mt_e
     *Dh = D / *H;
     if (mt__gguf_find_arch(g, "attention.key_length")) MT_TRY(mt__gguf_size(g, "attention.key_length", Dh, err));
     if (*Dh < 1 || *H % *K)
-        return mt_fail(err, MT_EFORMAT, "%s: %lld heads, %lld key/value heads and a width of %lld do not go together", g->base.path,
-                       (long long)*H, (long long)*K, (long long)D);
+        return mt_fail(err, MT_EFORMAT, "%s: %lld heads, %lld key/value heads and a width of %lld do not go together",
+                       g->base.path, (long long)*H, (long long)*K, (long long)D);
     return MT_OK;
 }
 
@@ -159,9 +159,12 @@ static mt_rc bind_one(mt_gguf *g, binding *b, const mt__gguf_raw *raw, mt_err *e
     part p;
     size_t width = 0;
     bool plus_one = b->arch->norms_plus_one && is_norm(raw->name);
-    *t = (mt_st_tensor){
-        .file = mt_path_base(g->base.path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes, .map = &g->base.map
-    };
+    *t = (mt_st_tensor){ .file = mt_path_base(g->base.path),
+                         .dtype = raw->quant->dtype,
+                         .n_dims = raw->n_dims,
+                         .n = raw->n,
+                         .bytes = raw->bytes,
+                         .map = &g->base.map };
     memcpy(t->shape, raw->shape, sizeof t->shape);
     MT_TRY(rename_tensor(g, raw, b->arch, &t->name, &p, err));
     if (b->arch->rows_reordered) MT_TRY(head_width(g, b, raw, &p, &width, err));
@@ -206,7 +209,8 @@ static mt_rc find_arch(const mt_gguf *g, const mt__gguf_arch **out, mt_err *err)
                        (long long)n);
     if ((*out = mt__gguf_arch_of(g))) return MT_OK;
     return mt_fail(err, MT_EUNSUPPORTED,
-                   "%s: architecture \"%s\"; of GGUF files llama (Mistral's too), qwen2, qwen3, gemma, gemma2, gemma3, phi3, granite, smollm3 and olmo2 are "
+                   "%s: architecture \"%s\"; of GGUF files llama (Mistral's too), qwen2, qwen3, gemma, gemma2, gemma3, phi3, "
+                   "granite, smollm3 and olmo2 are "
                    "read.  Use the original model",
                    g->base.path, g->arch);
 }

@@ -73,8 +73,8 @@ static bool extent(const mt__pk_tensor *t, size_t *out)
 
 static mt_rc bad_tensor(const mt_pickle *p, const char *name, const char *problem, mt_err *err)
 {
-    return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\": %s; the file is damaged or incomplete, download it again", p->base.path,
-                   name, problem);
+    return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\": %s; the file is damaged or incomplete, download it again",
+                   p->base.path, name, problem);
 }
 
 static mt_rc make_strided(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *from, const uint8_t *data, mt_err *err)
@@ -199,7 +199,8 @@ static mt_rc check_byte_order(const mt_pickle *p, const mt__zip_entry *list, siz
     const mt__zip_entry *order;
     MT_TRY(find_beside(p, list, n_prefix, "", "byteorder", &order, err));
     if (!order || (order->bytes == 6 && memcmp(order->data, "little", 6) == 0)) return MT_OK;
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch", p->base.path);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch",
+                   p->base.path);
 }
 
 static mt_rc read_zip(mt_pickle *p, mt_err *err)
@@ -220,8 +221,8 @@ static mt_rc read_zip(mt_pickle *p, mt_err *err)
                            s->key);
         if (!storage_bytes(s, &bytes) || bytes > e->bytes)
             return mt_fail(err, MT_EFORMAT,
-                           "%s: storage \"%.100s\" has %zu bytes, too few for its %llu numbers; download the file again", p->base.path,
-                           s->key, e->bytes, (unsigned long long)s->n);
+                           "%s: storage \"%.100s\" has %zu bytes, too few for its %llu numbers; download the file again",
+                           p->base.path, s->key, e->bytes, (unsigned long long)s->n);
         s->data = e->data;
     }
     return list_tensors(p, top, err);
@@ -272,7 +273,8 @@ static mt_rc read_legacy(mt_pickle *p, mt_err *err)
     if (version->type != MT_PK_INT || version->i != 1001)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: an unknown version of torch.save's old format", p->base.path);
     if (little && little->type == MT_PK_BOOL && !little->i)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch", p->base.path);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch",
+                       p->base.path);
     MT_TRY(next_pickle(p, &at, &top, err));
     MT_TRY(next_pickle(p, &at, &keys, err));
     if (keys->type != MT_PK_LIST) return damaged(p, "its list of storages is missing", err);
@@ -291,7 +293,8 @@ static mt_rc not_ours(mt_pickle *p, mt_err *err)
                        p->base.path);
     if (p->base.n_bytes > 262 && memcmp(p->base.bytes + 257, "ustar", 5) == 0)
         return mt_fail(err, MT_EUNSUPPORTED,
-                       "%s: a tar archive, as PyTorch wrote them before 2017; load and save it again with a newer one", p->base.path);
+                       "%s: a tar archive, as PyTorch wrote them before 2017; load and save it again with a newer one",
+                       p->base.path);
     mt__pk *top;
     if (p->base.n_bytes && (p->base.bytes[0] == 0x80 || p->base.bytes[0] == 'c') &&
         mt__unpickle(&p->machine, p->base.bytes, p->base.n_bytes, NULL, &top, err) == MT_EUNSUPPORTED)

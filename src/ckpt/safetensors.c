@@ -82,9 +82,10 @@ static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const mt_va
     int64_t begin = pair->list.items[0].i, end = pair->list.items[1].i;
     if (begin < 0 || end < begin) return bad_tensor(st, t->name, "its data_offsets do not begin before they end", err);
     if ((uint64_t)(end - begin) != t->bytes)
-        return mt_fail(
-            err, MT_EFORMAT, "%s: tensor \"%s\": data_offsets span %lld bytes, %s of %s needs %zu; the file is damaged", st->base.path,
-            t->name, (long long)(end - begin), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_st_name(t->dtype), t->bytes);
+        return mt_fail(err, MT_EFORMAT,
+                       "%s: tensor \"%s\": data_offsets span %lld bytes, %s of %s needs %zu; the file is damaged", st->base.path,
+                       t->name, (long long)(end - begin), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_st_name(t->dtype),
+                       t->bytes);
     if ((uint64_t)end > n_data)
         return mt_fail(
             err, MT_EFORMAT,
@@ -149,15 +150,15 @@ static mt_rc check_cover(const mt_safetensors *st, const uint8_t *data, size_t n
     for (size_t i = 0; i < st->base.n_tensors; i++) {
         const mt_st_tensor *t = &st->base.tensors[i];
         if (t->data < at)
-            return mt_fail(err, MT_EFORMAT, "%s: tensors \"%s\" and \"%s\" overlap; the file is damaged", st->base.path, t[-1].name,
-                           t->name);
+            return mt_fail(err, MT_EFORMAT, "%s: tensors \"%s\" and \"%s\" overlap; the file is damaged", st->base.path,
+                           t[-1].name, t->name);
         if (t->data > at) return bad_tensor(st, t->name, "there is a gap before its data", err);
         at += t->bytes;
     }
     size_t used = (size_t)(at - data);
     if (used != n_data)
-        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes follow the last tensor; the file is damaged, download it again", st->base.path,
-                       n_data - used);
+        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes follow the last tensor; the file is damaged, download it again",
+                       st->base.path, n_data - used);
     return MT_OK;
 }
 
@@ -169,7 +170,8 @@ static mt_rc header_length(const mt_safetensors *st, size_t *out, mt_err *err)
         return mt_fail(err, MT_EFORMAT, "%s is a Git LFS pointer, not the file itself; run \"git lfs pull\" in its folder",
                        st->base.path);
     if (st->base.n_bytes < LENGTH_BYTES)
-        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes are no safetensors file; download it again", st->base.path, st->base.n_bytes);
+        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes are no safetensors file; download it again", st->base.path,
+                       st->base.n_bytes);
     for (int i = 0; i < LENGTH_BYTES; i++) n |= (uint64_t)st->base.bytes[i] << 8 * i;
     if (n > MT_ST_MAX_HEADER_BYTES)
         return mt_fail(err, MT_EFORMAT, "%s: the header claims %s, at most %s is allowed; this is not a safetensors file",
@@ -259,7 +261,8 @@ static mt_rc check_entries(mt_safetensors *st, const uint8_t *data, size_t n_dat
     if (st->base.n_tensors) qsort(st->base.tensors, st->base.n_tensors, sizeof *st->base.tensors, by_offset);
     for (size_t i = 0; i < st->base.n_tensors; i++)
         if (mt__names_add(&st->names, st->base.tensors[i].name, i) != i)
-            return mt_fail(err, MT_EFORMAT, "%s: the header names something twice: %.200s", st->base.path, st->base.tensors[i].name);
+            return mt_fail(err, MT_EFORMAT, "%s: the header names something twice: %.200s", st->base.path,
+                           st->base.tensors[i].name);
     return check_cover(st, data, n_data, err);
 }
 

@@ -20,10 +20,10 @@ typedef struct mt_weight_file {
 } mt_weight_file;
 
 struct mt_weight_format {
-    const char *tail;                               /* of the files' names */
-    size_t bytes;                                   /* of the format's own type */
-    mt_rc (*read)(mt_weight_file *f, mt_err *err);  /* has path and bytes; fills in the rest */
-    void (*deinit)(mt_weight_file *f);              /* all but the fields above; accepts what read() left half done */
+    const char *tail;                              /* of the files' names */
+    size_t bytes;                                  /* of the format's own type */
+    mt_rc (*read)(mt_weight_file *f, mt_err *err); /* has path and bytes; fills in the rest */
+    void (*deinit)(mt_weight_file *f);             /* all but the fields above; accepts what read() left half done */
 };
 
 extern const mt_weight_format mt_format_safetensors, mt_format_pickle, mt_format_gguf;

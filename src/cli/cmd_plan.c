@@ -41,7 +41,8 @@ static mt_rc speed_of_recommended(mt_plan_answer *a, const mt_plan *asked, mt_er
     if (!batch) return MT_OK;
     const mt_job job = mt_question_job(&a->q, batch);
     mt_plan *own = NULL;
-    if (batch != a->q.batch || !asked) MT_TRY(mt_plan_auto(&own, a->q.model, &job, &a->q.form, &a->q.machine, err));
+    if (batch != a->q.batch || !asked)
+        MT_TRY(mt_plan_auto(&own, (mt_plan_inputs){ a->q.model, &job, &a->q.form, &a->q.machine }, err));
     a->batch.tokens_s = (double)job.step_tokens / (own ? own : asked)->predicted_seconds;
     mt_plan_free(own);
     return MT_OK;
@@ -54,7 +55,7 @@ static mt_rc find_answer(mt_plan_answer *a, mt_plan **plan, mt_err *err)
     a->q.auto_batch = !a->q.batch;
     if (a->q.auto_batch) a->q.batch = mt_advise_auto(&a->batch, a->settings->training.gradient_accumulation_steps);
     const mt_job job = mt_question_job(&a->q, a->q.batch);
-    mt_rc rc = mt_plan_auto(plan, a->q.model, &job, &a->q.form, &a->q.machine, err);
+    mt_rc rc = mt_plan_auto(plan, (mt_plan_inputs){ a->q.model, &job, &a->q.form, &a->q.machine }, err);
     if (rc && rc != MT_ENOMEM) return rc;
     MT_TRY(mt_advise_need(&a->need, &a->q, err));
     MT_TRY(speed_of_recommended(a, *plan, err));

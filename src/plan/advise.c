@@ -12,10 +12,15 @@ mt_job mt_question_job(const mt_question *q, int64_t batch)
                      .longest = q->seq_len };
 }
 
+static mt_plan_inputs inputs(const mt_question *q, const mt_job *job)
+{
+    return (mt_plan_inputs){ q->model, job, &q->form, &q->machine };
+}
+
 static bool fits(const mt_question *q, int64_t batch)
 {
     const mt_job job = mt_question_job(q, batch);
-    return mt_plan_auto_fits(q->model, &job, &q->form, &q->machine);
+    return mt_plan_auto_fits(inputs(q, &job));
 }
 
 /* -- batch sizes ----------------------------------------------------------------------------------- */
@@ -36,8 +41,8 @@ int64_t mt_advise_largest(const mt_question *q)
 mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err)
 {
     const mt_job job = mt_question_job(q, q->batch);
-    mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
-    return mt_plan_need(out, q->model, &job, &a, &q->machine, err);
+    mt_arithmetic a = mt_plan_smallest(inputs(q, &job));
+    return mt_plan_need(out, (mt_plan_inputs){ q->model, &job, &a, &q->machine }, err);
 }
 
 /* Tokens a second of a batch that fits: about, and by its plan. */
@@ -45,7 +50,7 @@ static mt_rc quick_speed(const mt_question *q, int64_t batch, int64_t *hint, dou
 {
     const mt_job job = mt_question_job(q, batch);
     double seconds;
-    MT_TRY(mt_plan_quick(&seconds, q->model, &job, &q->form, &q->machine, hint, err));
+    MT_TRY(mt_plan_quick(&seconds, inputs(q, &job), hint, err));
     *tokens_s = (double)job.step_tokens / seconds;
     return MT_OK;
 }
@@ -54,7 +59,7 @@ static mt_rc plan_speed(const mt_question *q, int64_t batch, double *tokens_s, m
 {
     const mt_job job = mt_question_job(q, batch);
     mt_plan *plan;
-    MT_TRY(mt_plan_auto(&plan, q->model, &job, &q->form, &q->machine, err));
+    MT_TRY(mt_plan_auto(&plan, inputs(q, &job), err));
     *tokens_s = (double)job.step_tokens / plan->predicted_seconds;
     mt_plan_free(plan);
     return MT_OK;

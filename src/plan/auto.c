@@ -27,20 +27,19 @@ static const rows large = { 65536, 2 * MLP_ROWS, 1024 };
 static const rows small[] = { { 1, 2048, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
 
 /* Each chunk of the head's rows adds to all of its gradient in fp32, so few chunks are better, and logits are large. */
-static int64_t head_rows(int64_t least, const mt_model *model, const mt_machine *m)
+static int64_t head_rows(int64_t least, mt_plan_inputs in)
 {
-    size_t row = (size_t)model->config->V * 6;
-    while (least >= 1024 && least < HEAD_ROWS && (size_t)least * 2 * row <= m->device_bytes / HEAD_SHARE) least *= 2;
+    size_t row = (size_t)in.model->config->V * 6;
+    while (least >= 1024 && least < HEAD_ROWS && (size_t)least * 2 * row <= in.machine->device_bytes / HEAD_SHARE) least *= 2;
     return least;
 }
 
-static mt_arithmetic arithmetic_of(const rows *r, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
-                                   const mt_machine *m)
+static mt_arithmetic arithmetic_of(const rows *r, mt_plan_inputs in)
 {
-    mt_arithmetic a = *form;
-    a.micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, r->micro));
+    mt_arithmetic a = *in.arithmetic;
+    a.micro_tokens = mt_max_i64(in.job->longest, mt_min_i64(in.job->step_tokens, r->micro));
     a.mlp_rows = r->mlp;
-    a.head_rows = head_rows(r->head, model, m);
+    a.head_rows = head_rows(r->head, in);
     return a;
 }
 
@@ -66,7 +65,15 @@ static rows fitted(const mt_job *job, int i)
 static rows try_at(const mt_job *job, int i)
 {
     const int n = MT_COUNT(sizes);
-    return i < n ? sizes[i] : i < LARGE ? fitted(job, i - n) : large;
+    if (i < n) return sizes[i];
+    return i < LARGE ? fitted(job, i - n) : large;
+}
+
+/* The inputs with another arithmetic. */
+static mt_plan_inputs with(mt_plan_inputs in, const mt_arithmetic *a)
+{
+    in.arithmetic = a;
+    return in;
 }
 
 static bool redoes(const mt_plan *p)
@@ -76,42 +83,40 @@ static bool redoes(const mt_plan *p)
     return false;
 }
 
-mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m)
+mt_arithmetic mt_plan_smallest(mt_plan_inputs in)
 {
-    mt_arithmetic a = arithmetic_of(&small[MT_COUNT(small) - 1], model, job, form, m);
+    mt_arithmetic a = arithmetic_of(&small[MT_COUNT(small) - 1], in);
     a.attention.workspace = 0; /* which grows in steps with the device's memory: what fits is to fit a larger one */
     return a;
 }
 
 /* The first small one that fits. */
-static mt_rc choose_small(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
-                          const mt_machine *m, mt_err *err)
+static mt_rc choose_small(mt_arithmetic *best, mt_plan_inputs in, mt_err *err)
 {
     mt_plan *plan;
     for (size_t i = 0; i < MT_COUNT(small); i++) {
-        *best = i + 1 < MT_COUNT(small) ? arithmetic_of(&small[i], model, job, form, m) : mt_plan_smallest(model, job, form, m);
-        if (mt_plan_fits(model, job, best, m)) return MT_OK;
+        *best = i + 1 < MT_COUNT(small) ? arithmetic_of(&small[i], in) : mt_plan_smallest(in);
+        if (mt_plan_fits(with(in, best))) return MT_OK;
     }
-    mt_rc rc = mt_plan_search(&plan, model, job, best, m, err); /* which says what is short */
+    mt_rc rc = mt_plan_search(&plan, with(in, best), err); /* which says what is short */
     mt_plan_free(plan);
     return rc;
 }
 
 /* The fastest of the comfortable sizes, or the first small one that fits; seconds: about what a step takes, INFINITY with a small
  * one.  hint: 0, or the rows that were best for a step somewhat larger: then only those and the first that fit are looked at. */
-static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, const mt_model *model, const mt_job *job,
-                               const mt_arithmetic *form, const mt_machine *m, int64_t hint, mt_err *err)
+static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, mt_plan_inputs in, int64_t hint, mt_err *err)
 {
-    int64_t last = 0, first = arithmetic_of(&sizes[0], model, job, form, m).micro_tokens;
+    int64_t last = 0, first = arithmetic_of(&sizes[0], in).micro_tokens;
     mt_plan *plan;
     *seconds = INFINITY;
     for (int i = 0; i < TRIES; i++) {
-        rows r = try_at(job, i);
-        mt_arithmetic a = arithmetic_of(&r, model, job, form, m);
-        if (a.micro_tokens == last || (i > 0 && a.micro_tokens == first) || (i == LARGE && m->shared)) continue;
+        rows r = try_at(in.job, i);
+        mt_arithmetic a = arithmetic_of(&r, in);
+        if (a.micro_tokens == last || (i > 0 && a.micro_tokens == first) || (i == LARGE && in.machine->shared)) continue;
         if (hint && *seconds < INFINITY && a.micro_tokens != hint) continue;
         last = a.micro_tokens;
-        mt_rc rc = mt_plan_search_faster(&plan, model, job, &a, m, *seconds, err);
+        mt_rc rc = mt_plan_search_faster(&plan, with(in, &a), *seconds, err);
         if (rc && rc != MT_ENOMEM) return rc;
         if (rc || !plan) continue;
         if (i < LARGE || !redoes(plan)) {
@@ -120,32 +125,33 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, const mt_mo
         }
         mt_plan_free(plan);
     }
-    return *seconds < INFINITY ? MT_OK : choose_small(best, model, job, form, m, err);
+    return *seconds < INFINITY ? MT_OK : choose_small(best, in, err);
 }
 
 /* Chosen with usual rates and memory rounded down. */
-static mt_rc choose_steadily(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
-                             const mt_machine *machine, mt_err *err)
+static mt_rc choose_steadily(mt_arithmetic *best, mt_plan_inputs in, mt_err *err)
 {
+    const mt_machine *machine = in.machine;
     mt_machine rounded = machine->shared ? mt_machine_cpu(100e9, 2) : mt_machine_typical();
     double seconds;
     rounded.home_host = machine->home_host;
     rounded.limits = machine->limits;
     rounded.device_bytes = five_digits(machine->device_bytes);
     rounded.host_bytes = five_digits(machine->host_bytes);
-    mt_rc rc = choose_arithmetic(best, &seconds, model, job, form, &rounded, 0, err);
-    bool fits = !rc && mt_plan_fits(model, job, best, machine); /* this machine's runtime may take more than the usual one's */
-    return rc == MT_ENOMEM || (!rc && !fits) ? choose_arithmetic(best, &seconds, model, job, form, machine, 0, err) : rc;
+    mt_plan_inputs usual = in;
+    usual.machine = &rounded;
+    mt_rc rc = choose_arithmetic(best, &seconds, usual, 0, err);
+    bool fits = !rc && mt_plan_fits(with(in, best)); /* this machine's runtime may take more than the usual one's */
+    return rc == MT_ENOMEM || (!rc && !fits) ? choose_arithmetic(best, &seconds, in, 0, err) : rc;
 }
 
 /* Is more than nine tenths of a memory taken in any case? */
-static mt_rc is_tight(bool *out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine,
-                      mt_err *err)
+static mt_rc is_tight(bool *out, mt_plan_inputs in, mt_err *err)
 {
-    const mt_arithmetic a = mt_plan_smallest(model, job, form, machine);
+    const mt_arithmetic a = mt_plan_smallest(in);
     mt_need need;
-    MT_TRY(mt_plan_need(&need, model, job, &a, machine, err));
-    *out = need.device > machine->device_bytes / 10 * 9 || need.host > machine->host_bytes / 10 * 9;
+    MT_TRY(mt_plan_need(&need, with(in, &a), err));
+    *out = need.device > in.machine->device_bytes / 10 * 9 || need.host > in.machine->host_bytes / 10 * 9;
     return MT_OK;
 }
 
@@ -153,52 +159,49 @@ static mt_rc is_tight(bool *out, const mt_model *model, const mt_job *job, const
 static bool is_unusual(const mt_machine *m) { return !m->shared && fabs(m->flops / mt_machine_typical().flops - 1) > 0.1; }
 
 /* Where usual rates or rounded memory would cost a tenth of the speed, what there is decides. */
-static mt_rc improve(mt_plan **plan, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
-                     const mt_machine *machine, mt_err *err)
+static mt_rc improve(mt_plan **plan, mt_plan_inputs in, mt_err *err)
 {
     mt_arithmetic a;
     mt_plan *other;
     double seconds;
-    MT_TRY(choose_arithmetic(&a, &seconds, model, job, form, machine, 0, err));
+    MT_TRY(choose_arithmetic(&a, &seconds, in, 0, err));
     if (a.micro_tokens == (*plan)->arithmetic.micro_tokens || seconds > 0.9 * (*plan)->predicted_seconds) return MT_OK;
-    MT_TRY(mt_plan_search(&other, model, job, &a, machine, err));
+    MT_TRY(mt_plan_search(&other, with(in, &a), err));
     mt_plan_free(*plan);
     *plan = other;
     return MT_OK;
 }
 
-mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine,
-                   mt_err *err)
+mt_rc mt_plan_auto(mt_plan **out, mt_plan_inputs in, mt_err *err)
 {
     mt_arithmetic a;
     bool tight;
     *out = NULL;
-    MT_TRY(choose_steadily(&a, model, job, form, machine, err));
-    MT_TRY(mt_plan_search(out, model, job, &a, machine, err));
-    mt_rc rc = is_tight(&tight, model, job, form, machine, err);
-    if (!rc && (tight || is_unusual(machine))) rc = improve(out, model, job, form, machine, err);
+    MT_TRY(choose_steadily(&a, in, err));
+    MT_TRY(mt_plan_search(out, with(in, &a), err));
+    mt_rc rc = is_tight(&tight, in, err);
+    if (!rc && (tight || is_unusual(in.machine))) rc = improve(out, in, err);
     if (!rc) return MT_OK;
     mt_plan_free(*out);
     *out = NULL;
     return rc;
 }
 
-mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
-                    const mt_machine *machine, int64_t *hint, mt_err *err)
+mt_rc mt_plan_quick(double *seconds, mt_plan_inputs in, int64_t *hint, mt_err *err)
 {
     mt_arithmetic a;
     mt_plan *plan;
-    MT_TRY(choose_arithmetic(&a, seconds, model, job, form, machine, *hint, err));
+    MT_TRY(choose_arithmetic(&a, seconds, in, *hint, err));
     *hint = a.micro_tokens;
     if (*seconds < INFINITY) return MT_OK;
-    MT_TRY(mt_plan_search_faster(&plan, model, job, &a, machine, INFINITY, err));
+    MT_TRY(mt_plan_search_faster(&plan, with(in, &a), INFINITY, err));
     *seconds = plan->predicted_seconds;
     mt_plan_free(plan);
     return MT_OK;
 }
 
-bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine)
+bool mt_plan_auto_fits(mt_plan_inputs in)
 {
-    mt_arithmetic a = mt_plan_smallest(model, job, form, machine);
-    return mt_plan_fits(model, job, &a, machine);
+    mt_arithmetic a = mt_plan_smallest(in);
+    return mt_plan_fits(with(in, &a));
 }

@@ -29,10 +29,7 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
-    const mt_model *model;
-    const mt_job *job;
-    const mt_arithmetic *a;
-    const mt_machine *machine;
+    mt_plan_inputs in;
     bool rough;     /* near enough to compare by: only the most promising starts walk, and in large steps */
     double give_up; /* seconds: what takes longer is of no use */
     knob_ranges range;
@@ -63,12 +60,12 @@ static mt_rc measure(search *s, const candidate *c, merit than, struct known *ou
     bool simulated = true;
     mt__knobs_fill(t, c);
     MT_TRY(mt_plan_measure(t, err));
-    double missing =
-        lack(t->device_bytes, s->machine->device_bytes) + lack(mt_plan_host_total(t, s->machine), s->machine->host_bytes);
+    double missing = lack(t->device_bytes, s->in.machine->device_bytes) +
+                     lack(mt_plan_host_total(t, s->in.machine), s->in.machine->host_bytes);
     *out = (struct known){ .c = *c, .m = { missing == 0, missing } };
     if (!out->m.fits) return MT_OK;
-    MT_TRY(
-        mt_step_time(&s->drawing, t, s->machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated, err));
+    MT_TRY(mt_step_time(&s->drawing, t, s->in.machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated,
+                        err));
     out->m.cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out) + ADAM_COST * t->times.adam_host;
     out->bound = !simulated;
     return MT_OK;
@@ -140,7 +137,7 @@ static mt_rc offer_units(search *s, int kind, candidate c, mt_err *err)
         MT_TRY(fits_plainly(s, kind, c, &fits, err));
         for (int resident = fits ? 2 : 0; resident >= 0; resident--) {
             c.k[RESIDENT] = s->range.highest[RESIDENT] * resident / 2;
-            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 4 : 0); staged++) {
+            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->in.job->train && !c.k[ACC_HOST] ? 4 : 0); staged++) {
                 c.k[STAGED] = s->range.highest[STAGED] * ((staged + 1) / 2) / 2;
                 c.k[OWN] = staged % 2 ? 0 : c.k[STAGED]; /* none, or all */
                 MT_TRY(offer(s, staged ? 2 * KEEPS + kind / 2 : kind, &c, err));
@@ -155,7 +152,7 @@ static mt_rc offer_sweeps(search *s, int keep, candidate c, mt_err *err)
 {
     for (int micros = s->range.highest[MICROS];; micros = (micros + 1) / 2) {
         c.k[MICROS] = micros;
-        for (int host = 0; host <= (micros < s->range.highest[MICROS] && s->job->train); host++) {
+        for (int host = 0; host <= (micros < s->range.highest[MICROS] && s->in.job->train); host++) {
             c.k[ACC_HOST] = host;
             MT_TRY(offer_units(s, 2 * keep + (micros < s->range.highest[MICROS]), c, err));
         }
@@ -165,10 +162,10 @@ static mt_rc offer_sweeps(search *s, int keep, candidate c, mt_err *err)
 
 static mt_rc offer_all(search *s, mt_err *err)
 {
-    int L = (int)s->model->config->L;
+    int L = (int)s->in.model->config->L;
     /* All, attention, offloaded, interval. */
     const int keeps[KEEPS][4] = { { L, 0, 0, 1 }, { 0, L, 0, 1 }, { 0, 0, 0, 1 }, { 0, 0, L, 1 }, { 0, 0, 0, 4 } };
-    for (size_t i = 0; i < (s->job->train ? KEEPS : 1); i++) {
+    for (size_t i = 0; i < (s->in.job->train ? KEEPS : 1); i++) {
         candidate c = candidate_of(s);
         c.k[KEEP_ALL] = keeps[i][0];
         c.k[KEEP_MIXER] = keeps[i][1];
@@ -184,8 +181,8 @@ static mt_rc find_room(search *s, const candidate *c, bool room[2], mt_err *err)
 {
     mt__knobs_fill(&s->trial, c);
     MT_TRY(mt_plan_measure(&s->trial, err));
-    room[MT_DEVICE] = s->trial.device_bytes <= s->machine->device_bytes;
-    room[MT_HOST] = mt_plan_host_total(&s->trial, s->machine) <= s->machine->host_bytes;
+    room[MT_DEVICE] = s->trial.device_bytes <= s->in.machine->device_bytes;
+    room[MT_HOST] = mt_plan_host_total(&s->trial, s->in.machine) <= s->in.machine->host_bytes;
     return MT_OK;
 }
 
@@ -221,10 +218,10 @@ static mt_rc turn_micros(search *s, candidate *c, mt_err *err)
  * of each kind. */
 static mt_rc offer_tight(search *s, mt_err *err)
 {
-    int L = (int)s->model->config->L;
+    int L = (int)s->in.model->config->L;
     const int keeps[][5] = { { L, 0, 0, 1, 0 }, { 0, L, 0, 1, 1 }, { 0, 0, 0, 1, 2 }, { 0, 0, L, 1, 3 },
                              { 0, 0, 0, 4, 4 }, { 0, 0, L, 4, 4 }, { 0, 0, L, 8, 4 } }; /* as above; kind */
-    for (size_t i = 0; i < (s->job->train ? MT_COUNT(keeps) : 0); i++)
+    for (size_t i = 0; i < (s->in.job->train ? MT_COUNT(keeps) : 0); i++)
         for (int host = 0; host <= s->range.highest[ACC_HOST]; host++) {
             candidate c;
             memcpy(c.k, s->range.lowest, sizeof c.k);
@@ -369,9 +366,9 @@ static bool hopeless(search *s)
     candidate c = candidate_of(s);
     c.k[KEEP_ALL] = s->range.highest[KEEP_ALL];
     for (int k = 0; k < KNOBS; k++) turn(s, &c, k, 0);
-    if (!s->rough && !s->machine->shared) c.k[KEEP_CHEAP] = 2 * c.k[KEEP_ALL]; /* as spend_the_rest may */
+    if (!s->rough && !s->in.machine->shared) c.k[KEEP_CHEAP] = 2 * c.k[KEEP_ALL]; /* as spend_the_rest may */
     mt__knobs_fill(&s->trial, &c);
-    return mt_step_compute(&s->drawing, &s->trial, s->machine) >= s->give_up;
+    return mt_step_compute(&s->drawing, &s->trial, s->in.machine) >= s->give_up;
 }
 
 /* What is cheap to redo gains little for its memory, norms twice as much as activations: it gets what nothing else has a
@@ -397,15 +394,15 @@ static mt_rc spend_the_rest(search *s, mt_err *err)
 /* What is known to fit is one of the starts, so something always comes of it. */
 static mt_rc find(search *s, mt_err *err)
 {
-    MT_TRY(mt__least_find(&s->least, &s->trial, &s->range, s->machine, false, err));
-    if (!s->least.fits) return mt__least_refuse(&s->least, &s->trial, s->machine, err);
+    MT_TRY(mt__least_find(&s->least, &s->trial, &s->range, s->in.machine, false, err));
+    if (!s->least.fits) return mt__least_refuse(&s->least, &s->trial, s->in.machine, err);
     if (s->give_up < INFINITY && hopeless(s)) return MT_OK;
     MT_TRY(offer(s, LEAST, &s->least.c, err));
     MT_TRY(offer_tight(s, err));
     MT_TRY(offer_all(s, err));
     MT_TRY(walk_all(s, err));
     s->starts[0] = *best_start(s);
-    return s->rough || s->machine->shared ? MT_OK : spend_the_rest(s, err);
+    return s->rough || s->in.machine->shared ? MT_OK : spend_the_rest(s, err);
 }
 
 static mt_rc make(search *s, mt_plan **out, mt_err *err)
@@ -415,12 +412,12 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
     if (!s->starts[0].m.fits) return MT_OK;
     mt__knobs_fill(&s->trial, &s->starts[0].c);
     MT_TRY(mt_plan_measure(&s->trial, err));
-    MT_TRY(mt_step_time(&s->drawing, &s->trial, s->machine, INFINITY, &times, &simulated, err));
+    MT_TRY(mt_step_time(&s->drawing, &s->trial, s->in.machine, INFINITY, &times, &simulated, err));
     if (times.step >= s->give_up) return MT_OK;
-    MT_TRY(mt_plan_create(out, s->model, s->job, s->a, &s->trial.place, err));
+    MT_TRY(mt_plan_create(out, s->in.model, s->in.job, s->in.arithmetic, &s->trial.place, err));
     (*out)->times = times;
-    (*out)->base_host = mt_plan_base_host(&s->trial, s->machine);
-    (*out)->base_device = s->machine->base_device;
+    (*out)->base_host = mt_plan_base_host(&s->trial, s->in.machine);
+    (*out)->base_device = s->in.machine->base_device;
     (*out)->predicted_seconds = times.step;
     return MT_OK;
 }
@@ -428,11 +425,11 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
 static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
 {
     *out = NULL;
-    s->trial = (mt_plan){ .model = s->model, .job = *s->job, .arithmetic = *s->a };
+    s->trial = (mt_plan){ .model = s->in.model, .job = *s->in.job, .arithmetic = *s->in.arithmetic };
     for (int i = 0; i < STARTS; i++) s->starts[i].m = (merit){ false, INFINITY };
-    MT_TRY(mt__knobs_ranges(&s->range, &s->trial, s->machine, err));
-    mt_rc rc = mt_placement_init(&s->trial.place, s->model, err);
-    if (!rc) rc = mt_step_drawing_init(&s->drawing, s->model, err);
+    MT_TRY(mt__knobs_ranges(&s->range, &s->trial, s->in.machine, err));
+    mt_rc rc = mt_placement_init(&s->trial.place, s->in.model, err);
+    if (!rc) rc = mt_step_drawing_init(&s->drawing, s->in.model, err);
     s->known = mt_calloc(KNOWN, sizeof *s->known);
     if (!rc && !s->known) rc = mt_no_memory(err, "searching for a plan");
     if (!rc) rc = find(s, err);
@@ -443,17 +440,15 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     return rc;
 }
 
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a,
-                            const mt_machine *machine, double seconds, mt_err *err)
+mt_rc mt_plan_search_faster(mt_plan **out, mt_plan_inputs in, double seconds, mt_err *err)
 {
-    search s = { .model = model, .job = job, .a = a, .machine = machine, .rough = true, .give_up = seconds };
+    search s = { .in = in, .rough = true, .give_up = seconds };
     return search_with(out, &s, err);
 }
 
-mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine,
-                     mt_err *err)
+mt_rc mt_plan_search(mt_plan **out, mt_plan_inputs in, mt_err *err)
 {
-    search s = { .model = model, .job = job, .a = a, .machine = machine, .give_up = INFINITY };
+    search s = { .in = in, .give_up = INFINITY };
     return search_with(out, &s, err);
 }
 
@@ -462,5 +457,5 @@ mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, co
 {
     mt_machine machine = mt_machine_typical();
     machine.device_bytes = device_bytes ? device_bytes : SIZE_MAX;
-    return mt_plan_search(out, model, job, a, &machine, err);
+    return mt_plan_search(out, (mt_plan_inputs){ model, job, a, &machine }, err);
 }

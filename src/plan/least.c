@@ -135,30 +135,28 @@ mt_rc mt__least_find(mt_least *out, mt_plan *trial, const knob_ranges *r, const 
     return MT_OK;
 }
 
-static mt_rc find_alone(mt_least *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a,
-                        const mt_machine *machine, bool all, mt_err *err)
+static mt_rc find_alone(mt_least *out, mt_plan_inputs in, bool all, mt_err *err)
 {
-    mt_plan trial = { .model = model, .job = *job, .arithmetic = *a };
+    mt_plan trial = { .model = in.model, .job = *in.job, .arithmetic = *in.arithmetic };
     knob_ranges range;
-    MT_TRY(mt__knobs_ranges(&range, &trial, machine, err));
-    MT_TRY(mt_placement_init(&trial.place, model, err));
-    mt_rc rc = mt__least_find(out, &trial, &range, machine, all, err);
+    MT_TRY(mt__knobs_ranges(&range, &trial, in.machine, err));
+    MT_TRY(mt_placement_init(&trial.place, in.model, err));
+    mt_rc rc = mt__least_find(out, &trial, &range, in.machine, all, err);
     mt_placement_free(&trial.place);
     return rc;
 }
 
-bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine)
+bool mt_plan_fits(mt_plan_inputs in)
 {
     mt_least least;
     mt_err ignored = { 0 };
-    return !find_alone(&least, model, job, a, machine, false, &ignored) && least.fits;
+    return !find_alone(&least, in, false, &ignored) && least.fits;
 }
 
-mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine,
-                   mt_err *err)
+mt_rc mt_plan_need(mt_need *out, mt_plan_inputs in, mt_err *err)
 {
     mt_least least;
-    MT_TRY(find_alone(&least, model, job, a, machine, true, err));
+    MT_TRY(find_alone(&least, in, true, err));
     *out = least.need;
     return MT_OK;
 }
@@ -171,7 +169,7 @@ static bool one_fits(const mt_plan *trial, const mt_machine *m)
     mt_job one = trial->job;
     one.step_docs = 1;
     one.step_tokens = one.longest;
-    return trial->job.step_docs > 1 && mt_plan_fits(trial->model, &one, &trial->arithmetic, m);
+    return trial->job.step_docs > 1 && mt_plan_fits((mt_plan_inputs){ trial->model, &one, &trial->arithmetic, m });
 }
 
 /* The settings that save host memory, each with how much. */

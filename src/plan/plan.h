@@ -189,31 +189,34 @@ mt_rc mt_limits_check(const mt_limits *l, const mt_model *model, mt_err *err);
 /* The longest segment (layers redone from one kept input) they allow it. */
 int mt_limits_longest(const mt_limits *l, const mt_model *model);
 
+/* What a plan is chosen for; all borrowed for the call. */
+typedef struct mt_plan_inputs {
+    const mt_model *model;
+    const mt_job *job;
+    const mt_arithmetic *arithmetic; /* of a fresh run: all of it but how many rows are taken at a time */
+    const mt_machine *machine;
+} mt_plan_inputs;
+
 /* The fastest placement that fits, by the time model of step_time.c.  Says what is short when nothing fits. */
-mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine,
-                     mt_err *err);
+mt_rc mt_plan_search(mt_plan **out, mt_plan_inputs in, mt_err *err);
 /* The same with less care, to compare by; or *out = NULL when no placement found is faster than `seconds`. */
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a,
-                            const mt_machine *machine, double seconds, mt_err *err);
+mt_rc mt_plan_search_faster(mt_plan **out, mt_plan_inputs in, double seconds, mt_err *err);
 /* Whether something fits, in a millisecond or two: then, and only then, the searches find a plan. */
-bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine);
+bool mt_plan_fits(mt_plan_inputs in);
 /* The least memory a placement works with: of the device; of the host, among those whose device memory fits (SIZE_MAX: there is
  * none). */
 typedef struct mt_need {
     size_t device, host;
 } mt_need;
-mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine,
-                   mt_err *err);
-/* Placement and arithmetic of a fresh run: `form` says all of it but how many rows are taken at a time. */
-mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine,
-                   mt_err *err);
+mt_rc mt_plan_need(mt_need *out, mt_plan_inputs in, mt_err *err);
+/* Placement and arithmetic of a fresh run. */
+mt_rc mt_plan_auto(mt_plan **out, mt_plan_inputs in, mt_err *err);
 /* About what a step would take by it, to compare steps of several sizes, the largest first: *hint is 0 for that, and handed
  * on. */
-mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
-                    const mt_machine *machine, int64_t *hint, mt_err *err);
+mt_rc mt_plan_quick(double *seconds, mt_plan_inputs in, int64_t *hint, mt_err *err);
 /* Of a fresh run's arithmetics the one that needs least, and whether that fits: then, and only then, there is a plan. */
-mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
-bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
+mt_arithmetic mt_plan_smallest(mt_plan_inputs in);
+bool mt_plan_auto_fits(mt_plan_inputs in);
 /* mt_plan_search for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes,
                      mt_err *err);

@@ -76,9 +76,9 @@ static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt
     mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .moments = o->moments, .mlp_rows = 16384,
                         .head_rows = o->head_rows ? o->head_rows : 1024,
                         .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
-    if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, m, &job, &a, machine, err);
+    if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, (mt_plan_inputs){ m, &job, &a, machine }, err);
     a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));
-    return mt_plan_search(out, m, &job, &a, machine, err);
+    return mt_plan_search(out, (mt_plan_inputs){ m, &job, &a, machine }, err);
 }
 
 static int by_size(const void *a, const void *b)

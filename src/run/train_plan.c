@@ -63,11 +63,11 @@ static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved
 /* On a machine that is too small for its sizes it goes on with others. */
 static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
-    mt_rc rc = mt_plan_search(&t->plan, t->model, job, a, machine, err);
-    if (rc != MT_ENOMEM || mt_plan_fits(t->model, job, a, machine)) return rc;
+    mt_rc rc = mt_plan_search(&t->plan, (mt_plan_inputs){ t->model, job, a, machine }, err);
+    if (rc != MT_ENOMEM || mt_plan_fits((mt_plan_inputs){ t->model, job, a, machine })) return rc;
     mt_arithmetic form = *a;
     form.micro_tokens = form.mlp_rows = form.head_rows = 0;
-    MT_TRY(mt_plan_auto(&t->plan, t->model, job, &form, machine, err));
+    MT_TRY(mt_plan_auto(&t->plan, (mt_plan_inputs){ t->model, job, &form, machine }, err));
     mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run goes on, with other "
             "bits than it would have had",
             (long long)a->micro_tokens, (long long)t->plan->arithmetic.micro_tokens);
@@ -76,7 +76,8 @@ static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *
 
 static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bool saved, const mt_machine *machine, mt_err *err)
 {
-    MT_TRY((saved ? search_kept(t, job, a, machine, err) : mt_plan_auto(&t->plan, t->model, job, a, machine, err)));
+    MT_TRY((saved ? search_kept(t, job, a, machine, err)
+                  : mt_plan_auto(&t->plan, (mt_plan_inputs){ t->model, job, a, machine }, err)));
     return mt__train_samples_plan(t, machine, err);
 }
 
@@ -179,12 +180,12 @@ mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
     if (t->resumed_from || t->s->memory.force) return MT_OK; /* a resumed run has its own arithmetic, and did fit */
     MT_TRY(find_machine(t, &here, err));
     apply_settings(t, &a, here.device_bytes);
-    if (mt_plan_auto_fits(t->model, &job, &a, &here)) return MT_OK;
-    mt_rc rc = mt_plan_auto(&plan, t->model, &job, &a, &here, err);
+    if (mt_plan_auto_fits((mt_plan_inputs){ t->model, &job, &a, &here })) return MT_OK;
+    mt_rc rc = mt_plan_auto(&plan, (mt_plan_inputs){ t->model, &job, &a, &here }, err);
     mt_plan_free(plan);
     if (rc != MT_ENOMEM) return rc;
     here.host_bytes = SIZE_MAX;
-    return not_started(t, mt_plan_auto_fits(t->model, &job, &a, &here), err);
+    return not_started(t, mt_plan_auto_fits((mt_plan_inputs){ t->model, &job, &a, &here }), err);
 }
 
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
@@ -199,7 +200,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
     roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
-    bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)(t->model, &job, &a, &roomy);
+    bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)((mt_plan_inputs){ t->model, &job, &a, &roomy });
     if (!helps || !t->s->memory.force) return not_started(t, helps, err);
     mt_warn("%s; started all the same (--force)", err->msg);
     t->forced = true;

@@ -53,7 +53,7 @@ mt_rc mt__train_samples_plan(mt_trainer *t, const mt_machine *machine, mt_err *e
         mt_plan *with;
         mt_job job = t->plan->job;
         job.cache_slots = slots;
-        mt_rc rc = mt_plan_search(&with, t->model, &job, &t->plan->arithmetic, machine, err);
+        mt_rc rc = mt_plan_search(&with, (mt_plan_inputs){ t->model, &job, &t->plan->arithmetic, machine }, err);
         if (!rc) {
             mt_plan_free(t->plan);
             t->plan = with;

@@ -19,7 +19,7 @@ static mt_plan *plan_of(const rig *r, const mt_job *job, const mt_arithmetic *a,
     mt_machine machine = mt_machine_typical();
     machine.home_host = true;
     machine.limits.offload = offload;
-    assert_ok(mt_plan_search(&plan, r->model, job, a, &machine, &err));
+    assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ r->model, job, a, &machine }, &err));
     return plan;
 }
 

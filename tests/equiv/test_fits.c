@@ -186,7 +186,7 @@ static void run_batch(const mt_question *q, int64_t batch)
     mt_err err = { 0 };
     const mt_job job = mt_question_job(q, batch);
     mt_plan *plan;
-    assert_ok(mt_plan_auto(&plan, q->model, &job, &q->form, &q->machine, &err));
+    assert_ok(mt_plan_auto(&plan, (mt_plan_inputs){ q->model, &job, &q->form, &q->machine }, &err));
     assert_true(plan->device_bytes <= q->machine.device_bytes);
     run_plan(q, plan, batch);
     mt_plan_free(plan);
@@ -197,7 +197,7 @@ static bool possible(const mt_question *q, int64_t batch, dice *d)
 {
     mt_err err = { 0 };
     const mt_job job = mt_question_job(q, batch);
-    mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
+    mt_arithmetic a = mt_plan_smallest((mt_plan_inputs){ q->model, &job, &q->form, &q->machine });
     for (int i = 0; i < 60; i++) {
         mt_placement p;
         assert_ok(mt_placement_init(&p, q->model, &err));
@@ -236,8 +236,9 @@ static void check_case(uint64_t seed)
         fail_msg("case %llu: %lld samples were said to be the most, a random placement takes %lld", (unsigned long long)seed,
                  (long long)largest, (long long)more);
     q.machine.device_bytes = need.device - 1; /* and what is said to be the least, is: the search finds nothing below */
-    assert_false(mt_plan_auto_fits(q.model, &(mt_job){ .train = true, .clip = q.clip, .step_tokens = q.seq_len, .step_docs = 1,
-                                                       .longest = q.seq_len }, &q.form, &q.machine));
+    assert_false(mt_plan_auto_fits((mt_plan_inputs){
+        q.model, &(mt_job){ .train = true, .clip = q.clip, .step_tokens = q.seq_len, .step_docs = 1, .longest = q.seq_len },
+        &q.form, &q.machine }));
     mt_model_free(s.model);
     mt_config_close(s.config);
 }

@@ -102,7 +102,7 @@ static void fits(const ready *c, const mt_model *model, size_t ram, size_t gpu)
     machine.device_bytes = (gpu - 1) * GIB;
     machine.host_bytes = (ram - 4) * GIB;
     machine.base_host = machine.host_page = 0; /* is in those 4 */
-    if (mt_plan_auto(&plan, model, &job, &form, &machine, &err))
+    if (mt_plan_auto(&plan, (mt_plan_inputs){ model, &job, &form, &machine }, &err))
         fail_msg("%s on %zu GiB of RAM and a GPU with %zu GiB: %s", c->name, ram, gpu, err.msg);
     assert_true(plan->device_bytes <= machine.device_bytes && plan->host_bytes <= machine.host_bytes);
     assert_true((double)(ram - 4) * (double)GIB < 19.0 * (double)model->n_params + 4.0 * (double)GIB); /* and not a guess */
@@ -232,7 +232,8 @@ static void fits_on(const mt_machine *machine, const char *words, double most, c
     int64_t docs = 8, longest = 1024; /* the fewest that batch_size: auto takes where they fit */
     mt_job job = { .train = true, .clip = true, .step_tokens = docs * longest, .step_docs = docs, .longest = longest };
     mt_arithmetic form = { .compute = c.s.model.dtype, .grad = c.s.training.grad_dtype };
-    if (mt_plan_auto(&plan, model, &job, &form, machine, &err)) fail_msg("%s on \"%s\": %s", c.name, words, err.msg);
+    if (mt_plan_auto(&plan, (mt_plan_inputs){ model, &job, &form, machine }, &err))
+        fail_msg("%s on \"%s\": %s", c.name, words, err.msg);
     if ((double)model->n_params > most * 1.1) fail_msg("%s is larger than its row says", c.name); /* names round */
     mt_plan_free(plan);
     mt_model_free(model);

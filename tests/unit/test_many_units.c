@@ -141,7 +141,7 @@ static void a_search_for_thousands_of_units_ends(void **state)
     mt_machine machine = mt_machine_typical();
     open_deep(&d, LAYERS);
     machine.device_bytes = (size_t)2 << 30;
-    assert_ok(mt_plan_search_faster(&plan, d.model, &d.job, &d.a, &machine, 1e9, &err));
+    assert_ok(mt_plan_search_faster(&plan, (mt_plan_inputs){ d.model, &d.job, &d.a, &machine }, 1e9, &err));
     assert_non_null(plan);
     assert_true(plan->device_bytes <= machine.device_bytes);
     mt_plan_free(plan);

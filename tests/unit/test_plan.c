@@ -98,7 +98,7 @@ static void a_gpu_s_copies_of_mapped_files_are_counted(void **state)
     cpu.shared = true;
     open_model(&c, &m, 2);
     for (size_t i = 0; i < MT_COUNT(jobs); i++) {
-        assert_ok(mt_plan_search(&plan, m, &jobs[i], &a, &gpu, &err));
+        assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ m, &jobs[i], &a, &gpu }, &err));
         assert_int_equal(mt_plan_base_host(plan, &gpu) - mt_plan_base_host(plan, &cpu), slots[i]);
         mt_plan_free(plan);
     }
@@ -118,7 +118,7 @@ static mt_rc search(mt_plan **plan, const mt_model *m, const mt_limits *limits, 
     mt_machine machine = mt_machine_typical();
     machine.device_bytes = device_bytes;
     machine.limits = *limits;
-    return mt_plan_search(plan, m, job, &a, &machine, err);
+    return mt_plan_search(plan, (mt_plan_inputs){ m, job, &a, &machine }, err);
 }
 
 static void more_than_the_interval_is_kept_when_it_fits(void **state)
@@ -336,7 +336,7 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
                                   .head_rows = 64 };
         machine.home_host = true;
         machine.limits.n_slabs = n;
-        assert_ok(mt_plan_search(&plan, m, &job, &a, &machine, &err));
+        assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ m, &job, &a, &machine }, &err));
         assert_true(plan->place.n_slabs >= 1 && plan->place.n_slabs <= n);
         mt_plan_free(plan);
     }
@@ -366,7 +366,7 @@ static void what_goes_to_host_memory_is_kept_whole(void **state)
     machine.home_host = true;
     assert_ok(mt_shape_open(&c, "qwen2.5-72b", &err));
     assert_ok(mt_model_create(&m, c, NULL, &err));
-    assert_ok(mt_plan_search(&plan, m, &job, &a, &machine, &err));
+    assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ m, &job, &a, &machine }, &err));
     int hosts = 0, whole = 0, here = 0, longest_run = 0, run = 0, buffers = 0;
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &plan->place.layers[l];
@@ -408,7 +408,7 @@ static void large_micro_batches_are_worth_no_redoing(void **state)
         machine.host_bytes = (size_t)110 << 30;
         assert_ok(mt_shape_open(&c, cases[i].shape, &err));
         assert_ok(mt_model_create(&m, c, NULL, &err));
-        assert_ok(mt_plan_auto(&plan, m, &job, &a, &machine, &err));
+        assert_ok(mt_plan_auto(&plan, (mt_plan_inputs){ m, &job, &a, &machine }, &err));
         assert_int_equal(plan->arithmetic.micro_tokens == 65536, cases[i].whole);
         for (int l = 0; l < c->L && cases[i].whole; l++) assert_true(plan->place.layers[l].keep >= MT_KEEP_ALL);
         mt_plan_free(plan);

@@ -93,7 +93,7 @@ static said ask(const mt_question *q, int64_t batch)
     const mt_job job = mt_question_job(q, batch);
     mt_plan *plan = NULL;
     said s = { 0 };
-    mt_rc rc = mt_plan_auto(&plan, q->model, &job, &q->form, &q->machine, &err);
+    mt_rc rc = mt_plan_auto(&plan, (mt_plan_inputs){ q->model, &job, &q->form, &q->machine }, &err);
     if (rc && rc != MT_ENOMEM) fail_msg("%s", err.msg);
     if (!rc)
         s = (said){ true, plan->device_bytes, mt_plan_host_total(plan, &q->machine),
@@ -119,7 +119,8 @@ static said check_plan(const draw *w)
     assert_ok(mt_advise_need(&need, q, &err));
     said s = ask(q, q->batch);
     const mt_job job = mt_question_job(q, q->batch);
-    HOLDS(w, s.fits == mt_plan_auto_fits(q->model, &job, &q->form, &q->machine), "a plan and whether there is one");
+    HOLDS(w, s.fits == mt_plan_auto_fits((mt_plan_inputs){ q->model, &job, &q->form, &q->machine }),
+          "a plan and whether there is one");
     HOLDS(w, s.fits == (need.device <= q->machine.device_bytes && need.host <= q->machine.host_bytes),
           "what it needs, %zu and %zu", need.device, need.host);
     if (s.fits) {
@@ -362,7 +363,7 @@ static void no_random_placement_needs_less(void **state)
         const mt_question *q = &w.q;
         dice d = { 20000 + (uint64_t)i, 2000 };
         mt_plan t = { .model = q->model, .job = mt_question_job(q, q->batch) };
-        t.arithmetic = mt_plan_smallest(q->model, &t.job, &q->form, &q->machine);
+        t.arithmetic = mt_plan_smallest((mt_plan_inputs){ q->model, &t.job, &q->form, &q->machine });
         assert_ok(mt_advise_need(&need, q, &err));
         assert_ok(mt__knobs_ranges(&range, &t, &q->machine, &err));
         assert_ok(mt_placement_init(&t.place, q->model, &err));

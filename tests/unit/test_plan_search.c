@@ -52,7 +52,7 @@ static mt_question question(const subject *s, mt_machine m, bool clip, int64_t s
 static mt_rc plan_of(mt_plan **out, const mt_question *q, mt_err *err)
 {
     const mt_job job = mt_question_job(q, q->batch);
-    return mt_plan_auto(out, q->model, &job, &q->form, &q->machine, err);
+    return mt_plan_auto(out, (mt_plan_inputs){ q->model, &job, &q->form, &q->machine }, err);
 }
 
 /* -- seed numbers ---------------------------------------------------------------------------------- */

@@ -93,7 +93,7 @@ static double predict(const measurement *m, char *what, size_t n)
                         .attention = mt_attention_use_typical(!(m->how & ANY_KERNELS), false, machine.device_bytes) };
     const mt_job job = { .train = true, .clip = m->clip, .step_tokens = m->tokens, .step_docs = m->tokens / m->seq,
                          .longest = m->seq, .alias_layers = m->how & ALIASED };
-    assert_ok((m->micro ? mt_plan_search : mt_plan_auto)(&plan, model, &job, &a, &machine, &err));
+    assert_ok((m->micro ? mt_plan_search : mt_plan_auto)(&plan, (mt_plan_inputs){ model, &job, &a, &machine }, &err));
     const mt_times *t = &plan->times;
     double seconds = plan->predicted_seconds, parts[] = { t->compute, t->copy_in, t->copy_out, t->adam_host };
     for (size_t i = 0; i < MT_COUNT(parts); i++) assert_true(seconds >= 0.999 * parts[i]); /* nothing is faster than its parts */
@@ -137,7 +137,7 @@ static double compute_of(const char *const *freeze, size_t n_freeze)
     const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8192, .mlp_rows = 8192,
                               .head_rows = 4096 };
     const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024 };
-    assert_ok(mt_plan_search(&plan, model, &job, &a, &machine, &err));
+    assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ model, &job, &a, &machine }, &err));
     double seconds = plan->times.compute;
     assert_true(plan->predicted_seconds >= seconds);
     mt_plan_free(plan);
