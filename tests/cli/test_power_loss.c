@@ -5,10 +5,10 @@
  * last sync, each directory for itself; of a file's content all that was synced, and of later writes any, or half of one.  Every
  * such directory must resume to the end of the undisturbed run, byte for byte; and a checkpoint that was there whole and synced
  * must still be there.  MT_STATES sets how many directories are tried (24; `make soak`: all that differ). */
+#include "disk_log.h"
 #include "process.h"
 #include "workspace.h"
 
-#include "base/disk.h"
 #include "ckpt/checkpoint.h"
 
 /* -- what was recorded ----------------------------------------------------------------------------- */
@@ -16,9 +16,7 @@
 enum { MOST_OPS = 1 << 16, MOST_OBJECTS = 1 << 14 };
 
 typedef struct op {
-    mt_disk_record r;
-    char *path, *to;
-    const uint8_t *data;
+    disk_change c;
     int dir;    /* whose entries it changes, or which it syncs; -1: none */
     int object; /* which file or directory it makes, moves, removes, writes or syncs */
 } op;
@@ -45,22 +43,14 @@ static void read_journal(journal *j, const char *path)
     for (const uint8_t *p = j->map.data, *end = p + j->map.size; p < end;) {
         assert_true(j->n < MOST_OPS);
         op *o = &j->ops[j->n++];
-        memcpy(&o->r, p, sizeof o->r);
-        p += sizeof o->r;
-        o->path = mt_strndup((const char *)p, o->r.n_path);
-        o->to = mt_strndup((const char *)p + o->r.n_path, o->r.n_to);
-        o->data = p + o->r.n_path + o->r.n_to;
-        p = o->data + o->r.n_data;
+        p = disk_change_read(&o->c, p);
         o->dir = o->object = -1;
     }
 }
 
 static void close_journal(journal *j)
 {
-    for (int i = 0; i < j->n; i++) {
-        mt_free(j->ops[i].path);
-        mt_free(j->ops[i].to);
-    }
+    for (int i = 0; i < j->n; i++) disk_change_free(&j->ops[i].c);
     mt_map_close(&j->map);
     memset(j, 0, sizeof *j);
 }
@@ -146,12 +136,12 @@ static void place_dir(tree *t, journal *j, op *o)
 {
     const char *name;
     size_t n;
-    if (strcmp(o->path, ".") == 0) {
+    if (strcmp(o->c.path, ".") == 0) {
         o->dir = 0;
         return;
     }
     char path[4096];
-    snprintf(path, sizeof path, "%s", o->path);
+    snprintf(path, sizeof path, "%s", o->c.path);
     for (size_t k = strlen(path); k > 1 && path[k - 1] == '/';) path[--k] = '\0';
     int parent = tree_parent(t, j, path, &name, &n);
     entry *e = parent >= 0 ? tree_find(t, parent, name, n) : NULL;
@@ -168,28 +158,28 @@ static void resolve(journal *j)
         op *o = &j->ops[i];
         const char *name, *to;
         size_t n, n_to;
-        switch ((mt_disk_op)o->r.op) {
+        switch ((mt_disk_op)o->c.r.op) {
         case MT_DISK_WRITE:
         case MT_DISK_TRUNCATE:
         case MT_DISK_RESERVE:
-        case MT_DISK_SYNC: o->object = file_of(j, o->r.file); break;
+        case MT_DISK_SYNC: o->object = file_of(j, o->c.r.file); break;
         case MT_DISK_SYNC_DIR: place_dir(&t, j, o); break;
         case MT_DISK_CREATE:
         case MT_DISK_MKDIR: {
-            o->dir = tree_parent(&t, j, o->path, &name, &n);
+            o->dir = tree_parent(&t, j, o->c.path, &name, &n);
             if (o->dir < 0) break;
             entry *there = tree_find(&t, o->dir, name, n);
             if (there) { /* opened again */
                 o->dir = -1;
                 break;
             }
-            o->object = new_object(j, o->r.op == MT_DISK_MKDIR, o->r.file);
+            o->object = new_object(j, o->c.r.op == MT_DISK_MKDIR, o->c.r.file);
             tree_set(&t, o->dir, name, n, o->object);
             break;
         }
         case MT_DISK_REMOVE:
         case MT_DISK_RENAME: {
-            o->dir = tree_parent(&t, j, o->path, &name, &n);
+            o->dir = tree_parent(&t, j, o->c.path, &name, &n);
             entry *there = o->dir >= 0 ? tree_find(&t, o->dir, name, n) : NULL;
             if (!there) {
                 o->dir = -1;
@@ -197,8 +187,8 @@ static void resolve(journal *j)
             }
             o->object = there->object;
             tree_drop(&t, o->dir, name, n);
-            if (o->r.op == MT_DISK_REMOVE) break;
-            assert_int_equal(tree_parent(&t, j, o->to, &to, &n_to), o->dir); /* nothing moves to another folder */
+            if (o->c.r.op == MT_DISK_REMOVE) break;
+            assert_int_equal(tree_parent(&t, j, o->c.to, &to, &n_to), o->dir); /* nothing moves to another folder */
             tree_set(&t, o->dir, to, n_to, o->object);
             break;
         }
@@ -226,8 +216,8 @@ static void choose(const journal *j, const moment *m)
     for (int i = 0; i < j->n_objects; i++) last_sync[i] = -1;
     for (int i = 0; i < m->at; i++) {
         const op *o = &j->ops[i];
-        if (o->r.op == MT_DISK_SYNC && o->object >= 0) last_sync[o->object] = i;
-        if (o->r.op == MT_DISK_SYNC_DIR && o->dir >= 0) last_sync[o->dir] = i;
+        if (o->c.r.op == MT_DISK_SYNC && o->object >= 0) last_sync[o->object] = i;
+        if (o->c.r.op == MT_DISK_SYNC_DIR && o->dir >= 0) last_sync[o->dir] = i;
     }
     for (int i = 0; i < j->n_objects; i++) {
         bool names = m->policy == ALL || m->policy == NAMES_ONLY;
@@ -250,12 +240,12 @@ static void apply_names(const journal *j, const moment *m, tree *t)
     for (int i = 0; i < m->at; i++) {
         const op *o = &j->ops[i];
         bool changes =
-            o->r.op == MT_DISK_CREATE || o->r.op == MT_DISK_MKDIR || o->r.op == MT_DISK_RENAME || o->r.op == MT_DISK_REMOVE;
+            o->c.r.op == MT_DISK_CREATE || o->c.r.op == MT_DISK_MKDIR || o->c.r.op == MT_DISK_RENAME || o->c.r.op == MT_DISK_REMOVE;
         if (!changes || o->dir < 0 || i > upto[o->dir]) continue;
-        const char *from = mt_path_base(o->path), *to = mt_path_base(o->to);
-        if (o->r.op == MT_DISK_RENAME || o->r.op == MT_DISK_REMOVE) tree_drop(t, o->dir, from, strlen(from));
-        if (o->r.op != MT_DISK_REMOVE)
-            tree_set(t, o->dir, o->r.op == MT_DISK_RENAME ? to : from, strlen(o->r.op == MT_DISK_RENAME ? to : from), o->object);
+        const char *from = mt_path_base(o->c.path), *to = mt_path_base(o->c.to);
+        if (o->c.r.op == MT_DISK_RENAME || o->c.r.op == MT_DISK_REMOVE) tree_drop(t, o->dir, from, strlen(from));
+        if (o->c.r.op != MT_DISK_REMOVE)
+            tree_set(t, o->dir, o->c.r.op == MT_DISK_RENAME ? to : from, strlen(o->c.r.op == MT_DISK_RENAME ? to : from), o->object);
     }
 }
 
@@ -265,13 +255,13 @@ static void build_content(const journal *j, const moment *m, int file, mt_str *o
     mt_str_clear(out);
     for (int i = 0; i < m->at; i++) {
         const op *o = &j->ops[i];
-        if (o->object != file || o->r.op == MT_DISK_CREATE || !content_is_there(m, o, i)) continue;
+        if (o->object != file || o->c.r.op == MT_DISK_CREATE || !content_is_there(m, o, i)) continue;
         bool synced = i <= last_sync[file], torn = !synced && m->policy == RANDOM && coin(m, i + (1 << 20));
-        size_t n = torn ? o->r.n_data / 2 : o->r.n_data, end = o->r.op == MT_DISK_WRITE ? o->r.at + n : o->r.bytes;
-        if (o->r.op == MT_DISK_SYNC) continue;
+        size_t n = torn ? o->c.r.n_data / 2 : o->c.r.n_data, end = o->c.r.op == MT_DISK_WRITE ? o->c.r.at + n : o->c.r.bytes;
+        if (o->c.r.op == MT_DISK_SYNC) continue;
         while (out->n < end) mt_str_putc(out, '\0'); /* room that was never written reads as zeros */
-        if (o->r.op == MT_DISK_WRITE && n) memcpy(out->s + o->r.at, o->data, n);
-        if (o->r.op == MT_DISK_TRUNCATE) out->n = o->r.bytes;
+        if (o->c.r.op == MT_DISK_WRITE && n) memcpy(out->s + o->c.r.at, o->c.data, n);
+        if (o->c.r.op == MT_DISK_TRUNCATE) out->n = o->c.r.bytes;
     }
     assert_true(mt_str_ok(out));
 }
@@ -399,15 +389,15 @@ static void a_published_checkpoint_lasts(void **state)
     record_run(j, root);
     for (int i = 0; i < j->n; i++) {
         int64_t step;
-        if (j->ops[i].r.op != MT_DISK_RENAME || !mt_ckpt_step_of(j->ops[i].to, &step)) continue;
+        if (j->ops[i].c.r.op != MT_DISK_RENAME || !mt_ckpt_step_of(j->ops[i].c.to, &step)) continue;
         int k = i + 1;
-        while (k < j->n && j->ops[k].r.op == MT_DISK_WRITE) k++; /* the run goes on writing metrics meanwhile */
-        assert_true(k < j->n && j->ops[k].r.op == MT_DISK_SYNC_DIR);
-        assert_string_equal(mt_path_base(j->ops[k].path), "out");
+        while (k < j->n && j->ops[k].c.r.op == MT_DISK_WRITE) k++; /* the run goes on writing metrics meanwhile */
+        assert_true(k < j->n && j->ops[k].c.r.op == MT_DISK_SYNC_DIR);
+        assert_string_equal(mt_path_base(j->ops[k].c.path), "out");
         moment m = { .at = k + 1, .policy = NOTHING };
         test_path dir = workspace_case(root, "case");
         (void)rebuild(j, &m, dir.s);
-        assert_ok(mt_ckpt_verify(workspace_path("%s/%s", dir.s, j->ops[i].to).s, &err));
+        assert_ok(mt_ckpt_verify(workspace_path("%s/%s", dir.s, j->ops[i].c.to).s, &err));
         n_published++;
     }
     assert_int_equal(n_published, 3);
