@@ -1,11 +1,10 @@
 /* megatrain data as a user meets it: samples with what is trained marked, the summary, what is found. */
 #include "program.h"
-#include "tempdir.h"
+#include "template_model.h"
 
 #include "base/str.h"
 
-#define FIXTURES  MT_TESTS_DIR "/golden/samples/fixtures"
-#define TOKENIZER MT_TESTS_DIR "/golden/samples/tokenizer"
+#define FIXTURES MT_TESTS_DIR "/golden/samples/fixtures"
 
 /* Run `data` on one dataset, its cache in the test's own directory. */
 static void expect_data(const char *dir, const char *args, int status, const char *says)
@@ -59,32 +58,11 @@ static void cut_samples_that_were_asked_for_do_not_stop(void **state)
     expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --overlong skip", 0, "left out");
 }
 
-/* A model directory in `dir`: the tests' tokenizer, and this template. */
-static void write_model(const char *dir, const char *template)
-{
-    static const char *const files[] = { "tokenizer.json", "tokenizer_config.json" };
-    for (size_t i = 0; i < MT_COUNT(files); i++) {
-        char from[512], to[512];
-        snprintf(from, sizeof from, TOKENIZER "/%s", files[i]);
-        snprintf(to, sizeof to, "%s/%s", dir, files[i]);
-        mt_err err = { 0 };
-        char *content;
-        size_t n;
-        assert_ok(mt_file_read(&content, &n, from, 1 << 24, &err)); /* a copy: links that leave a model directory are refused */
-        FILE *copy = fopen(to, "w");
-        assert_non_null(copy);
-        assert_int_equal(fwrite(content, 1, n, copy), n);
-        assert_int_equal(fclose(copy), 0);
-        mt_free(content);
-    }
-    write_file(dir, "chat_template.jinja", template);
-}
-
 static void a_thought_that_is_never_closed_is_found(void **state)
 {
     static char out[16384];
     char args[1024];
-    write_model(*state, "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    template_model_write(*state, "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
                         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}");
     write_file(*state, "qa.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"c\", \"answer\": \"d\"}\n");
     snprintf(args, sizeof args, "data --model-name %s --cache-dir %s --dataset-path %s/qa.jsonl", (const char *)*state,

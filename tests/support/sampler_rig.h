@@ -8,11 +8,10 @@
 #ifndef MT_TEST_SAMPLER_RIG_H
 #define MT_TEST_SAMPLER_RIG_H
 
-#include "tempdir.h"
+#include "template_model.h"
 
 #include "data/sampler.h"
 
-#define TOKENIZER MT_TESTS_DIR "/golden/samples/tokenizer"
 
 typedef struct rig {
     mt_tokenizer *tok;
@@ -62,32 +61,6 @@ static inline mt_str rig_trained(rig *r, size_t i)
     mt_str_putc(&text, '\0'); /* a text, even where nothing is trained */
     text.n--;
     return text;
-}
-
-/* The tests' tokenizer with this template, in `dir`. */
-static inline void rig_write_template(const char *dir, const char *text)
-{
-    static const char *const files[] = { "tokenizer.json", "tokenizer_config.json" };
-    char path[512], from[512];
-    for (size_t i = 0; i < MT_COUNT(files); i++) {
-        snprintf(from, sizeof from, TOKENIZER "/%s", files[i]);
-        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
-        unlink(path);
-        mt_err err = { 0 };
-        char *content;
-        size_t n;
-        assert_ok(mt_file_read(&content, &n, from, 1 << 24, &err)); /* a copy: links that leave a model directory are refused */
-        FILE *copy = fopen(path, "w");
-        assert_non_null(copy);
-        assert_int_equal(fwrite(content, 1, n, copy), n);
-        assert_int_equal(fclose(copy), 0);
-        mt_free(content);
-    }
-    snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
 }
 
 #endif

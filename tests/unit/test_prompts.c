@@ -1,27 +1,9 @@
 /* Prompts of `megatrain generate --chat`: as training shows them, whatever the template. */
-#include "tempdir.h"
+#include "template_model.h"
 
 #include "cli/prompts.h"
 
-#define TOKENIZER MT_TESTS_DIR "/golden/samples/tokenizer"
-#define TURNS     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
-
-static void write_template(const char *dir, const char *text)
-{
-    static const char *const files[] = { "tokenizer.json", "tokenizer_config.json" };
-    for (size_t i = 0; i < MT_COUNT(files); i++) {
-        char *to = mt_path_join(dir, files[i]), *from = mt_path_join(TOKENIZER, files[i]);
-        assert_true(symlink(from, to) == 0 || mt_file_exists(to));
-        mt_free(to);
-        mt_free(from);
-    }
-    char *path = mt_path_join(dir, "chat_template.jinja");
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-    mt_free(path);
-}
+#define TURNS "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
 
 static void expect_prompt(const char *dir, const char *system, const char *want)
 {
@@ -43,7 +25,7 @@ static void an_answer_is_opened_by_the_template(void **state)
 {
     static const char *const templates[] = { TURNS "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", TURNS };
     for (size_t i = 0; i < MT_COUNT(templates); i++) {
-        write_template(*state, templates[i]);
+        template_model_write(*state, templates[i]);
         expect_prompt(*state, NULL, "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
         expect_prompt(*state, "S", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
     }
@@ -68,7 +50,7 @@ static void a_template_that_refuses_is_quoted(void **state)
     mt_err err = { 0 };
     mt_tokenizer *tok;
     mt_asks asks = { 0 };
-    write_template(*state, "{% for m in messages %}{% if m.content == 'Q' %}{{ raise_exception('not that') }}{% endif %}"
+    template_model_write(*state, "{% for m in messages %}{% if m.content == 'Q' %}{{ raise_exception('not that') }}{% endif %}"
                            "<|im_start|>{{ m.content }}<|im_end|>{% endfor %}");
     assert_ok(mt_tokenizer_open(&tok, *state, &err));
     assert_ok(mt_asks_add(&asks, "Q", &err));

@@ -192,7 +192,7 @@ static void a_template_that_changes_answers_stops_the_run(void **state)
 {
     const char *dir = *state;
     rig r;
-    rig_write_template(dir,
+    template_model_write(dir,
                        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | upper }}<|im_end|>\n{% endfor %}{% if "
                        "add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
     rig_open(&r, dir, alpaca(), (mt_sampler_config){ 0 });
@@ -207,7 +207,7 @@ static void a_template_that_loses_answers_stops_the_run(void **state)
 {
     const char *dir = *state;
     rig r;
-    rig_write_template(dir, "{% for m in messages %}{{ m.content[:4] }}<|im_end|>{% endfor %}");
+    template_model_write(dir, "{% for m in messages %}{{ m.content[:4] }}<|im_end|>{% endfor %}");
     rig_open(&r, dir, alpaca(), (mt_sampler_config){ 0 });
     assert_int_equal(rig_run(&r, "{\"instruction\":\"Hi\",\"output\":\"Hello there\"}"), MT_EFORMAT);
     rig_close(&r);
@@ -217,7 +217,7 @@ static void a_refusal_by_the_template_is_a_bad_record(void **state)
 {
     const char *dir = *state;
     rig r;
-    rig_write_template(dir,
+    template_model_write(dir,
                        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}{{ "
                        "m.content }}<|im_end|>{% endfor %}");
     rig_open(&r, dir, alpaca(), (mt_sampler_config){ 0 });
@@ -235,7 +235,7 @@ static void arguments_take_the_form_the_template_wants(void **state)
 {
     const char *dir = *state;
     rig r;
-    rig_write_template(
+    template_model_write(
         dir, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.tool_calls %}{{ m.tool_calls[0].function.name + '(' + "
              "m.tool_calls[0].function.arguments + ')' }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}{% if "
              "add_generation_prompt "
@@ -253,7 +253,7 @@ static void a_template_that_shows_no_calls_stops_the_run(void **state)
 {
     const char *dir = *state;
     rig r;
-    rig_write_template(dir, "{{ 'tools' if tools }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
+    template_model_write(dir, "{{ 'tools' if tools }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
     rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ 0 });
     assert_int_equal(rig_run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
                                  "\"name\":\"find\",\"arguments\":{}}]}]}"),
@@ -441,7 +441,7 @@ static void turns_behind_max_seq_len_are_not_rendered(void **state)
                  "{%% for m in messages %%}%s{{ m.content }}<|im_end|>{%% endfor %%}"
                  "{%% if add_generation_prompt %%}<|im_start|>assistant%s\n{%% endif %%}",
                  TURNS, headers[i], i ? " now" : "");
-        rig_write_template(dir, text);
+        template_model_write(dir, text);
         rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .max_seq_len = 120 });
         assert_int_equal(rig_run(&r, json.s), MT_OK);
         if (r.reason != MT_REASON_NONE) fail_msg("%s", r.err.msg);

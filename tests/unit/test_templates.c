@@ -21,7 +21,7 @@ static char *template_text(const char *name)
 static void write_golden_template(const char *dir, const char *name)
 {
     char *text = template_text(name);
-    rig_write_template(dir, text);
+    template_model_write(dir, text);
     mt_free(text);
 }
 
@@ -256,7 +256,7 @@ static void a_broken_template_of_the_model_gives_way_to_a_named_one(void **state
     static const char *const broken[] = { "{% for m in messages %}", "{% include 'x' %}", "{{ raise_exception('no') }}" };
     char used[64];
     for (size_t i = 0; i < MT_COUNT(broken); i++) {
-        rig_write_template(*state, broken[i]);
+        template_model_write(*state, broken[i]);
         assert_string_equal(template_used(*state, "qwen", used, sizeof used), "qwen");
     }
 }
@@ -289,7 +289,7 @@ static void a_family_whose_template_refuses_system_turns_gets_them_in_the_questi
 {
     static const char record[] = "{\"instruction\": \"Q\", \"output\": \"A\", \"system\": \"Be kind.\"}";
     rig r;
-    rig_write_template(
+    template_model_write(
         *state,
         "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
         "{% for m in messages %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + m.content + "
@@ -485,7 +485,7 @@ static void a_thought_that_the_template_shows_is_not_doubled(void **state)
         { MT_THOUGHT_TRAINED, "\n</think>\n\nA<|im_end|>", "\n</think>\n\ncall f{}<|im_end|>" },
         { MT_THOUGHT_PROMPT, "A<|im_end|>", "call f{}<|im_end|>" },
     };
-    rig_write_template(*state, OPENS_AND_SHOWS);
+    template_model_write(*state, OPENS_AND_SHOWS);
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         rig r;
         rig_open(&r, *state, openai(), (mt_sampler_config){ .empty_thought = cases[i].mode, .keep_text = true });
