@@ -39,7 +39,7 @@ static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, m
             mt_weight_name(u, p.w, name);
             /* Of the weights that share a tensor of the model, all but the first say where they begin. */
             char from[24] = "";
-            if (p.w->slice.first) snprintf(from, sizeof from, "@%lld", (long long)p.w->slice.first);
+            if (!mt_weight_leads(u, p.w)) snprintf(from, sizeof from, "@%lld", (long long)mt_weight_first_row(u, p.w));
             snprintf(p.name, sizeof p.name, "%s%s%s", name, from, tails[p.kind]);
             MT_TRY(fn(arg, &p, err));
         }

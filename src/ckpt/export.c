@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One tensor to write: the weight that lies in it, or the first of several, and what it is called. */
+/* A slab of a tensor to write (mostly all of it): the weight that lies in it, or the first of several, and what the tensor is
+ * called. */
 typedef struct item {
     int unit;
     const mt_weight *w;
+    bool leads; /* the tensor begins with it */
     char name[MT_NAME_BYTES];
     mt_dtype dtype;
 } item;
@@ -35,7 +37,8 @@ static mt_rc for_each_of(const mt_export *x, int unit, item_fn fn, void *arg, mt
     mt_role_name(m->config, &m->names, MT_W_HEAD, head);
     for (int k = 0; k < m->units[unit].layout->n_weights; k++) {
         it.w = &m->units[unit].layout->weights[k];
-        if (it.w->slice.first) continue; /* written with the first of its tensor */
+        if (it.w->slice.first) continue; /* written with the first of its slab */
+        it.leads = mt_weight_leads(&m->units[unit], it.w);
         mt_weight_name(&m->units[unit], it.w, it.name);
         it.dtype = dtype_of(x, it.name);
         MT_TRY(fn(arg, &it, err));
@@ -56,7 +59,7 @@ static mt_rc for_each(const mt_export *x, item_fn fn, void *arg, mt_err *err)
 static mt_rc count_bytes(void *arg, const item *it, mt_err *err)
 {
     (void)err;
-    *(uint64_t *)arg += (uint64_t)(it->w->slice.shape[0] * it->w->slice.shape[1]) * mt_dtype_bytes(it->dtype);
+    *(uint64_t *)arg += (uint64_t)mt_slice_slab(&it->w->slice) * mt_dtype_bytes(it->dtype);
     return MT_OK;
 }
 
@@ -95,6 +98,7 @@ struct mt_exporter {
 static mt_rc declare(void *arg, const item *it, mt_err *err)
 {
     const mt_exporter *w = arg;
+    if (!it->leads) return MT_OK;
     return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->slice.n_dims, it->w->slice.shape, err);
 }
 
@@ -119,38 +123,45 @@ static mt_rc convert(const unit_writing *u, const item *it, const mt_weight *wei
     return MT_OK;
 }
 
+/* Where the item begins in its tensor, in bytes. */
+static size_t begin_of(const unit_writing *u, const item *it)
+{
+    return (size_t)mt_weight_slab(&u->w->x.model->units[it->unit], it->w) * mt_dtype_bytes(it->dtype);
+}
+
 static mt_rc put_plain(const unit_writing *u, const item *it, mt_err *err)
 {
+    const size_t size = mt_dtype_bytes(it->dtype), begin = begin_of(u, it);
     for (int64_t first = 0; first < it->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, it->w->n - first);
         MT_TRY(convert(u, it, it->w, first, n, err));
-        MT_TRY(mt_shards_writer_append(u->w->shards, it->name, u->p->out, (size_t)n * mt_dtype_bytes(it->dtype), err));
+        MT_TRY(mt_shards_writer_put(u->w->shards, it->name, begin + (size_t)first * size, u->p->out, (size_t)n * size, err));
     }
     return MT_OK;
 }
 
-static mt_rc scatter(const unit_writing *u, const item *it, const mt_weight *weight, void *tensor, mt_err *err)
+static mt_rc scatter(const unit_writing *u, const item *it, const mt_weight *weight, void *slab, mt_err *err)
 {
     for (int64_t first = 0; first < weight->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, weight->n - first);
         MT_TRY(convert(u, it, weight, first, n, err));
-        mt_weight_scatter(weight, tensor, mt_dtype_bytes(it->dtype), first, n, u->p->out);
+        mt_weight_scatter(weight, slab, mt_dtype_bytes(it->dtype), first, n, u->p->out);
     }
     return MT_OK;
 }
 
-/* A tensor that holds several weights, or one turned: put together in memory, then written. */
+/* A slab that holds several weights, or one turned: put together in memory, then written. */
 static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
 {
     const mt_layout *l = u->w->x.model->units[it->unit].layout;
-    size_t bytes = (size_t)(it->w->slice.shape[0] * it->w->slice.shape[1]) * mt_dtype_bytes(it->dtype);
-    void *tensor = mt_malloc(bytes);
-    if (!tensor) return mt_no_memory(err, "tensor \"%s\"", it->name);
+    size_t bytes = (size_t)mt_slice_slab(&it->w->slice) * mt_dtype_bytes(it->dtype);
+    void *slab = mt_malloc(bytes);
+    if (!slab) return mt_no_memory(err, "tensor \"%s\"", it->name);
     mt_rc rc = MT_OK;
     for (int k = 0; !rc && k < l->n_weights; k++)
-        if (strcmp(l->weights[k].name, it->w->name) == 0) rc = scatter(u, it, &l->weights[k], tensor, err);
-    if (!rc) rc = mt_shards_writer_append(u->w->shards, it->name, tensor, bytes, err);
-    mt_free(tensor);
+        if (mt_weights_share_slab(&l->weights[k], it->w)) rc = scatter(u, it, &l->weights[k], slab, err);
+    if (!rc) rc = mt_shards_writer_put(u->w->shards, it->name, begin_of(u, it), slab, bytes, err);
+    mt_free(slab);
     return rc;
 }
 

@@ -24,8 +24,8 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
                        "  If config.json and the weights are of different revisions, download both again",
                        name, c->family->name, (long long)c->L, c->model_type);
     const mt_tensor_slice *s = &w->slice;
-    bool fits =
-        t->n_dims == s->n_dims && (int64_t)t->shape[0] == s->shape[0] && (s->n_dims < 2 || (int64_t)t->shape[1] == s->shape[1]);
+    bool fits = t->n_dims == s->n_dims;
+    for (int d = 0; fits && d < s->n_dims; d++) fits = (int64_t)t->shape[d] == s->shape[d];
     if (!fits)
         return mt_fail(err, MT_EFORMAT,
                        "%s: tensor \"%s\" is %s, expected %s\n"
@@ -75,7 +75,7 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
         for (int k = 0; k < m->units[i].layout->n_weights; k++) {
             const mt_weight *w = &m->units[i].layout->weights[k];
             MT_TRY(check_one(m, &m->units[i], w, shards, err));
-            used += w->slice.first == 0; /* of the roles that share a tensor, one counts */
+            used += mt_weight_leads(&m->units[i], w); /* of the weights that share a tensor, one counts */
         }
     size_t unused = mt_shards_count(shards) - used;
     if (n_unused) *n_unused = unused;
@@ -152,11 +152,33 @@ static void find_tying(mt_file_names *n, const mt_config *c, const mt_shards *sh
     }
 }
 
+/* The name that the experts' last matrix has in a table, for the first layer that has experts. */
+static bool has_experts_of(const mt_config *c, const mt_file_names *n, const mt_shards *shards)
+{
+    char name[MT_NAME_BYTES], full[MT_NAME_BYTES];
+    mt_weight w = { 0 };
+    int layer = 0;
+    while (layer < c->L && !c->layers[layer].E) layer++;
+    if (!mt_role_name(c, n, MT_W_E_DOWN, name)) return false;
+    snprintf(w.name, sizeof w.name, "%s", name);
+    mt_weight_name(&(mt_unit){ .layer = layer }, &w, full);
+    return mt_shards_find(shards, full);
+}
+
+/* Experts have a tensor each or share one: what is there decides. */
+static void find_experts(mt_file_names *n, const mt_config *c, const mt_shards *shards)
+{
+    if (!c->family->other_tensors || has_experts_of(c, n, shards)) return;
+    n->tensors = c->family->other_tensors;
+    if (!has_experts_of(c, n, shards)) n->tensors = c->family->tensors;
+}
+
 mt_file_names mt_weights_names(const mt_config *c, const mt_shards *shards, char notice[256])
 {
     mt_file_names n = mt_file_names_of(c);
     find_prefix(&n, c, shards);
     find_head(&n, c, shards);
+    find_experts(&n, c, shards);
     find_tying(&n, c, shards, notice);
     return n;
 }

@@ -94,7 +94,7 @@ static mt_rc declare(job *j, const options *o, mt_err *err)
         for (int k = 0; k < j->model->units[u].layout->n_weights; k++) {
             const mt_weight *w = &j->model->units[u].layout->weights[k];
             char name[MT_NAME_BYTES + 8];
-            if (w->slice.first) continue; /* in the tensor of another */
+            if (!mt_weight_leads(&j->model->units[u], w)) continue; /* in the tensor of another */
             grad_name(j, u, w, name);
             MT_TRY(mt_safetensors_writer_add(j->writer, name, MT_DTYPE_F32, w->slice.n_dims, w->slice.shape, err));
         }
@@ -107,19 +107,20 @@ static mt_rc declare(job *j, const options *o, mt_err *err)
     return mt_safetensors_writer_start(j->writer, err);
 }
 
-/* The tensor that w is, or is the first of several in, as the checkpoint has it. */
+/* The slab that w is, or is the first of several in, as the checkpoint has it. */
 static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_err *err)
 {
     const mt_layout *l = j->model->units[u].layout;
-    size_t n = (size_t)(w->slice.shape[0] * w->slice.shape[1]);
+    size_t n = (size_t)mt_slice_slab(&w->slice);
     char name[MT_NAME_BYTES + 8];
     float *tensor = mt_calloc(n, sizeof *tensor);
     if (!tensor) return mt_no_memory(err, "a tensor's gradient");
     grad_name(j, u, w, name);
     for (int k = 0; k < l->n_weights; k++)
-        if (strcmp(l->weights[k].name, w->name) == 0)
+        if (mt_weights_share_slab(&l->weights[k], w))
             mt_weight_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
-    mt_rc rc = mt_safetensors_writer_put(j->writer, name, 0, tensor, n * sizeof *tensor, err);
+    mt_rc rc = mt_safetensors_writer_put(
+        j->writer, name, (size_t)mt_weight_slab(&j->model->units[u], w) * sizeof *tensor, tensor, n * sizeof *tensor, err);
     mt_free(tensor);
     return rc;
 }

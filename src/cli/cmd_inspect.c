@@ -154,7 +154,7 @@ static void print_tensors(const found *f)
             char name[MT_NAME_BYTES];
             mt_weight_name(&f->model->units[u], w, name);
             /* Several weights may share a tensor, which is shown once. */
-            if (!w->slice.first) printf("  %-56s %s\n", name, mt_st_shape_text(w->slice.n_dims, w->slice.shape).s);
+            if (mt_weight_leads(&f->model->units[u], w)) printf("  %-56s %s\n", name, mt_st_shape_text(w->slice.n_dims, w->slice.shape).s);
         }
 }
 
@@ -230,7 +230,7 @@ static void json_tensors(mt_str *out, const mt_model *m)
         for (int k = 0; k < m->units[u].layout->n_weights; k++) {
             const mt_weight *w = &m->units[u].layout->weights[k];
             char name[MT_NAME_BYTES];
-            if (w->slice.first) continue;
+            if (!mt_weight_leads(&m->units[u], w)) continue;
             mt_weight_name(&m->units[u], w, name);
             mt_str_puts(out, n++ ? ",\n    {\"name\": " : "\n    {\"name\": ");
             mt_str_json(out, name, strlen(name));

@@ -26,6 +26,7 @@ typedef struct source {
     int unit;
     const mt_weight *w;
     const mt_st_tensor *tensor;         /* of a file; NULL: from nothing */
+    int64_t slab;                       /* where its part of the tensor begins */
     uint64_t stream;                    /* of random numbers */
     int64_t first_piece, n_pieces;      /* of all the loader's */
     atomic_int_least64_t n_read, n_bad; /* pieces that have been read; numbers that no split can hold */
@@ -109,7 +110,7 @@ static bool lies_in_one_place(const source *s) { return s->tensor->data && !s->w
 static const uint8_t *place_of(const source *s, int64_t i)
 {
     int64_t run;
-    return s->tensor->data + (size_t)mt_weight_place(s->w, i, &run) * mt_dtype_bytes(s->tensor->dtype);
+    return s->tensor->data + (size_t)(s->slab + mt_weight_place(s->w, i, &run)) * mt_dtype_bytes(s->tensor->dtype);
 }
 
 /* The bytes of numbers [first, first + n). */
@@ -177,7 +178,7 @@ static void numbers_of_tensor(const loader *l, const source *s, int64_t first, i
 {
     (void)l;
     for (int64_t i = 0, run; i < n; i += run) {
-        int64_t at = mt_weight_place(s->w, first + i, &run);
+        int64_t at = s->slab + mt_weight_place(s->w, first + i, &run);
         run = mt_min_i64(run, n - i);
         mt_st_read(s->tensor, (size_t)at, (size_t)run, out + i);
     }
@@ -188,7 +189,9 @@ static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_ten
 {
     if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(w))
         return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
-    return mt_state_map(e->state, unit, (int)(w - e->model->units[unit].layout->weights), t->data, err);
+    const mt_unit *u = &e->model->units[unit];
+    const size_t slab = (size_t)mt_weight_slab(u, w) * mt_dtype_bytes(t->dtype);
+    return mt_state_map(e->state, unit, (int)(w - u->layout->weights), t->data + slab, err);
 }
 
 /* -- from nothing ---------------------------------------------------------------------------------- */
@@ -210,7 +213,9 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
         if (i / c->D == c->pad_id) return 0.0f;
         break;
     case MT_W_O:
-    case MT_W_DOWN: deviation *= c->init_branch; break;
+    case MT_W_DOWN:
+    case MT_W_E_DOWN:
+    case MT_W_S_DOWN: deviation *= c->init_branch; break;
     default: break;
     }
     return w->n_dims > 1 ? (float)deviation * mt_rng_normal(l->seed, stream, (uint64_t)i) : 0.0f;
@@ -228,11 +233,13 @@ static mt_rc add_weight(loader *l, int unit, const mt_weight *w, const char *nam
     const mt_st_tensor *t = l->shards ? mt_shards_find(l->shards, name) : NULL;
     if (t && !w->exact && l->e->plan->job.mapped && l->e->plan->place.units[unit].home == MT_HOST)
         return map_one(l->e, unit, w, t, err);
+    const mt_unit *u = &l->e->model->units[unit];
     source *s = &l->sources[l->n_sources++];
     s->unit = unit;
     s->w = w;
     s->tensor = t;
-    s->stream = mt_hash(name, strlen(name), (uint64_t)w->slice.first); /* roles that share a tensor differ */
+    s->slab = mt_weight_slab(u, w);
+    s->stream = mt_hash(name, strlen(name), (uint64_t)mt_weight_first_row(u, w)); /* roles that share a tensor differ */
     s->first_piece = l->n_pieces;
     s->n_pieces = (w->n + PIECE - 1) / PIECE;
     l->n_pieces += s->n_pieces;

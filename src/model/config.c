@@ -184,11 +184,6 @@ static mt_rc refuse_unfit(reader *r)
     if (enc_dec)
         return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models",
                        r->path, r->c->model_type);
-    static const char *const experts[] = { "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", NULL };
-    if (spelling(r, experts))
-        return mt_fail(r->err, MT_EUNSUPPORTED,
-                       "%s: \"%s\" is a mixture of experts (\"%s\"); only dense models are supported so far", r->path,
-                       r->c->model_type, spelling(r, experts));
     if (!mt_json_missing(json_object_get(r->doc, "kv_lora_rank")))
         return mt_fail(r->err, MT_EUNSUPPORTED,
                        "%s: \"%s\" uses latent attention (\"kv_lora_rank\"), which is not supported so far", r->path,
@@ -262,12 +257,24 @@ static const char *foreign_key(const json_t *doc, const mt_family *f)
     return NULL;
 }
 
+/* Experts whose rules are not known would be computed wrongly, or not at all. */
+static mt_rc refuse_unknown_experts(reader *r)
+{
+    const mt_family *f = r->c->family;
+    const char *key = mt__config_experts_key(r->doc);
+    if (!key || (f && f->experts)) return MT_OK;
+    return mt_fail(r->err, MT_EUNSUPPORTED,
+                   "%s: \"%s\" is a mixture of experts (\"%s\") that is not supported; megatrain families lists those that are",
+                   r->path, r->c->model_type, key);
+}
+
 /* Nobody knows the type: the family whose keys config.json has most of; llama, whose keys all others share, if there are none. */
 static mt_rc guess_family(reader *r)
 {
     mt_config *c = r->c;
     r->guessed = !r->as;
     MT_TRY(refuse_other_kinds(r));
+    if (!r->as) MT_TRY(refuse_unknown_experts(r));
     c->family = r->as ? r->as : &mt_family_llama;
     for (const mt_family *const *f = mt_families; !r->as && *f; f++)
         if (n_telling(r->doc, *f) > n_telling(r->doc, c->family)) c->family = *f;
@@ -321,7 +328,7 @@ static void complete_layers(mt_config *c)
     for (int64_t i = 0; i < c->L; i++) {
         mt_layer_spec *s = &c->layers[i];
         if (!s->mixer) s->mixer = &mt_mixer_attention;
-        if (!s->ffn) s->ffn = &mt_ffn_mlp;
+        if (!s->ffn) s->ffn = s->E ? &mt_ffn_experts : &mt_ffn_mlp;
         s->norms = c->norms;
         s->form = c->form;
         s->H = c->H;
@@ -340,6 +347,8 @@ static mt_rc resolve(reader *r)
     MT_TRY(read_traits(r));
     r->c->layers = mt_calloc((size_t)r->c->L, sizeof *r->c->layers);
     if (!r->c->layers) return mt_no_memory(r->err, "the layer table");
+    MT_TRY(refuse_unknown_experts(r));
+    MT_TRY(mt__config_read_experts(r));
     MT_TRY(mt__config_read_windows(r));
     MT_TRY(mt__config_read_rope(r));
     if (r->c->family->read) MT_TRY(r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }));

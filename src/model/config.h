@@ -63,7 +63,21 @@ typedef struct mt_layer_spec {
     mt_layer_rope rope;
     int64_t window;      /* rows a row may see, itself included; 0: all */
     int64_t H, K, Dh, F; /* see ops.h */
+    int64_t E, T, I, Is; /* experts, those of a row, the width of one; of the shared one, 0: none.  E is 0 in dense layers */
 } mt_layer_spec;
+
+/* What is the same in all layers with experts. */
+typedef struct mt_moe {
+    mt_route_kind router;
+    bool norm_topk;               /* weights are divided by their sum */
+    double norm_eps, norm_floor;
+    double scale;                 /* on the weights */
+    double jitter;                /* MT_ROUTE_MIXER */
+    int64_t n_group, topk_group;  /* 0 or 1: no groups */
+    bool choice_bias;             /* added to the scores for choosing */
+    bool exact_router;            /* the router computes in fp32, whatever the compute dtype */
+    bool shared_switch;           /* a row takes sigmoid(switch) of the shared expert */
+} mt_moe;
 
 typedef struct mt_config {
     const mt_family *family;
@@ -102,6 +116,7 @@ typedef struct mt_config {
     double dropout;
     mt_rope_spec rope, rope_local; /* dr of both is the same; 0: no layer has rotary positions */
     bool has_rope_local;
+    mt_moe moe;            /* of layers that have experts */
     mt_layer_spec *layers; /* [L] */
     char **assumptions;
     size_t n_assumptions;

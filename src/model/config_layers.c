@@ -50,10 +50,10 @@ mt_rc mt__config_read_windows(mt__config_reader *r)
     bool used = f->window == MT_WINDOW_ALL;
     if (f->window == MT_WINDOW_NEVER) return MT_OK;
     MT_TRY(mt_json_i64(r->doc, "sliding_window", key ? 0 : f->default_window, &width, r->path, r->err)); /* null: full */
-    if (f->window == MT_WINDOW_LATE) {
+    if (f->window == MT_WINDOW_LATE || f->window == MT_WINDOW_USED)
         MT_TRY(mt_json_bool(r->doc, "use_sliding_window", false, &used, r->path, r->err));
+    if (f->window == MT_WINDOW_LATE)
         MT_TRY(mt_json_i64(r->doc, "max_window_layers", 28, &first, r->path, r->err));
-    }
     if (width < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window\" is %lld", r->path, (long long)width);
     if (first < 0)
         return mt_fail(r->err, MT_ERANGE, "%s: \"max_window_layers\" is %lld; 0 or more expected", r->path, (long long)first);

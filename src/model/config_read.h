@@ -24,4 +24,9 @@ const char *mt__config_spelling(const json_t *doc, const char *const *names);
 mt_rc mt__config_read_windows(mt__config_reader *r);
 mt_rc mt__config_read_rope(mt__config_reader *r); /* needs the windows */
 
+/* -- config_experts.c -- */
+/* The key that says how many experts there are; NULL: none does. */
+const char *mt__config_experts_key(const json_t *doc);
+mt_rc mt__config_read_experts(mt__config_reader *r); /* into the layers' E, T, I, Is */
+
 #endif

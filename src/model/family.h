@@ -33,6 +33,18 @@ typedef enum mt_role {
     MT_W_DOWN,
     MT_B_DOWN,
     MT_W_POST2,
+    MT_W_ROUTER, /* of experts: who gets which row */
+    MT_B_CHOICE, /* added to a router's scores for choosing; never trained */
+    MT_W_E_GATE, /* of each expert: in memory gate(0), up(0), gate(1), ..., then down(0), down(1), ... */
+    MT_W_E_UP,
+    MT_W_E_DOWN,
+    MT_W_S_GATE, /* of the expert that every row passes */
+    MT_W_S_UP,
+    MT_B_S_GATE,
+    MT_B_S_UP,
+    MT_W_S_DOWN,
+    MT_B_S_DOWN,
+    MT_W_S_SWITCH, /* how much of it a row takes */
     MT_W_FINAL_NORM,
     MT_B_FINAL_NORM,
     MT_W_HEAD,
@@ -43,7 +55,22 @@ typedef enum mt_role {
 } mt_role;
 
 /* A dimension of a shape, by letter. */
-typedef enum mt_dim { MT_NONE, MT_D, MT_F, MT_V, MT_DH, MT_H, MT_K, MT_H_DH, MT_K_DH, MT_POSITIONS } mt_dim;
+typedef enum mt_dim {
+    MT_NONE,
+    MT_ONE,
+    MT_D,
+    MT_F,
+    MT_V,
+    MT_DH,
+    MT_H,
+    MT_K,
+    MT_H_DH,
+    MT_K_DH,
+    MT_POSITIONS,
+    MT_E,  /* experts */
+    MT_I,  /* width of an expert */
+    MT_IS, /* of the shared expert */
+} mt_dim;
 
 /* How a tensor of the file holds several roles.  Rows of the table that share a name share the tensor, in the table's order. */
 typedef enum mt_pack {
@@ -51,6 +78,8 @@ typedef enum mt_pack {
     MT_PACK_ROWS,  /* all rows of the first, then all of the second, ... */
     MT_PACK_HEADS, /* per key/value head: its query heads, the key head, the value head */
     MT_PACK_APART, /* the other way round: a tensor of Dh numbers for every head; %h in the name is the head */
+    MT_PACK_EXPERT,  /* a tensor for every expert; %e in the name is the expert */
+    MT_PACK_EXPERTS, /* one tensor for all experts, expert after expert; in each, rows that share the name as in MT_PACK_ROWS */
 } mt_pack;
 
 typedef struct mt_tensor_row {
@@ -60,6 +89,7 @@ typedef struct mt_tensor_row {
     mt_pack pack;
     bool transposed;  /* the file has it input first */
     bool exact;       /* few numbers that the device needs in fp32 even where it computes in bf16 (model.h, exact runs) */
+    bool fixed;       /* never trained, whatever is frozen */
 } mt_tensor_row;
 
 /* Where a bias comes from. */
@@ -70,6 +100,7 @@ typedef enum mt_bias_rule { MT_BIAS_NEVER, MT_BIAS_ALWAYS, MT_BIAS_BY_KEY, MT_BI
 typedef enum mt_window_rule {
     MT_WINDOW_NEVER,
     MT_WINDOW_ALL,  /* sliding_window, if not null, on every layer (mistral) */
+    MT_WINDOW_USED, /* only with use_sliding_window, on every layer (qwen3_moe) */
     MT_WINDOW_LATE, /* only with use_sliding_window, on layers from max_window_layers on (qwen2, qwen3) */
     MT_WINDOW_PATTERN, /* on all but every n-th layer (gemma, cohere2) */
 } mt_window_rule;
@@ -80,6 +111,37 @@ typedef struct mt_keys {
     const char *path; /* for messages */
     mt_err *err;
 } mt_keys;
+
+/* Which layers have experts. */
+typedef enum mt_sparse_rule {
+    MT_SPARSE_ALL,
+    MT_SPARSE_STEP,  /* every decoder_sparse_step-th, but for mlp_only_layers */
+    MT_SPARSE_AFTER, /* from first_k_dense_replace on */
+    MT_SPARSE_RANGE, /* every moe_layer_interval-th of moe_layer_start_index to moe_layer_end_index */
+} mt_sparse_rule;
+
+/* The width of the expert that every row passes. */
+typedef enum mt_shared_rule {
+    MT_SHARED_NONE,
+    MT_SHARED_WIDTH, /* by a key: shared_expert_intermediate_size, shared_intermediate_size */
+    MT_SHARED_COUNT, /* an expert's width times n_shared_experts, moe_num_shared_experts */
+    MT_SHARED_MLP,   /* intermediate_size times num_shared_expert */
+} mt_shared_rule;
+
+/* How a family's mixtures of experts are told: what config.json may say, and what it takes where it says nothing. */
+typedef struct mt_expert_rules {
+    mt_route_kind router;
+    bool norm, norm_key; /* weights are divided by their sum; with norm_key, norm_topk_prob decides, and `norm` is its default */
+    double norm_eps, norm_floor;
+    bool scaled;      /* routed_scaling_factor counts, and n_group, topk_group */
+    bool choice_bias;
+    bool mlp_width;   /* an expert's width is intermediate_size, not moe_intermediate_size */
+    mt_sparse_rule layers;
+    int64_t first_dense; /* AFTER: first_k_dense_replace where it is absent */
+    bool layer_freq;     /* AFTER: moe_layer_freq counts */
+    mt_shared_rule shared;
+    bool shared_switch;
+} mt_expert_rules;
 
 struct mt_family {
     const char *name;                 /* as users know it */
@@ -118,6 +180,8 @@ struct mt_family {
     const char *prefix;               /* what the names below begin with, and files may replace; NULL: "model." */
     const char *other_head;           /* another name some files have for the head; or NULL */
     const mt_tensor_row *tensors;     /* ended by a row without a name */
+    const mt_tensor_row *other_tensors; /* the same model as other files name it, told by the experts' names; or NULL */
+    const mt_expert_rules *experts;   /* NULL: no layer has any */
     mt_rc (*read)(mt_config *c, const mt_keys *k); /* keys and traits of its own, after all others; or NULL */
 };
 
@@ -127,10 +191,14 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_olmo2, mt_family_olmo3, mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5,
     mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
     mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
-    mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma;
+    mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma,
+    mt_family_mixtral, mt_family_qwen3_moe;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];
+
+/* The embedding's row of this id gets no gradient where config.json has no pad_token_id. */
+void mt_config_default_pad(mt_config *c, const mt_keys *k, int32_t id);
 
 /* No rotary positions on any layer. */
 void mt_config_no_rope(mt_config *c);

@@ -32,9 +32,9 @@ static int mlp_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt
 {
     const size_t e = mt_dtype_bytes(t), act = (size_t)s->F * e;
     const mt_array arrays[ARRAYS] = {
-        [GATE_UP] = { "gate+up", (size_t)gate_up_width(c, s) * e, MT_KEEP_ALL, MT_EXTENT_SEGMENT, false, 0 },
-        [ACT_WORK] = { "act.work", act, MT_KEEPS, MT_EXTENT_CHUNK, true, 0 },
-        [ACT] = { "act", act, MT_KEEP_ACT, MT_EXTENT_CHUNK, true, 1 + ACT_WORK },
+        [GATE_UP] = { "gate+up", (size_t)gate_up_width(c, s) * e, MT_KEEP_ALL, MT_EXTENT_SEGMENT, false, 0, 0 },
+        [ACT_WORK] = { "act.work", act, MT_KEEPS, MT_EXTENT_CHUNK, true, 0, 0 },
+        [ACT] = { "act", act, MT_KEEP_ACT, MT_EXTENT_CHUNK, true, 1 + ACT_WORK, 0 },
     };
     for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
     return ARRAYS;

@@ -35,18 +35,18 @@ static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, 
     const size_t row = (size_t)c->D * mt_dtype_bytes(t), one = sizeof(float);
     const size_t pre = pre_norms(s), post = post_norms(s), second = own_norm2(s);
     const mt_array arrays[ARRAYS] = {
-        [X] = { "x", row, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0 },
-        [XMID] = { "xmid", row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0 },
-        [MIXED] = { "mixed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0 }, /* the branches' results before their norms */
-        [FED] = { "fed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0 },
-        [H] = { "h", pre * row, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
-        [RSTD] = { "rstd", pre * one, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
-        [RSTD_POST] = { "rstd.post", post * one, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
-        [H1] = { "norm1", pre * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H },
-        [RSTD1] = { "norm1.rstd", pre * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD },
-        [H2] = { "norm2", second * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H },
-        [RSTD2] = { "norm2.rstd", second * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD },
-        [DH] = { "dh", row, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
+        [X] = { "x", row, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0, 0 },
+        [XMID] = { "xmid", row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [MIXED] = { "mixed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 }, /* the branches' results before their norms */
+        [FED] = { "fed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [H] = { "h", pre * row, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [RSTD] = { "rstd", pre * one, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [RSTD_POST] = { "rstd.post", post * one, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [H1] = { "norm1", pre * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H, 0 },
+        [RSTD1] = { "norm1.rstd", pre * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD, 0 },
+        [H2] = { "norm2", second * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H, 0 },
+        [RSTD2] = { "norm2.rstd", second * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD, 0 },
+        [DH] = { "dh", row, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
     };
     for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
     return ARRAYS;
@@ -87,14 +87,17 @@ const mt_part mt_frame = { .name = "frame",
 static mt_pass pass_of(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a)
 {
     const mt_model *m = r->model;
+    const mt_unit *u = &m->units[mt_layer_first_unit(m, layer)];
     return (mt_pass){ .r = r,
                       .c = m->config,
                       .s = &m->config->layers[layer],
-                      .l = m->units[mt_layer_first_unit(m, layer)].layout,
+                      .l = u->layout,
                       .w = w,
                       .g = g,
                       .mb = mb,
-                      .a = a };
+                      .a = a,
+                      .first_expert = u->first_expert,
+                      .n_experts = u->n_experts };
 }
 
 /* The same for the layer's mixer, whose arrays follow the frame's, and its ffn. */
@@ -247,9 +250,12 @@ static mt_rc mix_backward(const mt_pass *p, const mt_layer_kind *k, void *dx, mt
 
 /* -- the ffn's branch ------------------------------------------------------------------------------ */
 
+/* Rows the ffn takes at a time. */
+static int64_t chunk_rows(const mt_pass *p) { return p->s->ffn->whole ? p->mb->n : p->r->mlp_rows; }
+
 static mt_span chunk_at(const mt_pass *p, int64_t first)
 {
-    return (mt_span){ first, mt_min_i64(p->r->mlp_rows, p->mb->n - first) };
+    return (mt_span){ first, mt_min_i64(chunk_rows(p), p->mb->n - first) };
 }
 
 static mt_rc feed(const mt_pass *p, const mt_layer_kind *k, void *x_out, mt_err *err)
@@ -260,7 +266,7 @@ static mt_rc feed(const mt_pass *p, const mt_layer_kind *k, void *x_out, mt_err 
     void *xmid = mt_pass_array(p, XMID), *fed = mt_pass_array(p, FED);
     const void *h;
     MT_TRY(norm(p, ffn_norm(p), &h, err));
-    for (int64_t first = 0; first < p->mb->n; first += p->r->mlp_rows) {
+    for (int64_t first = 0; first < p->mb->n; first += chunk_rows(p)) {
         mt_span s = chunk_at(p, first);
         MT_TRY(f->forward(&q, s, h, err));
         MT_TRY(f->output(&q, s, post ? fed : x_out, post ? NULL : xmid, err));
@@ -272,9 +278,10 @@ static mt_rc feed(const mt_pass *p, const mt_layer_kind *k, void *x_out, mt_err 
  * no norm is between. */
 static mt_rc feed_rows_backward(const mt_pass *p, const mt_layer_kind *k, mt_span s, const void *h, void *dx, mt_err *err)
 {
-    const mt_pass q = to_ffn(p, k);
+    mt_pass q = to_ffn(p, k);
     const mt_ffn *f = p->s->ffn;
     const bool pre = pre_norms(p->s);
+    q.again = true;
     void *fed = mt_pass_array(p, FED), *dx_here = mt_pass_rows(p, dx, s.first, p->c->D),
          *dh = mt_pass_rows(p, mt_pass_array(p, DH), s.first, p->c->D);
     const void *dy = dx_here;
@@ -291,7 +298,7 @@ static mt_rc feed_backward(const mt_pass *p, const mt_layer_kind *k, void *dx, m
 {
     const void *h;
     MT_TRY(norm_again(p, ffn_norm(p), &h, err));
-    for (int64_t first = 0; first < p->mb->n; first += p->r->mlp_rows)
+    for (int64_t first = 0; first < p->mb->n; first += chunk_rows(p))
         MT_TRY(feed_rows_backward(p, k, chunk_at(p, first), h, dx, err));
     if (p->s->form == MT_BLOCK_ONE_NORM) return MT_OK; /* the mixer adds to DH, and goes through the norm for both */
     return norm_backward(p, NORM2, dx, err);

@@ -41,6 +41,7 @@ typedef struct mt_array {
     mt_extent extent; /* its rows in workspace, where it is not kept */
     bool shared;      /* one workspace serves all layers; else each layer of a redone segment has its own */
     int instead;      /* where it is not kept, it is the part's array `instead - 1`, which comes before it; 0: it has workspace */
+    size_t fixed;     /* bytes beside its rows; not of what may be kept */
 } mt_array;
 
 enum { MT_MAX_ARRAYS = 32, MT_MAX_WORK = 24, MT_ARRAY_INPUT = 0 }; /* of a layer; the input is the first of all */

@@ -50,7 +50,8 @@ static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec
 static bool same_spec(const mt_layer_spec *a, const mt_layer_spec *b)
 {
     return a->mixer == b->mixer && a->ffn == b->ffn && a->norms == b->norms && a->form == b->form && a->rope == b->rope &&
-           a->window == b->window && a->H == b->H && a->K == b->K && a->Dh == b->Dh && a->F == b->F;
+           a->window == b->window && a->H == b->H && a->K == b->K && a->Dh == b->Dh && a->F == b->F && a->E == b->E && a->T == b->T &&
+           a->I == b->I && a->Is == b->Is;
 }
 
 mt_rc mt_layer_kinds(mt_layer_kind **out, int *n_out, int **kind_of_layer, const mt_config *c, mt_err *err)
@@ -112,6 +113,6 @@ void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool sha
     for (int i = 0; i < k->n_arrays; i++) {
         bool chunk = a[i].extent == MT_EXTENT_CHUNK || (a[i].extent == MT_EXTENT_SEGMENT && !rows.segments);
         size_t n = (size_t)(chunk ? rows.chunk : rows.micro);
-        carve(out, i, a[i].shared == shared && !a[i].instead ? a[i].row_bytes * n : 0);
+        carve(out, i, a[i].shared == shared && !a[i].instead && a[i].row_bytes ? a[i].row_bytes * n + a[i].fixed : 0);
     }
 }

@@ -44,12 +44,12 @@ static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype
     (void)c;
     const size_t e = mt_dtype_bytes(t), qkv = (size_t)qkv_width(s) * e, o = (size_t)q_width(s) * e;
     const mt_array arrays[ARRAYS] = {
-        [QKV] = { "qkv", qkv, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
-        [QK] = { "qk", (size_t)qk_width(s) * e, MT_KEEPS, MT_EXTENT_MICRO, false, 0 },
-        [ATTN] = { "attn", o, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
-        [LSE] = { "lse", (size_t)s->H * sizeof(float), MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
-        [DQKV] = { "dqkv", qkv, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
-        [DATTN] = { "dattn", o, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
+        [QKV] = { "qkv", qkv, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 },
+        [QK] = { "qk", (size_t)qk_width(s) * e, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 },
+        [ATTN] = { "attn", o, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 },
+        [LSE] = { "lse", (size_t)s->H * sizeof(float), MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 },
+        [DQKV] = { "dqkv", qkv, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [DATTN] = { "dattn", o, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
     };
     for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
     return ARRAYS;

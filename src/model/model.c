@@ -64,19 +64,33 @@ static int64_t dim_of(const mt_config *c, const mt_layer_spec *s, mt_dim d)
     case MT_H_DH: return s->H * s->Dh;
     case MT_K_DH: return s->K * s->Dh;
     case MT_POSITIONS: return c->position_rows;
+    case MT_E: return s->E;
+    case MT_I: return s->I;
+    case MT_IS: return s->Is;
+    case MT_ONE:
     case MT_NONE: break;
     }
     return 1;
 }
 
+/* The name with a number for its mark, if it has that mark. */
+static void fill_in(char out[MT_NAME_BYTES], const char *name, const char *mark, int number)
+{
+    const char *at = strstr(name, mark);
+    if (!at)
+        snprintf(out, MT_NAME_BYTES, "%s", name);
+    else
+        snprintf(out, MT_NAME_BYTES, "%.*s%d%s", (int)(at - name), name, number, at + strlen(mark));
+}
+
 void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BYTES])
 {
-    const char *mark = strstr(w->name, "%d");
-    if (!mark)
-        snprintf(out, MT_NAME_BYTES, "%s", w->name);
-    else
-        snprintf(out, MT_NAME_BYTES, "%.*s%d%s", (int)(mark - w->name), w->name, unit->layer, mark + 2);
+    char of_expert[MT_NAME_BYTES];
+    fill_in(of_expert, w->name, "%e", unit->first_expert + w->expert);
+    fill_in(out, of_expert, "%d", unit->layer);
 }
+
+bool mt_weight_leads(const mt_unit *unit, const mt_weight *w) { return mt_weight_first_row(unit, w) == 0; }
 
 void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
 {
@@ -93,7 +107,7 @@ static const char *family_prefix(const mt_config *c) { return c->family->prefix 
 
 mt_file_names mt_file_names_of(const mt_config *c)
 {
-    mt_file_names n = { .tied = c->tied };
+    mt_file_names n = { .tied = c->tied, .tensors = c->family->tensors };
     snprintf(n.prefix, sizeof n.prefix, "%s", family_prefix(c));
     return n;
 }
@@ -108,35 +122,45 @@ static void file_name(const mt_config *c, const mt_file_names *names, const mt_t
 
 bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, char out[MT_NAME_BYTES])
 {
-    for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
+    for (const mt_tensor_row *row = names->tensors; row->name; row++)
         if (row->role == role) return file_name(c, names, row, out), true;
     out[0] = '\0';
     return false;
 }
 
 /* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
-static mt_tensor_slice slice_of(const mt_config *c, const mt_layer_spec *spec, const mt_tensor_row *row)
+static mt_tensor_slice slice_of(const mt_model *m, const mt_layer_spec *spec, const mt_tensor_row *row)
 {
+    const mt_config *c = m->config;
     int64_t rows = dim_of(c, spec, row->shape[0]), columns = dim_of(c, spec, row->shape[1]), before = 0, all = 0;
     int64_t groups = row->pack == MT_PACK_HEADS ? spec->K : 1;
-    for (const mt_tensor_row *r = c->family->tensors; r->name; r++) {
+    for (const mt_tensor_row *r = m->names.tensors; r->name; r++) {
         if (strcmp(r->name, row->name) != 0 || !has_role(c, spec, r->role)) continue;
         if (r < row) before += dim_of(c, spec, r->shape[0]);
         all += dim_of(c, spec, r->shape[0]);
     }
     mt_tensor_slice s = { .n_dims = row->shape[1] ? 2 : 1,
-                          .shape = { all, columns },
+                          .shape = { all, columns, 1 },
+                          .slab = { all, columns },
                           .run = rows / groups,
                           .stride = all / groups,
                           .first = before / groups,
                           .transposed = row->transposed };
-    if (row->transposed) s.shape[0] = columns, s.shape[1] = all;
+    if (row->transposed) s.shape[0] = s.slab[0] = columns, s.shape[1] = s.slab[1] = all;
+    if (row->pack != MT_PACK_EXPERTS) return s;
+    s.n_dims = 3;
+    s.shape[0] = spec->E;
+    s.shape[1] = s.slab[0];
+    s.shape[2] = s.slab[1];
     return s;
 }
 
-/* Tensors that make up the role. */
-static int64_t n_tensors(const mt_config *c, const mt_layer_spec *s, const mt_tensor_row *row)
+static bool of_experts(const mt_tensor_row *row) { return row->pack == MT_PACK_EXPERT || row->pack == MT_PACK_EXPERTS; }
+
+/* Weights of the row in a unit. */
+static int64_t n_weights_of(const mt_config *c, const mt_layer_spec *s, const mt_unit *u, const mt_tensor_row *row)
 {
+    if (of_experts(row)) return u->n_experts;
     return row->pack == MT_PACK_APART ? dim_of(c, s, row->shape[0]) / s->Dh : 1;
 }
 
@@ -148,7 +172,11 @@ static bool is_in(const mt_model *m, const mt_layer_spec *s, const mt_unit *u, c
 static mt_weight whole_weight(const mt_model *m, const mt_layer_spec *s, const mt_tensor_row *row)
 {
     const mt_config *c = m->config;
-    mt_weight w = { .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, s, row), .exact = row->exact };
+    mt_weight w = { .role = row->role,
+                    .n_dims = row->shape[1] ? 2 : 1,
+                    .slice = slice_of(m, s, row),
+                    .exact = row->exact,
+                    .fixed = row->fixed };
     file_name(c, &m->names, row, w.name);
     w.shape[0] = dim_of(c, s, row->shape[0]);
     w.shape[1] = dim_of(c, s, row->shape[1]);
@@ -161,11 +189,37 @@ static mt_weight head_weight(const mt_model *m, const mt_layer_spec *s, const mt
 {
     mt_weight w = { .role = row->role, .n_dims = 1, .shape = { s->Dh, 1 }, .n = s->Dh, .exact = row->exact };
     char name[MT_NAME_BYTES];
-    w.slice = (mt_tensor_slice){ .n_dims = 1, .shape = { s->Dh, 1 }, .run = s->Dh, .stride = s->Dh };
+    w.slice = (mt_tensor_slice){
+        .n_dims = 1, .shape = { s->Dh, 1, 1 }, .slab = { s->Dh, 1 }, .run = s->Dh, .stride = s->Dh
+    };
     file_name(m->config, &m->names, row, name);
-    const char *mark = strstr(name, "%h");
-    snprintf(w.name, MT_NAME_BYTES, "%.*s%d%s", (int)(mark - name), name, (int)head, mark + 2);
+    fill_in(w.name, name, "%h", (int)head);
     return w;
+}
+
+static mt_weight weight_of(const mt_model *m, const mt_layer_spec *s, const mt_tensor_row *row, int64_t i)
+{
+    if (row->pack == MT_PACK_APART) return head_weight(m, s, row, i);
+    mt_weight w = whole_weight(m, s, row);
+    if (of_experts(row)) w.expert = (int)i;
+    return w;
+}
+
+/* True if b must follow a without a gap: they are one role, or one product serves both. */
+static bool side_by_side(const mt_layer_spec *s, mt_role a, mt_role b)
+{
+    bool beside = a == b;
+    const layer_parts parts = s ? parts_of(s) : (layer_parts){ 0 };
+    for (size_t i = 0; s && i < MT_COUNT(parts.p); i++) beside |= parts.p[i]->beside && parts.p[i]->beside(a, b);
+    return beside;
+}
+
+/* The end of the rows that are listed together with this one, number by number: an expert's gate and up stay side by side. */
+static const mt_tensor_row *end_of_run(const mt_layer_spec *s, const mt_tensor_row *row)
+{
+    const mt_tensor_row *end = row + 1;
+    while (of_experts(row) && end->name && of_experts(end) && side_by_side(s, end[-1].role, end->role)) end++;
+    return end;
 }
 
 static mt_rc list_weights(mt_layout *out, const mt_model *m, const mt_unit *u, mt_err *err)
@@ -173,20 +227,30 @@ static mt_rc list_weights(mt_layout *out, const mt_model *m, const mt_unit *u, m
     const mt_config *c = m->config;
     const mt_layer_spec *s = u->kind == MT_UNIT_LAYER ? &c->layers[u->layer] : NULL;
     int64_t n = 1;
-    for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
-        if (is_in(m, s, u, row)) n += n_tensors(c, s, row);
+    for (const mt_tensor_row *row = m->names.tensors; row->name; row++)
+        if (is_in(m, s, u, row)) n += n_weights_of(c, s, u, row);
     out->weights = mt_calloc((size_t)n, sizeof *out->weights);
     if (!out->weights) return mt_no_memory(err, "the model's layout");
-    for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
-        for (int64_t i = 0; is_in(m, s, u, row) && i < n_tensors(c, s, row); i++)
-            out->weights[out->n_weights++] = row->pack == MT_PACK_APART ? head_weight(m, s, row, i) : whole_weight(m, s, row);
+    for (const mt_tensor_row *row = m->names.tensors, *end; row->name; row = end) {
+        end = end_of_run(s, row);
+        for (int64_t i = 0; is_in(m, s, u, row) && i < n_weights_of(c, s, u, row); i++)
+            for (const mt_tensor_row *r = row; r < end; r++) out->weights[out->n_weights++] = weight_of(m, s, r, i);
+    }
     return MT_OK;
 }
 
-/* Heads of one role lie side by side, so they are trained alike. */
-static mt_rc check_heads_agree(const mt_weight *a, const mt_weight *b, const char *name, mt_err *err)
+static bool gate_or_up(mt_role role) { return role == MT_W_E_GATE || role == MT_W_E_UP; }
+
+/* The heads of one role lie side by side, and so do the experts of a layer, so they are trained alike. */
+static mt_rc check_alike(const mt_weight *a, const mt_weight *b, const char *name, mt_err *err)
 {
-    if (a->role != b->role || (a->frozen == b->frozen && a->decay == b->decay)) return MT_OK;
+    const bool experts = gate_or_up(a->role) && gate_or_up(b->role);
+    if ((a->role != b->role && !experts) || (a->frozen == b->frozen && a->decay == b->decay)) return MT_OK;
+    if (experts || a->role == MT_W_E_DOWN)
+        return mt_fail(err, MT_EINVAL,
+                       "freeze: the experts of a layer are trained together, but the patterns match only some of them (first "
+                       "mismatch: \"%s\"); match all of them or none",
+                       name);
     return mt_fail(err, MT_EINVAL,
                    "freeze: the norms of a layer's heads are trained together, and the patterns tell \"%s\" from the one before; "
                    "match all of them or none",
@@ -219,10 +283,10 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
     for (int u = 0; !rc && u < m->n_units; u++)
         for (int k = 0; !rc && k < lists[u].n_weights; k++, i++) {
             mt_weight *w = &lists[u].weights[k];
-            w->frozen = !chosen[i].trained;
-            w->decay = chosen[i].decayed;
+            w->frozen = !chosen[i].trained || w->fixed;
+            w->decay = chosen[i].decayed && !w->fixed;
             w->no_low = w->frozen && !w->exact && came_as_bf16(m->config, o, names[i]);
-            if (k) rc = check_heads_agree(&w[-1], w, names[i], err);
+            if (k) rc = check_alike(&w[-1], w, names[i], err);
         }
     mt_free(text);
     mt_free(names);
@@ -237,15 +301,6 @@ static int run_of(const mt_weight *w)
 {
     if (w->no_low) return FROZEN_NO_LOW;
     return (w->frozen ? FROZEN : w->decay ? DECAYS : TRAINS) + w->exact;
-}
-
-/* True if b must follow a without a gap: they are one role, or one product serves both. */
-static bool side_by_side(const mt_layer_spec *s, mt_role a, mt_role b)
-{
-    bool beside = a == b;
-    const layer_parts parts = s ? parts_of(s) : (layer_parts){ 0 };
-    for (size_t i = 0; s && i < MT_COUNT(parts.p); i++) beside |= parts.p[i]->beside && parts.p[i]->beside(a, b);
-    return beside;
 }
 
 /* Tensors that one product serves stay side by side: low halves are left out of all of them or of none. */
@@ -343,7 +398,10 @@ static int add_unit(mt_model *m, mt_unit_kind kind, int layer)
 static void number_units(mt_model *m)
 {
     m->embed = add_unit(m, MT_UNIT_EMBED, -1);
-    for (int l = 0; l < m->config->L; l++) m->layers[l] = (mt_layer_units){ add_unit(m, MT_UNIT_LAYER, l), 1 };
+    for (int l = 0; l < m->config->L; l++) {
+        m->layers[l] = (mt_layer_units){ add_unit(m, MT_UNIT_LAYER, l), 1 };
+        m->units[m->layers[l].first].n_experts = (int)m->config->layers[l].E;
+    }
     m->head = m->tied ? m->embed : add_unit(m, MT_UNIT_HEAD, -1);
 }
 

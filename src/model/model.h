@@ -9,7 +9,11 @@
  *              fp32, also where it computes in bf16 (router biases, decay parameters).
  *     group    units with equal layouts; they share device buffers.
  *
- * Tensors that one product can serve (q, k, v; gate, up) lie side by side without a gap. */
+ * Tensors that one product can serve (q, k, v; gate, up) lie side by side without a gap.
+ *
+ * Experts: a unit holds n_experts whole experts from first_expert on.  The layout's [n_experts][2I, D] (gate, then up) begins at
+ * at[MT_W_E_GATE], its [n_experts][D, I] at at[MT_W_E_DOWN].  Units with equal layouts may hold different experts, so the layout
+ * counts experts from the unit's first (mt_weight.expert), and names and places in files ask the unit. */
 #ifndef MT_MODEL_MODEL_H
 #define MT_MODEL_MODEL_H
 
@@ -20,12 +24,14 @@ enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
 
 typedef struct mt_weight {
     mt_role role;
-    char name[MT_NAME_BYTES]; /* of its tensor in the files; %d is the layer */
+    char name[MT_NAME_BYTES]; /* of its tensor in the files; %d is the layer, %e the expert */
     mt_tensor_slice slice;         /* where in that tensor */
     int n_dims;
     int64_t shape[2];
     int64_t n, offset; /* elements, in the unit's block */
+    int expert; /* of an expert: counted from the unit's first; else 0 */
     bool frozen, decay;
+    bool fixed;  /* never trained: always frozen */
     bool exact;  /* the device has it in fp32, too */
     bool no_low; /* frozen and bf16 in the files: its low halves are zero, and nobody stores them */
 } mt_weight;
@@ -58,6 +64,7 @@ typedef enum mt_unit_kind { MT_UNIT_EMBED, MT_UNIT_LAYER, MT_UNIT_HEAD } mt_unit
 typedef struct mt_unit {
     mt_unit_kind kind;
     int layer; /* of a layer */
+    int first_expert, n_experts; /* those whose weights it holds */
     int group;
     const mt_layout *layout; /* the group's */
 } mt_unit;
@@ -67,6 +74,7 @@ typedef struct mt_file_names {
     char prefix[96];      /* stands for the family's prefix */
     char head_prefix[96]; /* before names without that */
     const char *head;     /* the head's tensor, where the files use the family's other name; NULL: the usual one */
+    const mt_tensor_row *tensors; /* the family's table that fits */
     bool tied;            /* the embedding is the head */
 } mt_file_names;
 /* As config.json and the family say. */
@@ -109,11 +117,15 @@ typedef struct mt_model {
 mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_options *options, mt_err *err);
 void mt_model_free(mt_model *m);
 
+/* True if the weight is the first of its tensor: others that share it are written with it. */
+bool mt_weight_leads(const mt_unit *unit, const mt_weight *w);
+
 /* "unit 3 (layer 2)"-like words for messages, and a tensor's name in the checkpoint. */
 void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES]);
 void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BYTES]);
 
-/* The name of a role's tensor as the files have it, prefix and all; %d is the layer.  False: the family has no such role. */
+/* The name of a role's tensor as the files have it, prefix and all; %d is the layer, %e the expert.  False: the family has no such
+ * role. */
 bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, char out[MT_NAME_BYTES]);
 
 /* The unit a layer begins with: it holds the norms and the mixer. */

@@ -26,6 +26,8 @@ struct mt_pass {
     const mt_micro *mb;
     const mt_acts *a;
     int first; /* of a->at: the part's own arrays */
+    int first_expert, n_experts; /* of the unit whose weights these are */
+    bool again; /* backward redoes forward: what is kept is there */
 };
 
 /* Rows [first, first + n) of the micro-batch: an ffn takes some at a time. */
@@ -122,6 +124,7 @@ struct mt_mixer {
 
 struct mt_ffn {
     mt_part part;
+    bool whole; /* its spans are whole micro-batches, whatever a row chunk is */
     /* From h, all rows of the branch's input, what output() reads of the rows of a span. */
     mt_rc (*forward)(const mt_pass *p, mt_span s, const void *h, mt_err *err);
     /* Those rows of y = alpha * (...) (+ add). */
@@ -132,6 +135,6 @@ struct mt_ffn {
 
 extern const mt_part mt_frame;
 extern const mt_mixer mt_mixer_attention;
-extern const mt_ffn mt_ffn_mlp;
+extern const mt_ffn mt_ffn_mlp, mt_ffn_experts;
 
 #endif

@@ -13,21 +13,34 @@
 
 typedef struct mt_tensor_slice {
     int n_dims;
-    int64_t shape[2];           /* of the tensor in the file */
-    int64_t run, stride, first; /* row r of the weight is row first + r / run * stride + r % run of it */
+    int64_t shape[3];           /* of the tensor in the file; 1 beyond n_dims */
+    int64_t slab[2];            /* the matrix the weight is part of: the tensor, or with three dimensions one expert's share of it */
+    int64_t run, stride, first; /* row r of the weight is row first + r / run * stride + r % run of the slab */
     bool transposed;            /* of its columns, not rows */
 } mt_tensor_slice;
 
 struct mt_weight;
+struct mt_unit;
 
-/* The file's tensor is this weight and nothing else, number by number. */
+/* Numbers of the whole tensor, and of a slab of it. */
+static inline int64_t mt_slice_elems(const mt_tensor_slice *s) { return s->shape[0] * s->shape[1] * s->shape[2]; }
+static inline int64_t mt_slice_slab(const mt_tensor_slice *s) { return s->slab[0] * s->slab[1]; }
+
+/* Where the weight's slab begins in the tensor: which expert a weight is of follows from its unit. */
+int64_t mt_weight_slab(const struct mt_unit *u, const struct mt_weight *w);
+/* The weight's first row, counted over all slabs: it tells weights of one tensor apart. */
+int64_t mt_weight_first_row(const struct mt_unit *u, const struct mt_weight *w);
+/* True if both are parts of one slab. */
+bool mt_weights_share_slab(const struct mt_weight *a, const struct mt_weight *b);
+
+/* The slab is this weight and nothing else, number by number. */
 bool mt_weight_is_plain(const struct mt_weight *w);
 
-/* Where in the tensor number i of the weight lies; *run: how many from it on lie side by side in both. */
+/* Where in its slab number i of the weight is; *run: how many from it on are side by side in both. */
 int64_t mt_weight_place(const struct mt_weight *w, int64_t i, int64_t *run);
-/* Numbers [first, first + n) of the weight out of the file's tensor; `size` bytes each. */
-void mt_weight_gather(const struct mt_weight *w, const void *tensor, size_t size, int64_t first, int64_t n, void *out);
+/* Numbers [first, first + n) of the weight out of its slab; `size` bytes each. */
+void mt_weight_gather(const struct mt_weight *w, const void *slab, size_t size, int64_t first, int64_t n, void *out);
 /* The same numbers into it. */
-void mt_weight_scatter(const struct mt_weight *w, void *tensor, size_t size, int64_t first, int64_t n, const void *in);
+void mt_weight_scatter(const struct mt_weight *w, void *slab, size_t size, int64_t first, int64_t n, const void *in);
 
 #endif

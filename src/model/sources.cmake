@@ -1,5 +1,6 @@
 set(sources
     config.c
+    config_experts.c
     config_layers.c
     ends.c
     families.c
@@ -20,15 +21,18 @@ set(sources
     family_jais2.c
     family_llama.c
     family_mistral.c
+    family_mixtral.c
     family_olmo2.c family_opt.c
     family_phi.c
     family_phi3.c
     family_qwen2.c
     family_qwen3.c
+    family_qwen_moe.c
     family_seed_oss.c
     family_smollm3.c
     family_stablelm.c
     family_starcoder2.c
+    ffn_experts.c
     ffn_mlp.c
     frame.c
     layer_kinds.c

@@ -46,6 +46,9 @@
     ",\"kv_channels\":128,\"padded_vocab_size\":" #V                                                                             \
     ",\"add_qkv_bias\":true,\"add_bias_linear\":false,\"rmsnorm\":true,\"seq_length\":" #N ",\"dtype\":\"float16\"}",            \
         NULL, 0
+/* With experts: those of a layer, those of a row. */
+#define EXPERTS(E, T, REST) ",\"num_experts\":" #E ",\"num_experts_per_tok\":" #T REST
+#define WIDE(I) ",\"moe_intermediate_size\":" #I
 /* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
 #define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                            \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
@@ -193,13 +196,14 @@ const mt_shape mt_shapes[] = {
     { "gpt2-medium", GPT2(1024, 24, 16) },
     { "gpt2-large", GPT2(1280, 36, 20) },
     { "gpt2-xl", GPT2(1600, 48, 25) },
+    { "mixtral-8x7b-v0.1", OF("mixtral", 4096, 14336, 32, 32, 8, 32000, EXPERTS(8, 2, POS(32768))) },
+    { "mixtral-8x22b-v0.1", OF("mixtral", 6144, 16384, 56, 48, 8, 32768, EXPERTS(8, 2, POS(65536))) },
+    { "qwen3-30b-a3b", OF("qwen3_moe", 2048, 6144, 48, 32, 4, 151936, DH(128) EXPERTS(128, 8, WIDE(768) POS(40960))) },
+    { "qwen3-coder-30b-a3b", OF("qwen3_moe", 2048, 6144, 48, 32, 4, 151936, DH(128) EXPERTS(128, 8, WIDE(768) POS(262144))) },
+    { "qwen3-235b-a22b", OF("qwen3_moe", 4096, 12288, 94, 64, 4, 151936, DH(128) EXPERTS(128, 8, WIDE(1536) POS(40960))) },
+    { "qwen3-coder-480b-a35b", OF("qwen3_moe", 6144, 8192, 62, 96, 8, 151936, DH(128) EXPERTS(160, 8, WIDE(2560) POS(262144))) },
     /* Planned, not trained yet: mixtures and hybrids. */
-    { "mixtral-8x7b-v0.1", MIX("mixtral", 46.703, 4096, 28672, 32, 32, 8, 128, 32000) },
-    { "mixtral-8x22b-v0.1", MIX("mixtral", 140.621, 6144, 32768, 56, 48, 8, 128, 32768) },
     { "qwen1.5-moe-a2.7b", MIX("qwen2_moe", 14.316, 2048, 11264, 24, 16, 16, 128, 151936) },
-    { "qwen3-30b-a3b", MIX("qwen3_moe", 30.532, 2048, 6144, 48, 32, 4, 128, 151936) },
-    { "qwen3-235b-a22b", MIX("qwen3_moe", 235.094, 4096, 12288, 94, 64, 4, 128, 151936) },
-    { "qwen3-coder-480b-a35b", MIX("qwen3_moe", 480.155, 6144, 20480, 62, 96, 8, 128, 151936) },
     { "qwen3-next-80b-a3b", MIX("qwen3_next", 79.674, 2048, 5632, 48, 16, 2, 256, 151936) },
     { "deepseek-moe-16b-base", MIX("deepseek", 16.376, 2048, 11264, 28, 16, 16, 128, 102400) },
     { "deepseek-v2-lite", MIX("deepseek_v2", 15.706, 2048, 11264, 27, 16, 16, 128, 102400) },

@@ -173,7 +173,7 @@ static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
     MT_TRY(open_weights(t, err));
     const mt_file_names *was = &t->model->names, now = mt_weights_names(t->config, t->shards, notice);
     bool same = was->tied == now.tied && was->head == now.head && strcmp(was->prefix, now.prefix) == 0 &&
-                strcmp(was->head_prefix, now.head_prefix) == 0 &&
+                strcmp(was->head_prefix, now.head_prefix) == 0 && was->tensors == now.tensors &&
                 t->s->training.freeze.n == 0; /* what is frozen keeps no low halves if it came as bf16 */
     if (!same) {
         mt_plan_free(t->plan);

@@ -66,10 +66,10 @@ static void write_model(const char *dir, const char *config, mt_dtype t)
             for (int k = 0; k < m->units[u].layout->n_weights; k++) {
                 const mt_weight *x = &m->units[u].layout->weights[k];
                 char name[MT_NAME_BYTES];
-                if (x->slice.first) continue;
+                if (!mt_weight_leads(&m->units[u], x)) continue;
                 mt_weight_name(&m->units[u], x, name);
                 if (pass == 0) assert_ok(mt_safetensors_writer_add(w, name, t, x->slice.n_dims, x->slice.shape, &err));
-                else put_tensor(w, name, t, x->slice.shape[0] * (x->slice.n_dims > 1 ? x->slice.shape[1] : 1));
+                else put_tensor(w, name, t, mt_slice_elems(&x->slice));
             }
         if (pass == 0) assert_ok(mt_safetensors_writer_start(w, &err));
     }

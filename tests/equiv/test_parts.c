@@ -114,8 +114,8 @@ static int average_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t
 {
     const size_t row = (size_t)c->D * mt_dtype_bytes(t);
     (void)s;
-    out[MEAN] = (mt_array){ "mean", row, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 };
-    out[D_MEAN] = (mt_array){ "dmean", row, MT_KEEPS, MT_EXTENT_MICRO, true, 0 };
+    out[MEAN] = (mt_array){ "mean", row, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 };
+    out[D_MEAN] = (mt_array){ "dmean", row, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 };
     return MIXER_ARRAYS;
 }
 
@@ -220,8 +220,8 @@ static int square_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t,
 {
     const size_t row = (size_t)c->D * mt_dtype_bytes(t);
     (void)s;
-    out[SQUARES] = (mt_array){ "squares", row, MT_KEEP_ALL, MT_EXTENT_SEGMENT, false, 0 };
-    out[D_SQUARES] = (mt_array){ "dsquares", row, MT_KEEPS, MT_EXTENT_CHUNK, true, 0 };
+    out[SQUARES] = (mt_array){ "squares", row, MT_KEEP_ALL, MT_EXTENT_SEGMENT, false, 0, 0 };
+    out[D_SQUARES] = (mt_array){ "dsquares", row, MT_KEEPS, MT_EXTENT_CHUNK, true, 0, 0 };
     return FFN_ARRAYS;
 }
 

@@ -69,20 +69,21 @@ static bool runs(const char *name)
     return can;
 }
 
-/* Is weight k of the unit the first that lies in its tensor? */
-static bool leads(const mt_layout *l, int k) { return l->weights[k].slice.first == 0; }
+/* Is weight k of the unit the first that lies in its tensor, and trained? */
+static bool leads(const mt_unit *u, int k) { return mt_weight_leads(u, &u->layout->weights[k]) && !u->layout->weights[k].fixed; }
 
 /* The tensor that weight k leads, as the files have it, from the weights of a unit-sized array that lie in it; *n: its
  * numbers. */
-static float *as_stored(const mt_layout *l, int k, const float *numbers, size_t *n)
+static float *as_stored(const mt_unit *u, int k, const float *numbers, size_t *n)
 {
-    const mt_tensor_slice *s = &l->weights[k].slice;
-    *n = (size_t)(s->shape[0] * s->shape[1]);
+    const mt_layout *l = u->layout;
+    *n = (size_t)mt_slice_elems(&l->weights[k].slice);
     float *tensor = mt_calloc(*n, sizeof *tensor);
     assert_non_null(tensor);
     for (int i = 0; i < l->n_weights; i++) {
         const mt_weight *w = &l->weights[i];
-        if (strcmp(w->name, l->weights[k].name) == 0) mt_weight_scatter(w, tensor, sizeof *tensor, 0, w->n, numbers + w->offset);
+        bool same = w->slice.n_dims == 3 ? strcmp(w->name, l->weights[k].name) == 0 : mt_weights_share_slab(w, &l->weights[k]);
+        if (same) mt_weight_scatter(w, tensor + mt_weight_slab(u, w), sizeof *tensor, 0, w->n, numbers + w->offset);
     }
     return tensor;
 }
@@ -96,11 +97,11 @@ static bool each_weight(rig *r, int unit, const float *numbers, const mt_safeten
     for (int k = 0; k < l->n_weights; k++) {
         char name[MT_NAME_BYTES], full[MT_NAME_BYTES + 8];
         size_t n;
-        if (!leads(l, k)) continue;
+        if (!leads(&r->model->units[unit], k)) continue;
         mt_weight_name(&r->model->units[unit], &l->weights[k], name);
         snprintf(full, sizeof full, "%s%s", prefix, name);
         if (!mt_safetensors_find(expected, full)) continue;
-        float *tensor = as_stored(l, k, numbers, &n);
+        float *tensor = as_stored(&r->model->units[unit], k, numbers, &n);
         ok &= golden_near(expected, full, tensor, n, allowed);
         mt_free(tensor);
     }
@@ -121,7 +122,7 @@ static void compare_gradients(rig *r, const char *name)
         float *g = mt_calloc((size_t)r->model->units[u].layout->n_elems, sizeof *g);
         assert_ok(mt_engine_read_grad(r->engine, u, g, &err));
         ok &= each_weight(r, u, g, expected, "grad.", GOLDEN_GRAD);
-        for (int k = 0; k < r->model->units[u].layout->n_weights; k++) n_tensors += leads(r->model->units[u].layout, k);
+        for (int k = 0; k < r->model->units[u].layout->n_weights; k++) n_tensors += leads(&r->model->units[u], k);
         mt_free(g);
     }
     size_t n_expected = mt_safetensors_count(expected) - 1 - (size_t)r->batch.n_docs; /* all but loss and logits */
@@ -209,10 +210,10 @@ static apart all_gradients(rig *r, const mt_safetensors *expected)
         for (int k = 0; k < l->n_weights; k++) {
             char name[MT_NAME_BYTES], full[MT_NAME_BYTES + 8];
             size_t n;
-            if (!leads(l, k)) continue;
+            if (!leads(&r->model->units[u], k)) continue;
             mt_weight_name(&r->model->units[u], &l->weights[k], name);
             snprintf(full, sizeof full, "grad.%s", name);
-            float *tensor = as_stored(l, k, g, &n);
+            float *tensor = as_stored(&r->model->units[u], k, g, &n);
             add_tensor(&s, expected, full, tensor, n);
             mt_free(tensor);
         }
@@ -301,11 +302,12 @@ static bool is_gradient_only(const steps *s, const char *name)
 }
 
 /* The weight's numbers out of its tensor. */
-static void gather(float *out, const mt_weight *w, const mt_st_tensor *t)
+static void gather(float *out, const mt_unit *u, const mt_weight *w, const mt_st_tensor *t)
 {
     void *raw = mt_calloc((size_t)w->n, mt_dtype_bytes(t->dtype));
     assert_non_null(raw);
-    mt_weight_gather(w, t->data, mt_dtype_bytes(t->dtype), 0, w->n, raw);
+    const char *slab = (const char *)t->data + (size_t)mt_weight_slab(u, w) * mt_dtype_bytes(t->dtype);
+    mt_weight_gather(w, slab, mt_dtype_bytes(t->dtype), 0, w->n, raw);
     mt_to_f32(out, raw, t->dtype, (size_t)w->n);
     mt_free(raw);
 }
@@ -322,8 +324,8 @@ static double update_distance(rig *r, int unit, const mt_weight *w, const char *
     uint16_t *hi = mt_calloc(n, 2);
     int16_t *lo = mt_calloc(n, 2);
     assert_non_null(t1);
-    gather(w0, w, t0);
-    gather(w1, w, t1);
+    gather(w0, &r->model->units[unit], w, t0);
+    gather(w1, &r->model->units[unit], w, t1);
     assert_ok(mt_engine_read(r->engine, unit, MT_STATE_HI, w->offset, w->n, hi, &err));
     assert_ok(mt_engine_read(r->engine, unit, MT_STATE_LO, w->offset, w->n, lo, &err));
     mt_join_array(ours, hi, lo, n);

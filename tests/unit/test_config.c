@@ -183,7 +183,7 @@ static void bad_configs_are_refused_in_words(void **state)
         { "[]", "a JSON object was expected", MT_EFORMAT },
         { "{}", "\"hidden_size\" is missing", MT_EFORMAT },
         { "{\"model_type\": \"t5\", \"is_encoder_decoder\": true, " SHAPE "}", "encoder-decoder", MT_EUNSUPPORTED },
-        { "{\"model_type\": \"mixtral\", \"num_local_experts\": 8, " SHAPE "}", "mixture of experts", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"wombat\", \"num_local_experts\": 8, " SHAPE "}", "mixture of experts", MT_EUNSUPPORTED },
         { "{\"model_type\": \"deepseek_v3\", \"kv_lora_rank\": 512, " SHAPE "}", "latent attention", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"num_key_value_heads\": 3, " SHAPE "}", "not a multiple", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"head_dim\": 15, " SHAPE "}", "odd", MT_EUNSUPPORTED },

@@ -106,15 +106,16 @@ static bool put_row_settings(mt_str *out, const example *e)
     return !rc;
 }
 
-/* A config.json of nothing but a type is one of a family we know; all others are refused. */
+/* A config.json of nothing but a type is one of a family we know, and so is a mixture of experts by its type; all others are
+ * refused. */
 static bool put_row_model(mt_str *out, const example *e)
 {
     mt_err err = { 0 };
     mt_config *c;
     char type[64] = "";
-    bool plain = sscanf(e->config, "{\"model_type\": \"%63[^\"]\"}", type) == 1 && !strchr(e->config, ',');
-    const mt_family *family = plain ? mt_family_by_model_type(type) : NULL;
-    if (family) {
+    sscanf(e->config, "{\"model_type\": \"%63[^\"]\"", type);
+    const mt_family *family = mt_family_by_model_type(type);
+    if (family && (family->experts || !strchr(e->config, ','))) {
         mt_str_puts(out, family->name);
         return true;
     }

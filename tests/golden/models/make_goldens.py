@@ -6,10 +6,12 @@
 
 README.md beside this file says what each file holds and how it is compared.  Needed here and nowhere else: torch,
 transformers, safetensors.  The files are committed; building and testing use no Python."""
+import copy
 import json
 import math
 import os
 import sys
+import tempfile
 import zlib
 
 import torch
@@ -71,6 +73,11 @@ def case(base, rows=(7, 19, 12), full=False, labels=True, shards=1, dtype=torch.
 
 def small(model_type, architecture, rows=(6, 14, 9), **changes):
     return case({"architectures": [architecture], "model_type": model_type, **SMALL}, rows=rows, **changes)
+
+
+def experts(model_type, architecture, fused=False, **changes):
+    """A mixture of experts: the files have the names that transformers writes, or (fused) those it has in memory."""
+    return {**small(model_type, architecture, **changes), "experts": "fused" if fused else "each"}
 
 
 CASES = {
@@ -180,6 +187,14 @@ CASES = {
     # Positions begin in the third row of their table.
     "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
                  max_position_embeddings=16),
+    "mixtral": experts("mixtral", "MixtralForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, sliding_window=5, rms_norm_eps=1e-5),
+    "mixtral_fused": experts("mixtral", "MixtralForCausalLM", fused=True, num_local_experts=3, num_experts_per_tok=2, intermediate_size=6,
+                             num_hidden_layers=1, tie_word_embeddings=True),
+    # Layer 1 is dense by the list, the others by the step have experts; published files say num_experts.
+    "qwen3_moe": experts("qwen3_moe", "Qwen3MoeForCausalLM", num_hidden_layers=3, head_dim=8, num_experts=6, num_experts_per_tok=3,
+                         moe_intermediate_size=6, norm_topk_prob=True, mlp_only_layers=[1], decoder_sparse_step=1, rms_norm_eps=1e-6),
+    "qwen3_moe_fused": experts("qwen3_moe", "Qwen3MoeForCausalLM", fused=True, num_hidden_layers=2, head_dim=8, num_local_experts=4, num_experts_per_tok=4,
+                               moe_intermediate_size=6, decoder_sparse_step=2, attention_bias=True),
 }
 ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma")  # norm weights are stored as w - 1
 
@@ -204,11 +219,38 @@ def make_weights(model, generator):
     for name, p in model.named_parameters():
         if ("norm" in name or ".ln_" in name) and name.endswith("weight") and model.config.model_type not in ONE_PLUS:
             p.data += 1.0
+    for name, b in biases_of_choice(model).items():
+        b.data = 0.2 * torch.randn(b.shape, generator=generator)
+
+
+def biases_of_choice(model):
+    """Correction biases of routers: no training changes them, and files have them all the same."""
+    return {k: v for k, v in {**dict(model.named_buffers()), **dict(model.named_parameters())}.items() if k.endswith("e_score_correction_bias")}
+
+
+def trained(model):
+    return [(k, p) for k, p in model.named_parameters() if p.requires_grad and k not in biases_of_choice(model)]
+
+
+def as_files(model, tensors, spec):
+    """Tensors by the names that files have for the parameters of these names.  transformers has the experts of a layer in one tensor, and writes one for each:
+    a copy of the model with these numbers is saved."""
+    if spec.get("experts") != "each" or spec["inner"]["model_type"] in reference.TYPES:
+        return {file_name(k, spec): v for k, v in tensors.items()}
+    other = copy.deepcopy(model).to(next(iter(tensors.values())).dtype)
+    with torch.no_grad():
+        for k, p in {**dict(other.named_parameters()), **biases_of_choice(other)}.items():
+            p.copy_(tensors.get(k, torch.full_like(p, math.nan)))
+    with tempfile.TemporaryDirectory() as folder:
+        other.save_pretrained(folder)
+        stored = load_file(os.path.join(folder, "model.safetensors"))
+    return {k: v for k, v in stored.items() if not v.isnan().any()}
 
 
 def write_weights(folder, model, spec):
     """The names transformers reads, in the order of the model; lm_head is left out when it is tied."""
-    tensors = {file_name(k, spec): v.detach().to(spec["dtype"]).contiguous() for k, v in model.named_parameters()}
+    tensors = as_files(model, {k: v.detach() for k, v in {**dict(model.named_parameters()), **biases_of_choice(model)}.items()}, spec)
+    tensors = {k: v.to(spec["dtype"]).contiguous() for k, v in tensors.items()}
     if "text_config" in spec["config"]:  # what is not of the text model is none of ours
         tensors["vision_tower.patch.weight"] = torch.ones(2, 3, dtype=spec["dtype"])
     if spec["shards"] == 1:
@@ -253,16 +295,23 @@ def fresh(spec):
 
 def load(spec, dtype):
     folder = spec["folder"]
-    if spec["rename"] or spec["inner"]["model_type"] in reference.TYPES:
+    if spec["rename"] or spec["inner"]["model_type"] in reference.TYPES or spec.get("experts") == "fused":
         model = fresh(spec).to(dtype)
         stored = load_file(os.path.join(folder, "model.safetensors"))
         with torch.no_grad():
-            for k, p in model.named_parameters():
+            for k, p in {**dict(model.named_parameters()), **biases_of_choice(model)}.items():
                 p.copy_(stored[file_name(k, spec)])
-        return model.eval()
+        return plain_experts(model).eval()
     model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=spec["attention"], output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
-    return model.eval()
+    return plain_experts(model).eval()
+
+
+def plain_experts(model):
+    """The plain loop over experts: torch's grouped product wants wider rows than a toy has."""
+    if "experts" in str(model):
+        model.config._experts_implementation = "eager"
+    return model
 
 
 def run(model, tokens):
@@ -295,15 +344,15 @@ def gradients(model, tokens):
     loss.backward()
     out = {"loss": loss.detach().reshape(1)}
     out.update({f"logits.{i}": z.detach() for i, z in enumerate(logits)})
-    out.update({f"grad.{k}": p.grad.clone() for k, p in model.named_parameters()})
+    out.update({f"grad.{k}": p.grad.clone() for k, p in trained(model)})
     return out
 
 
 def train(spec, tokens, dtype, max_norm):
     model = load(spec, dtype)
-    decays = {k: p.ndim >= 2 and "norm" not in k for k, p in model.named_parameters()}
-    decayed = [p for k, p in model.named_parameters() if decays[k]]
-    others = [p for k, p in model.named_parameters() if not decays[k]]
+    decays = {k: p.ndim >= 2 and "norm" not in k for k, p in trained(model)}
+    decayed = [p for k, p in trained(model) if decays[k]]
+    others = [p for k, p in trained(model) if not decays[k]]
     opt = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
                             lr=LR, betas=BETAS, eps=EPS, foreach=False)
     losses, norms = [], []
@@ -314,9 +363,9 @@ def train(spec, tokens, dtype, max_norm):
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).item())
         opt.step()
         losses.append(loss.item())
-    state = {f"w.{k}": p.detach() for k, p in model.named_parameters()}
-    state.update({f"m.{k}": opt.state[p]["exp_avg"] for k, p in model.named_parameters()})
-    state.update({f"v.{k}": opt.state[p]["exp_avg_sq"] for k, p in model.named_parameters()})
+    state = {f"w.{k}": p.detach() for k, p in {**dict(trained(model)), **biases_of_choice(model)}.items()}
+    state.update({f"m.{k}": opt.state[p]["exp_avg"] for k, p in trained(model)})
+    state.update({f"v.{k}": opt.state[p]["exp_avg_sq"] for k, p in trained(model)})
     return state, losses, norms
 
 
@@ -329,7 +378,7 @@ def choose_max_norm(spec, tokens):
 def gradient_only(model):
     """Key biases, alone or in a tensor with others, where nothing normalises the key: see README.md."""
     return [k for k, _ in model.named_parameters() if k.endswith(("k_proj.bias", "query_key_value.bias", "wqkv.bias", "c_attn.bias"))
-            and model.config.model_type != "qwen3"]
+            and model.config.model_type not in ("qwen3", "qwen3_moe")]
 
 
 def by_frequency(bias, model):
@@ -389,10 +438,14 @@ def check_config(folder, model):
     return config.rope_parameters["rope_type"]
 
 
-def in_file(key, spec):
-    """grad.NAME, w.NAME ... with the file's name; loss and logits as they are."""
-    kind, _, name = key.partition(".")
-    return f"{kind}.{file_name(name, spec)}" if kind in ("grad", "w", "m", "v") else key
+def in_files(model, found, spec):
+    """grad.NAME, w.NAME ... with the files' names; loss and logits as they are."""
+    out = {}
+    for kind in ("grad", "w", "m", "v"):
+        some = {k.partition(".")[2]: v for k, v in found.items() if k.partition(".")[0] == kind}
+        out.update({f"{kind}.{k}": v.contiguous() for k, v in as_files(model, some, spec).items()} if some else {})
+    out.update({k: v.contiguous() for k, v in found.items() if k.partition(".")[0] not in ("grad", "w", "m", "v")})
+    return {k: out[k] for k in sorted(out, key=lambda k: list(found).index(k) if k in found else len(found))}
 
 
 def make(name, spec):
@@ -408,14 +461,14 @@ def make(name, spec):
     model = load(spec, torch.float32)
     rope = check_config(folder, model)
     expected = gradients(model, tokens)
-    save_file({in_file(k, spec): v.contiguous() for k, v in expected.items()}, os.path.join(folder, "expected.safetensors"))
+    save_file(in_files(model, expected, spec), os.path.join(folder, "expected.safetensors"))
 
     max_norm = choose_max_norm(spec, tokens)
     state, losses, norms = train(spec, tokens, torch.float32, max_norm)
     clipped = [n > max_norm for n in norms]
     assert 3 <= sum(clipped) <= 9, (name, norms)
     kept = state if spec["full"] else {k: v for k, v in state.items() if k.startswith("w.")}
-    save_file({in_file(k, spec): v.contiguous() for k, v in kept.items()}, os.path.join(folder, "adamw.safetensors"))
+    save_file(in_files(model, kept, spec), os.path.join(folder, "adamw.safetensors"))
     write_json(os.path.join(folder, "steps.json"), {
         "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "weight_decay": DECAY, "max_norm": max_norm,
         "losses": losses, "grad_norms": norms, "clipped": clipped, "gradient_only": [file_name(k, spec) for k in gradient_only(model)]})
@@ -453,7 +506,6 @@ def main():
     torch.set_num_threads(1)
     names = [a for a in sys.argv[1:] if a != "--check"] or list(CASES)
     if "--check" in sys.argv:
-        import tempfile
         with tempfile.TemporaryDirectory() as root:
             for name in names:
                 check(name, {**CASES[name], "root": root}, HERE)

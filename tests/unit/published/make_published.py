@@ -58,6 +58,10 @@ def gpt2(D, L, H):
             "n_positions": 1024, "n_ctx": 1024, "vocab_size": 50257, "layer_norm_epsilon": 1e-5}
 
 
+def moe(kind, arch, *dims, **more):
+    return usual(kind, arch, *dims, **{"hidden_act": "silu", **more})
+
+
 def baichuan(*dims, **more):
     config = usual("baichuan", "BaichuanForCausalLM", *dims, hidden_act="silu", rms_norm_eps=1e-6, model_max_length=4096, tie_word_embeddings=False, **more)
     del config["num_key_value_heads"]
@@ -208,6 +212,12 @@ PUBLISHED = {
     "opt-6.7b": ({"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": 4096, "ffn_dim": 16384, "num_hidden_layers": 32,
                   "num_attention_heads": 32, "vocab_size": 50272, "word_embed_proj_dim": 4096, "max_position_embeddings": 2048,
                   "do_layer_norm_before": True, "activation_function": "relu"}, "opt", 6658.5),
+    "Mixtral-8x7B-v0.1": (moe("mixtral", "MixtralForCausalLM", 4096, 14336, 32, 32, 8, 32000, num_local_experts=8, num_experts_per_tok=2), "mixtral", 46702.8),
+    "Mixtral-8x22B-v0.1": (moe("mixtral", "MixtralForCausalLM", 6144, 16384, 56, 48, 8, 32768, num_local_experts=8, num_experts_per_tok=2), "mixtral", 140630),
+    "Qwen3-30B-A3B": (moe("qwen3_moe", "Qwen3MoeForCausalLM", 2048, 6144, 48, 32, 4, 151936, head_dim=128, num_experts=128, num_experts_per_tok=8,
+                          moe_intermediate_size=768, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[]), "qwen3_moe", 30532.1),
+    "Qwen3-235B-A22B": (moe("qwen3_moe", "Qwen3MoeForCausalLM", 4096, 12288, 94, 64, 4, 151936, head_dim=128, num_experts=128, num_experts_per_tok=8,
+                            moe_intermediate_size=1536, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[]), "qwen3_moe", 235093.6),
 }
 
 LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")
@@ -227,7 +237,8 @@ def sizes(config):
     """Parameters of the embedding's unit, of every layer, and of the head's; a tied head has none of its own."""
     model, tied = build(config)
     embed, head, layers = 0, 0, {}
-    for name, p in model.named_parameters():  # a tied weight is listed once
+    fixed = [(k, b) for k, b in model.named_buffers() if k.endswith("e_score_correction_bias")]  # in the files, and never trained
+    for name, p in list(model.named_parameters()) + fixed:  # a tied weight is listed once
         layer = LAYER.search(name)
         if layer:
             layers[int(layer[1])] = layers.get(int(layer[1]), 0) + p.numel()
@@ -235,10 +246,11 @@ def sizes(config):
             embed += p.numel()
         else:
             head += p.numel()
-    assert sorted(layers) == list(range(len(layers))) and len(set(layers.values())) == 1
+    assert sorted(layers) == list(range(len(layers)))
+    each = [layers[i] for i in range(len(layers))]
     if tied:
         embed, head = embed + head, 0
-    return {"params": embed + head + sum(layers.values()), "embedding": embed, "layers": len(layers), "layer": layers[0], "head": head}
+    return {"params": embed + head + sum(layers.values()), "embedding": embed, "layers": len(layers), "layer": each[0] if len(set(each)) == 1 else each, "head": head}
 
 
 def main():

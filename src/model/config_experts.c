@@ -1,0 +1,190 @@
+/* config_experts.c - mixtures of experts: which layers have them, how many, how wide, and how their router works. */
+#include "model/config_read.h"
+
+#include <string.h>
+
+typedef mt__config_reader reader;
+
+static const char *const count_names[] = { "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", NULL };
+static const char *const active_names[] = { "num_experts_per_tok", "moe_k", "moe_topk", "num_experts_per_token",
+                                            "experts_per_token",   NULL };
+
+/* No experts at all is what a dense model may say. */
+const char *mt__config_experts_key(const json_t *doc)
+{
+    const char *key = mt__config_spelling(doc, count_names);
+    const json_t *v = key ? json_object_get(doc, key) : NULL;
+    return json_is_integer(v) && json_integer_value(v) == 0 ? NULL : key;
+}
+
+/* -- numbers --------------------------------------------------------------------------------------- */
+
+/* A number that some files list once per layer: all the same, or it is not supported. */
+static mt_rc read_number(reader *r, const char *key, int64_t fallback, int64_t *out)
+{
+    const json_t *v = json_object_get(r->doc, key);
+    if (!json_is_array(v)) return mt_json_i64(r->doc, key, fallback, out, r->path, r->err);
+    *out = json_integer_value(json_array_get(v, 0));
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_integer(json_array_get(v, i)) || json_integer_value(json_array_get(v, i)) != *out)
+            return mt_fail(r->err, MT_EUNSUPPORTED,
+                           "%s: \"%s\" differs from layer to layer (entry %zu is not %lld); only one number for all layers is "
+                           "supported",
+                           r->path, key, i, (long long)*out);
+    return MT_OK;
+}
+
+static mt_rc read_needed(reader *r, const char *const *names, int64_t most, int64_t *out)
+{
+    const char *key = mt__config_spelling(r->doc, names);
+    if (!key) return mt_fail(r->err, MT_EFORMAT, "%s: \"%s\" is missing; a mixture of experts needs it", r->path, names[0]);
+    MT_TRY(read_number(r, key, 0, out));
+    if (*out < 1 || *out > most)
+        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; 1 to %lld expected", r->path, key, (long long)*out,
+                       (long long)most);
+    return MT_OK;
+}
+
+enum { MOST_WIDE = 1 << 24 };
+
+static mt_rc read_sizes(reader *r, mt_layer_spec *s)
+{
+    const mt_expert_rules *rules = r->c->family->experts;
+    MT_TRY(read_needed(r, count_names, MT_ROUTE_EXPERTS, &s->E));
+    MT_TRY(read_needed(r, active_names, MOST_WIDE, &s->T));
+    if (s->T > s->E)
+        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld, but there are only %lld experts (\"%s\")", r->path,
+                       mt__config_spelling(r->doc, active_names), (long long)s->T, (long long)s->E,
+                       mt__config_spelling(r->doc, count_names));
+    s->I = r->c->F;
+    if (rules->mlp_width && mt_json_missing(json_object_get(r->doc, "moe_intermediate_size"))) return MT_OK;
+    return read_needed(r, MT__NAMES("moe_intermediate_size", "intermediate_size"), MOST_WIDE, &s->I);
+}
+
+static mt_rc read_shared(reader *r, mt_layer_spec *s)
+{
+    static const char *const widths[] = { "shared_expert_intermediate_size", "shared_intermediate_size", NULL };
+    static const char *const counts[] = { "n_shared_experts", "moe_num_shared_experts", "num_shared_expert", NULL };
+    const mt_shared_rule rule = r->c->family->experts->shared;
+    const char *key = mt__config_spelling(r->doc, rule == MT_SHARED_WIDTH ? widths : counts);
+    int64_t n = rule == MT_SHARED_MLP ? 1 : 0;
+    if (rule == MT_SHARED_NONE) return MT_OK;
+    if (key) MT_TRY(read_number(r, key, 0, &n));
+    s->Is = rule == MT_SHARED_WIDTH ? n : n * (rule == MT_SHARED_MLP ? r->c->F : s->I);
+    if (n < 0 || n > MOST_WIDE || s->Is > MOST_WIDE)
+        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; a shared expert of 0 to %d columns expected", r->path, key,
+                       (long long)n, MOST_WIDE);
+    return MT_OK;
+}
+
+/* -- which layers ---------------------------------------------------------------------------------- */
+
+static bool is_listed(const json_t *list, int64_t layer)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(list, i)) == layer) return true;
+    return false;
+}
+
+typedef struct sparse {
+    int64_t first, last, step, offset; /* layers i of [first, last] with (i + offset) % step = 0 */
+    const json_t *dense;               /* and not in this list */
+} sparse;
+
+static mt_rc read_step(reader *r, sparse *s)
+{
+    s->offset = 1;
+    s->dense = json_object_get(r->doc, "mlp_only_layers");
+    if (!mt_json_missing(s->dense) && !json_is_array(s->dense))
+        return mt_fail(r->err, MT_EFORMAT, "%s: \"mlp_only_layers\" should list the layers without experts", r->path);
+    return mt_json_i64(r->doc, "decoder_sparse_step", 1, &s->step, r->path, r->err);
+}
+
+static mt_rc read_after(reader *r, sparse *s)
+{
+    const mt_expert_rules *rules = r->c->family->experts;
+    MT_TRY(mt_json_i64(r->doc, "first_k_dense_replace", rules->first_dense, &s->first, r->path, r->err));
+    return rules->layer_freq ? mt_json_i64(r->doc, "moe_layer_freq", 1, &s->step, r->path, r->err) : MT_OK;
+}
+
+static mt_rc read_range(reader *r, sparse *s)
+{
+    s->offset = 1;
+    MT_TRY(read_number(r, "moe_layer_start_index", 1, &s->first));
+    MT_TRY(read_number(r, "moe_layer_end_index", -1, &s->last));
+    if (s->last < 0) s->last = r->c->L - 1;
+    return mt_json_i64(r->doc, "moe_layer_interval", 1, &s->step, r->path, r->err);
+}
+
+static mt_rc read_layers(reader *r, sparse *s)
+{
+    static mt_rc (*const rules[])(
+        reader *, sparse *) = { [MT_SPARSE_STEP] = read_step, [MT_SPARSE_AFTER] = read_after, [MT_SPARSE_RANGE] = read_range };
+    const mt_sparse_rule rule = r->c->family->experts->layers;
+    *s = (sparse){ .last = r->c->L - 1, .step = 1 };
+    if (rule != MT_SPARSE_ALL) MT_TRY(rules[rule](r, s));
+    if (s->step < 1)
+        return mt_fail(r->err, MT_ERANGE, "%s: experts on every %lld-th layer; 1 or more expected", r->path, (long long)s->step);
+    return MT_OK;
+}
+
+static bool is_sparse(const sparse *s, int64_t layer)
+{
+    return layer >= s->first && layer <= s->last && (layer + s->offset) % s->step == 0 && !is_listed(s->dense, layer);
+}
+
+/* -- the router ------------------------------------------------------------------------------------ */
+
+static bool router_is_exact(const mt_family *f)
+{
+    for (const mt_tensor_row *row = f->tensors; row->name; row++)
+        if (row->role == MT_W_ROUTER) return row->exact;
+    return false;
+}
+
+static mt_rc read_router(reader *r, const mt_layer_spec *s)
+{
+    const mt_expert_rules *rules = r->c->family->experts;
+    mt_moe *m = &r->c->moe;
+    *m = (mt_moe){ .router = rules->router,
+                   .norm_topk = rules->norm,
+                   .norm_eps = rules->norm_eps,
+                   .norm_floor = rules->norm_floor,
+                   .scale = 1,
+                   .choice_bias = rules->choice_bias,
+                   .exact_router = router_is_exact(r->c->family),
+                   .shared_switch = rules->shared_switch };
+    if (rules->norm_key) MT_TRY(mt_json_bool(r->doc, "norm_topk_prob", rules->norm, &m->norm_topk, r->path, r->err));
+    if (!rules->scaled) return MT_OK;
+    MT_TRY(mt_json_f64(r->doc, "routed_scaling_factor", 1, &m->scale, r->path, r->err));
+    MT_TRY(mt_json_i64(r->doc, "n_group", 1, &m->n_group, r->path, r->err));
+    MT_TRY(mt_json_i64(r->doc, "topk_group", 1, &m->topk_group, r->path, r->err));
+    if (m->scale == 0) return mt_fail(r->err, MT_ERANGE, "%s: \"routed_scaling_factor\" is 0", r->path);
+    const mt_route a = { .E = s->E, .T = s->T, .n_group = m->n_group, .topk_group = m->topk_group };
+    return mt_route_check(&a, r->err) ? mt_note(r->err, "%s", r->path) : MT_OK;
+}
+
+mt_rc mt__config_read_experts(mt__config_reader *r)
+{
+    mt_config *c = r->c;
+    mt_layer_spec s = { 0 };
+    sparse where;
+    if (!c->family->experts) return MT_OK;
+    MT_TRY(read_sizes(r, &s));
+    MT_TRY(read_shared(r, &s));
+    MT_TRY(read_layers(r, &where));
+    MT_TRY(read_router(r, &s));
+    for (int64_t i = 0; i < c->L; i++) {
+        if (!is_sparse(&where, i)) continue;
+        c->layers[i].E = s.E;
+        c->layers[i].T = s.T;
+        c->layers[i].I = s.I;
+        c->layers[i].Is = s.Is;
+    }
+    return MT_OK;
+}
+
+void mt_config_default_pad(mt_config *c, const mt_keys *k, int32_t id)
+{
+    if (!json_object_get(k->doc, "pad_token_id") && id < c->V) c->pad_id = id;
+}

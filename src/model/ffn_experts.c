@@ -1,0 +1,527 @@
+/* ffn_experts.c - a mixture of experts: a router sends each row to T of E gated mlps, and adds up what they return; beside them
+ * there may be a shared expert that every row passes, as a whole or times a switch of its own.
+ *
+ * It takes whole micro-batches: rows of all documents are sorted by expert, and each expert multiplies its rows at once.
+ * Forward's routes are kept, and backward never chooses again.  The order of all sums is in docs/experts.md.
+ *
+ * A switch is a router of one expert: its sigmoid is the weight of that expert's rows, so the same ops serve it. */
+#include "base/mem.h"
+#include "model/part.h"
+
+/* Packed rows: a row for each pair of a token and one of its experts, ordered by expert.
+ * ACT and DACT serve the experts first and the shared expert after them. */
+enum {
+    ROUTES,    /* experts [N, T] and their weights [N, T] */
+    GATE_UP,   /* [packed, 2I] */
+    S_GATE_UP, /* [N, 2Is] of the shared expert */
+    LOGITS,    /* [N, E] fp32 */
+    SORT,      /* what expert_sort makes */
+    SWITCH,    /* the shared expert's switch, a column each */
+    ACT,       /* [packed, I] or [N, Is] */
+    DACT,      /* its gradient */
+    PACKED,    /* [packed, D]: what experts return; in backward, gradients of what they read */
+    DWEIGHTS,  /* [N, T] fp32 */
+    DLOGITS,   /* [N, E] */
+    H32,       /* [N, D] the input in fp32, for routers that are fp32 where all else is bf16 */
+    SUM,       /* [N, D] fp32, likewise: the gradient of the input */
+    ARRAYS
+};
+
+/* Columns of SWITCH.  Each begins at a multiple of 64 numbers. */
+enum { S_LOGIT, S_WEIGHT, S_EXPERT, S_ORDER, S_ROWS, S_PLACE, S_DWEIGHT, S_DLOGIT, S_COLUMNS, S_ROUND = 64 };
+
+/* -- what it says of itself ------------------------------------------------------------------------ */
+
+static bool experts_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
+{
+    switch (role) {
+    case MT_W_ROUTER:
+    case MT_W_E_GATE:
+    case MT_W_E_UP:
+    case MT_W_E_DOWN: return true;
+    case MT_B_CHOICE: return c->moe.choice_bias;
+    case MT_W_S_GATE:
+    case MT_W_S_UP:
+    case MT_W_S_DOWN: return s->Is > 0;
+    case MT_B_S_GATE:
+    case MT_B_S_UP:
+    case MT_B_S_DOWN: return s->Is > 0 && c->mlp_bias;
+    case MT_W_S_SWITCH: return s->Is > 0 && c->moe.shared_switch;
+    default: return false;
+    }
+}
+
+static bool experts_beside(mt_role a, mt_role b)
+{
+    if ((a == MT_W_S_GATE && b == MT_W_S_UP) || (a == MT_B_S_GATE && b == MT_B_S_UP)) return true;
+    return (a == MT_W_E_GATE && b == MT_W_E_UP) || (a == MT_W_E_UP && b == MT_W_E_GATE);
+}
+
+static size_t offsets_bytes(const mt_layer_spec *s) { return mt_round_up((size_t)(s->E + 1) * sizeof(int32_t), MT_ARRAY_ALIGN); }
+
+static int experts_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
+{
+    const size_t e = mt_dtype_bytes(t), T = (size_t)s->T, E = (size_t)s->E, D = (size_t)c->D, Is = (size_t)s->Is, four = 4;
+    const size_t packed = T * (size_t)s->I, act = (packed > Is ? packed : Is) * e,
+                 wide = c->moe.exact_router && t == MT_DTYPE_BF16 ? D * four : 0;
+    const size_t sw = experts_has_role(c, s, MT_W_S_SWITCH) ? S_COLUMNS * four : 0,
+                 sw_fixed = S_COLUMNS * S_ROUND * four + MT_ARRAY_ALIGN;
+    const mt_array arrays[ARRAYS] = {
+        [ROUTES] = { "routes", 2 * T * four, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0, 0 },
+        [GATE_UP] = { "experts.gate+up", 2 * packed * e, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [S_GATE_UP] = { "shared.gate+up", 2 * Is * e, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [LOGITS] = { "router", E * four, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [SORT] = { "sort", 3 * T * four, MT_KEEPS, MT_EXTENT_MICRO, true, 0, offsets_bytes(s) },
+        [SWITCH] = { "switch", sw, MT_KEEPS, MT_EXTENT_MICRO, true, 0, sw_fixed },
+        [ACT] = { "experts.act", act, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [DACT] = { "experts.dact", act, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [PACKED] = { "experts.rows", T * D * e, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [DWEIGHTS] = { "routes.d", T * four, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [DLOGITS] = { "router.d", E * four, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [H32] = { "router.x", wide, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [SUM] = { "router.dx", wide, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+    };
+    for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
+    return ARRAYS;
+}
+
+static mt_work_item product_item(const char *name, mt_keep keep, double n, double k)
+{
+    return (mt_work_item){ .name = name, .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = keep, .n = n, .k = k };
+}
+
+static int experts_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
+{
+    const double D = (double)c->D, T = (double)s->T, I = T * (double)s->I, Is = (double)s->Is, E = (double)s->E;
+    int n = 0;
+    out[n++] = product_item("router", MT_KEEPS, E, D);
+    out[n++] = product_item("experts gate+up", MT_KEEP_ALL, 2 * I, D);
+    out[n++] = product_item("experts down", MT_KEEPS, D, I);
+    if (Is > 0) {
+        out[n++] = product_item("shared gate+up", MT_KEEP_ALL, 2 * Is + c->moe.shared_switch, D);
+        out[n++] = product_item("shared down", MT_KEEPS, D, Is);
+    }
+    /* Activations; expert rows gathered once and written once, and the sum. */
+    out[n++] =
+        (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 3.3 * (I + Is) + (2 * T + 2) * D };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 5 * (I + Is) + (3 * T + 2) * D };
+    return n;
+}
+
+static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
+{
+    float *some = (float *)1; /* present; never read */
+    const int64_t n = shape->rows, E = s->E, T = s->T;
+    const size_t needs[] = {
+        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = E, .K = c->D, .dw = some }),
+        mt_linear_scratch(&(mt_linear){ .t = MT_DTYPE_F32, .M = n, .N = E, .K = c->D, .dw = some }),
+        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = 2 * s->Is, .K = c->D, .dw = some, .db = some }),
+        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = c->D, .K = s->Is, .dw = some, .db = some }),
+        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = 1, .K = c->D, .dw = some }),
+        mt_expert_sort_scratch(&(mt_expert_sort){ .N = n, .T = T, .E = E }),
+        mt_expert_sort_scratch(&(mt_expert_sort){ .N = n, .T = 1, .E = 1 }),
+        mt_route_scratch(&(mt_route){ .N = n, .E = E, .T = T }),
+        mt_grouped_linear_scratch(
+            &(mt_grouped_linear){ .t = shape->t, .M = n * T, .N = 2 * s->I, .K = c->D, .c = E, .dw = some }),
+        mt_grouped_linear_scratch(&(mt_grouped_linear){ .t = shape->t, .M = n * T, .N = c->D, .K = s->I, .c = E, .dw = some }),
+        mt_glu_scratch(&(mt_glu){ .t = shape->t, .N = n * T, .F = s->I }),
+    };
+    size_t most = 0;
+    for (size_t i = 0; i < MT_COUNT(needs); i++)
+        if (needs[i] > most) most = needs[i];
+    return most;
+}
+
+/* -- routing --------------------------------------------------------------------------------------- */
+
+static int32_t *experts_of(const mt_pass *p) { return mt_pass_array(p, ROUTES); }
+static float *weights_of(const mt_pass *p) { return (float *)experts_of(p) + p->mb->n * p->s->T; }
+
+static int32_t *offsets_of(const mt_pass *p) { return mt_pass_array(p, SORT); }
+static int32_t *order_of(const mt_pass *p) { return (int32_t *)((char *)offsets_of(p) + offsets_bytes(p->s)); }
+static int32_t *rows_of(const mt_pass *p) { return order_of(p) + p->mb->n * p->s->T; }
+static int32_t *place_of(const mt_pass *p) { return rows_of(p) + p->mb->n * p->s->T; }
+
+/* True if the router computes in fp32 while all else is bf16. */
+static bool own_precision(const mt_pass *p) { return p->r->t == MT_DTYPE_BF16 && mt_pass_exact(p, MT_W_ROUTER); }
+
+static mt_linear router_args(const mt_pass *p, const void *h)
+{
+    const bool own = own_precision(p);
+    return (mt_linear){ .t = own ? MT_DTYPE_F32 : p->r->t,
+                        .M = p->mb->n,
+                        .N = p->s->E,
+                        .K = p->c->D,
+                        .x = own ? mt_pass_array(p, H32) : h,
+                        .w = own ? (const void *)mt_pass_exact(p, MT_W_ROUTER) : mt_pass_weight(p, MT_W_ROUTER),
+                        .scratch = p->r->scratch };
+}
+
+static mt_rc router_logits(const mt_pass *p, const void *h, mt_err *err)
+{
+    mt_linear a = router_args(p, h);
+    a.y = mt_pass_array(p, LOGITS);
+    a.y_f32 = true;
+    if (own_precision(p)) /* bf16 numbers are the high halves of fp32 ones */
+        MT_TRY(
+            p->r->ops->join_halves(p->r->stream, &(mt_join_halves){ .n = a.M * a.K, .hi = h, .w = mt_pass_array(p, H32) }, err));
+    return p->r->ops->linear_fwd(p->r->stream, &a, err);
+}
+
+/* The factor on what a branch adds is one on all weights. */
+static mt_route route_args(const mt_pass *p)
+{
+    const mt_moe *m = &p->c->moe;
+    return (mt_route){ .t = own_precision(p) ? MT_DTYPE_F32 : p->r->t,
+                       .kind = m->router,
+                       .N = p->mb->n,
+                       .E = p->s->E,
+                       .T = p->s->T,
+                       .n_group = m->n_group,
+                       .topk_group = m->topk_group,
+                       .norm = m->norm_topk,
+                       .norm_eps = (float)m->norm_eps,
+                       .norm_floor = (float)m->norm_floor,
+                       .scale = (float)(m->scale * p->c->residual_scale),
+                       .jitter = (float)m->jitter,
+                       .logits = mt_pass_array(p, LOGITS),
+                       .bias = mt_pass_exact(p, MT_B_CHOICE),
+                       .experts = experts_of(p),
+                       .weights = weights_of(p),
+                       .scratch = p->r->scratch };
+}
+
+static mt_rc sort_rows(const mt_pass *p, mt_err *err)
+{
+    const mt_expert_sort a = { .N = p->mb->n,
+                               .T = p->s->T,
+                               .E = p->s->E,
+                               .experts = experts_of(p),
+                               .offsets = offsets_of(p),
+                               .order = order_of(p),
+                               .rows = rows_of(p),
+                               .place = place_of(p),
+                               .scratch = p->r->scratch };
+    return p->r->ops->expert_sort(p->r->stream, &a, err);
+}
+
+/* -- the shared expert ----------------------------------------------------------------------------- */
+
+static bool has_switch(const mt_pass *p) { return p->l->at[MT_W_S_SWITCH] >= 0; }
+
+static void *switch_at(const mt_pass *p, int column)
+{
+    return (int32_t *)mt_pass_array(p, SWITCH) + column * (int64_t)mt_round_up((size_t)p->mb->n, S_ROUND);
+}
+
+static mt_linear switch_args(const mt_pass *p, const void *h)
+{
+    return (mt_linear){
+        .t = p->r->t, .M = p->mb->n, .N = 1, .K = p->c->D, .x = h, .w = mt_pass_weight(p, MT_W_S_SWITCH), .scratch = p->r->scratch
+    };
+}
+
+static mt_route switch_route(const mt_pass *p)
+{
+    return (mt_route){ .t = p->r->t,
+                       .kind = MT_ROUTE_LOGIT_SIGMOID,
+                       .N = p->mb->n,
+                       .E = 1,
+                       .T = 1,
+                       .logits = switch_at(p, S_LOGIT),
+                       .experts = switch_at(p, S_EXPERT),
+                       .weights = switch_at(p, S_WEIGHT),
+                       .dweights = switch_at(p, S_DWEIGHT),
+                       .dlogits = switch_at(p, S_DLOGIT),
+                       .scratch = p->r->scratch };
+}
+
+static mt_rc switch_forward(const mt_pass *p, const void *h, mt_err *err)
+{
+    if (!has_switch(p)) return MT_OK;
+    mt_linear a = switch_args(p, h);
+    a.y = switch_at(p, S_LOGIT);
+    a.y_f32 = true;
+    MT_TRY(p->r->ops->linear_fwd(p->r->stream, &a, err));
+    const mt_route r = switch_route(p);
+    MT_TRY(p->r->ops->route_fwd(p->r->stream, &r, err));
+    const mt_expert_sort s = { .N = p->mb->n,
+                               .T = 1,
+                               .E = 1,
+                               .experts = r.experts,
+                               .offsets = switch_at(p, S_COLUMNS),
+                               .order = switch_at(p, S_ORDER),
+                               .rows = switch_at(p, S_ROWS),
+                               .place = switch_at(p, S_PLACE),
+                               .scratch = p->r->scratch };
+    return p->r->ops->expert_sort(p->r->stream, &s, err);
+}
+
+static mt_products shared_products(const mt_pass *p)
+{
+    mt_products f = { .k = p->c->D };
+    mt_products_add(&f, p->l, MT_W_S_GATE, MT_B_S_GATE, p->s->Is);
+    mt_products_add(&f, p->l, MT_W_S_UP, MT_B_S_UP, p->s->Is);
+    return f;
+}
+
+static mt_glu shared_glu(const mt_pass *p)
+{
+    mt_glu a = { .t = p->r->t,
+                 .act = p->c->act,
+                 .N = p->mb->n,
+                 .F = p->s->Is,
+                 .gu = mt_pass_array(p, S_GATE_UP),
+                 .y = mt_pass_array(p, ACT) };
+    if (!has_switch(p)) return a;
+    a.first = switch_at(p, S_COLUMNS);
+    a.last = a.first + 1;
+    a.order = switch_at(p, S_ORDER);
+    a.weights = switch_at(p, S_WEIGHT);
+    return a;
+}
+
+static mt_linear shared_down(const mt_pass *p)
+{
+    return (mt_linear){ .t = p->r->t,
+                        .M = p->mb->n,
+                        .N = p->c->D,
+                        .K = p->s->Is,
+                        .alpha = (float)p->c->residual_scale,
+                        .w = mt_pass_weight(p, MT_W_S_DOWN),
+                        .x = mt_pass_array(p, ACT),
+                        .scratch = p->r->scratch };
+}
+
+static mt_rc shared_output(const mt_pass *p, void *y, const void *add, mt_err *err)
+{
+    const mt_glu glu = shared_glu(p);
+    MT_TRY(p->r->ops->glu_fwd(p->r->stream, &glu, err));
+    mt_linear d = shared_down(p);
+    d.b = mt_pass_weight(p, MT_B_S_DOWN);
+    d.y = y;
+    d.add = add;
+    return p->r->ops->linear_fwd(p->r->stream, &d, err);
+}
+
+/* From dy to the gradients of gate and up, which take their place, and of the switch. */
+static mt_rc shared_backward(const mt_pass *p, const void *dy, mt_err *err)
+{
+    const mt_ops *ops = p->r->ops;
+    mt_linear through = shared_down(p), weights = through;
+    through.dy = weights.dy = dy;
+    through.dx = mt_pass_array(p, DACT);
+    MT_TRY(ops->linear_bwd(p->r->stream, &through, err));
+    mt_glu glu = shared_glu(p);
+    glu.dy = mt_pass_array(p, DACT);
+    glu.dgu = mt_pass_array(p, S_GATE_UP);
+    if (has_switch(p)) glu.dweights = switch_at(p, S_DWEIGHT);
+    MT_TRY(ops->glu_bwd(p->r->stream, &glu, err));
+    weights.dw = mt_pass_grad(p, MT_W_S_DOWN);
+    weights.db = mt_pass_grad(p, MT_B_S_DOWN);
+    return weights.dw || weights.db ? ops->linear_bwd(p->r->stream, &weights, err) : MT_OK;
+}
+
+/* dh += what comes through the shared expert's first products and its switch. */
+static mt_rc shared_input_backward(const mt_pass *p, const void *h, void *dh, mt_err *err)
+{
+    const mt_products f = shared_products(p);
+    MT_TRY(mt_products_backward(p, &f, p->mb->n, h, mt_pass_array(p, S_GATE_UP), dh, true, err));
+    if (!has_switch(p)) return MT_OK;
+    const mt_route r = switch_route(p);
+    MT_TRY(p->r->ops->route_bwd(p->r->stream, &r, err));
+    mt_linear a = switch_args(p, h);
+    a.dy = r.dlogits;
+    a.dx = dh;
+    a.dx_add = true;
+    a.dw = mt_pass_grad(p, MT_W_S_SWITCH);
+    return p->r->ops->linear_bwd(p->r->stream, &a, err);
+}
+
+/* -- the experts of a unit ------------------------------------------------------------------------- */
+
+/* A product over the packed rows of the unit's experts; gate and up, or down. */
+static mt_grouped_linear expert_product(const mt_pass *p, mt_role role)
+{
+    const bool down = role == MT_W_E_DOWN;
+    return (mt_grouped_linear){ .t = p->r->t,
+                                .M = p->mb->n * mt_min_i64(p->s->T, p->n_experts),
+                                .N = down ? p->c->D : 2 * p->s->I,
+                                .K = down ? p->s->I : p->c->D,
+                                .e0 = p->first_expert,
+                                .c = p->n_experts,
+                                .offsets = offsets_of(p),
+                                .rows = rows_of(p),
+                                .w = mt_pass_weight(p, role),
+                                .scratch = p->r->scratch };
+}
+
+static mt_glu expert_glu(const mt_pass *p)
+{
+    return (mt_glu){ .t = p->r->t,
+                     .act = p->c->act,
+                     .N = p->mb->n * mt_min_i64(p->s->T, p->n_experts),
+                     .F = p->s->I,
+                     .gu = mt_pass_array(p, GATE_UP),
+                     .y = mt_pass_array(p, ACT),
+                     .first = offsets_of(p) + p->first_expert,
+                     .last = offsets_of(p) + p->first_expert + p->n_experts,
+                     .order = order_of(p) };
+}
+
+static mt_combine combine_args(const mt_pass *p)
+{
+    return (mt_combine){ .t = p->r->t,
+                         .N = p->mb->n,
+                         .D = p->c->D,
+                         .T = p->s->T,
+                         .e0 = p->first_expert,
+                         .c = p->n_experts,
+                         .start = p->first_expert == 0,
+                         .experts = experts_of(p),
+                         .place = place_of(p),
+                         .offsets = offsets_of(p),
+                         .y = mt_pass_array(p, PACKED) };
+}
+
+static mt_rc experts_gate_up(const mt_pass *p, const void *h, mt_err *err)
+{
+    mt_grouped_linear a = expert_product(p, MT_W_E_GATE);
+    a.gather_x = true;
+    a.x = h;
+    a.y = mt_pass_array(p, GATE_UP);
+    return p->r->ops->grouped_linear_fwd(p->r->stream, &a, err);
+}
+
+/* What the experts return, in PACKED. */
+static mt_rc experts_down(const mt_pass *p, mt_err *err)
+{
+    const mt_glu glu = expert_glu(p);
+    MT_TRY(p->r->ops->glu_fwd(p->r->stream, &glu, err));
+    mt_grouped_linear a = expert_product(p, MT_W_E_DOWN);
+    a.x = mt_pass_array(p, ACT);
+    a.y = mt_pass_array(p, PACKED);
+    return p->r->ops->grouped_linear_fwd(p->r->stream, &a, err);
+}
+
+/* From dy to DWEIGHTS and, in PACKED, the gradient of what the experts read.  The gradient of act(gate) up comes first without
+ * the routing weights: its inner product with act(gate) up is that of the weight, and no expert's result is needed again. */
+static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *dy, mt_err *err)
+{
+    const mt_ops *ops = p->r->ops;
+    mt_grouped_linear through = expert_product(p, MT_W_E_DOWN);
+    through.gather_dy = true;
+    through.dy = dy;
+    mt_grouped_linear weights = through;
+    through.dx = mt_pass_array(p, DACT);
+    MT_TRY(ops->grouped_linear_bwd(p->r->stream, &through, err));
+    mt_glu glu = expert_glu(p);
+    glu.dy = mt_pass_array(p, DACT);
+    glu.dgu = mt_pass_array(p, GATE_UP);
+    glu.weights = weights_of(p);
+    glu.dweights = mt_pass_array(p, DWEIGHTS);
+    MT_TRY(ops->glu_bwd(p->r->stream, &glu, err));
+    weights.x = mt_pass_array(p, ACT);
+    weights.dw = mt_pass_grad(p, MT_W_E_DOWN);
+    if (weights.dw) MT_TRY(ops->grouped_linear_bwd(p->r->stream, &weights, err));
+    mt_grouped_linear first = expert_product(p, MT_W_E_GATE);
+    first.gather_x = true;
+    first.x = h;
+    first.dy = mt_pass_array(p, GATE_UP);
+    first.dx = mt_pass_array(p, PACKED);
+    first.dw = mt_pass_grad(p, MT_W_E_GATE);
+    return ops->grouped_linear_bwd(p->r->stream, &first, err);
+}
+
+/* -- forward and back ------------------------------------------------------------------------------ */
+
+/* All of forward that is neither kept nor large: logits, sorted rows, the switch. */
+static mt_rc experts_restore(const mt_pass *p, const void *h, mt_err *err)
+{
+    MT_TRY(router_logits(p, h, err));
+    MT_TRY(sort_rows(p, err));
+    return switch_forward(p, h, err);
+}
+
+static mt_rc experts_forward(const mt_pass *p, mt_span s, const void *h, mt_err *err)
+{
+    (void)s;
+    const mt_ops *ops = p->r->ops;
+    MT_TRY(router_logits(p, h, err));
+    const mt_route route = route_args(p);
+    if (!p->again || !mt_pass_kept(p, ROUTES)) MT_TRY(ops->route_fwd(p->r->stream, &route, err));
+    MT_TRY(sort_rows(p, err));
+    MT_TRY(experts_gate_up(p, h, err));
+    if (!p->s->Is) return MT_OK;
+    MT_TRY(switch_forward(p, h, err));
+    const mt_products f = shared_products(p);
+    return mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, S_GATE_UP), err);
+}
+
+static mt_rc experts_output(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err)
+{
+    (void)s;
+    if (p->s->Is) {
+        MT_TRY(shared_output(p, y, add, err));
+        add = y;
+    }
+    MT_TRY(experts_down(p, err));
+    mt_combine a = combine_args(p);
+    a.weights = weights_of(p);
+    a.out = y;
+    a.add = add;
+    return p->r->ops->combine(p->r->stream, &a, err);
+}
+
+/* dh = or += what comes through the experts and their router.  An fp32 router adds to the fp32 sum before it is rounded. */
+static mt_rc experts_input_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
+{
+    const mt_ops *ops = p->r->ops;
+    const bool own = own_precision(p);
+    mt_combine sum = combine_args(p);
+    mt_route route = route_args(p);
+    mt_linear router = router_args(p, h);
+    sum.sum = own ? mt_pass_array(p, SUM) : NULL;
+    sum.out = own ? NULL : dh;
+    sum.add = !own && dh_add ? dh : NULL;
+    MT_TRY(ops->combine(p->r->stream, &sum, err));
+    route.dweights = mt_pass_array(p, DWEIGHTS);
+    router.dy = route.dlogits = mt_pass_array(p, DLOGITS);
+    MT_TRY(ops->route_bwd(p->r->stream, &route, err));
+    router.dx = own ? mt_pass_array(p, SUM) : dh;
+    router.dx_add = true;
+    router.dw = mt_pass_grad(p, MT_W_ROUTER);
+    MT_TRY(ops->linear_bwd(p->r->stream, &router, err));
+    if (!own) return MT_OK;
+    sum.start = false; /* no more experts: the sum is rounded */
+    sum.c = 0;
+    sum.out = dh;
+    sum.add = dh_add ? dh : NULL;
+    return ops->combine(p->r->stream, &sum, err);
+}
+
+/* dh may be dy, so dy is read first by all who need it. */
+static mt_rc experts_backward(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
+{
+    (void)s;
+    if (p->a->whole) MT_TRY(experts_restore(p, h, err)); /* else forward has just been redone */
+    MT_TRY(experts_unit_backward(p, h, dy, err));
+    if (p->s->Is) MT_TRY(shared_backward(p, dy, err));
+    MT_TRY(experts_input_backward(p, h, dh, dh_add, err));
+    return p->s->Is ? shared_input_backward(p, h, dh, err) : MT_OK;
+}
+
+const mt_ffn mt_ffn_experts = {
+    .part = { .name = "experts",
+              .has_role = experts_has_role,
+              .beside = experts_beside,
+              .arrays = experts_arrays,
+              .work = experts_work,
+              .forward_kernels = 12,
+              .backward_kernels = 18,
+              .scratch = experts_scratch },
+    .whole = true,
+    .forward = experts_forward,
+    .output = experts_output,
+    .backward = experts_backward,
+};
