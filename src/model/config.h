@@ -34,6 +34,7 @@ typedef struct mt_rope_spec {
     bool truncate;                   /* yarn: whole dimensions only */
     double attention_factor;         /* on cos and sin; already resolved, 1 unless yarn or longrope */
     double short_factor[MT_MAX_PAIRS], long_factor[MT_MAX_PAIRS]; /* longrope */
+    double q_beta;                   /* queries are scaled by position (ops.h), in steps of original_positions; 0: not */
 } mt_rope_spec;
 
 /* Where the norms of a layer stand. */

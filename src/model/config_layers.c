@@ -89,6 +89,24 @@ static mt_rc read_yarn(reader *r, const json_t *d, mt_rope_spec *rope)
     return MT_OK;
 }
 
+/* Ministral 3 alone scales queries.  A model of an unknown type that asks for it is not of another family. */
+static mt_rc read_query_scale(reader *r, const json_t *d, mt_rope_spec *rope)
+{
+    const json_t *beta = json_object_get(d, "llama_4_scaling_beta");
+    if (!r->c->family->query_scale && (!r->as || mt_json_missing(beta))) return MT_OK;
+    if (!r->c->family->query_scale)
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: model_type \"%s\" is not known, and taken for a %s model its \"llama_4_scaling_beta\" would be ignored; "
+                       "this model is not supported",
+                       r->path, r->c->model_type, r->c->family->name);
+    if (mt_json_missing(beta) || mt_json_missing(json_object_get(d, "original_max_position_embeddings")))
+        return mt_fail(r->err, MT_EFORMAT,
+                       "%s: the rope settings of a %s model should have \"llama_4_scaling_beta\" and "
+                       "\"original_max_position_embeddings\"",
+                       r->path, r->c->family->name);
+    return mt_json_f64(d, "llama_4_scaling_beta", 0, &rope->q_beta, r->path, r->err);
+}
+
 static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
 {
     static const struct {
@@ -124,6 +142,7 @@ static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
     if (!((rope->factor >= 1 || logs) && rope->factor < 1e6 && rope->original_positions >= (logs ? 2 : 1)))
         return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor,
                        rope->original_positions);
+    MT_TRY(read_query_scale(r, d, rope));
     return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK; /* the rest of longrope once dr is known */
 }
 

@@ -174,6 +174,7 @@ struct mt_family {
     double local_theta;               /* theirs, when the key is absent; 0: rope_theta */
     int64_t nope_interval;            /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key
                                        * is read */
+    bool query_scale;                 /* rope settings have llama_4_scaling_beta: queries are scaled by position */
     double default_partial;           /* share of a head that rotates; 0: all */
     bool default_tied;
     mt_rope_style rope;
@@ -191,8 +192,8 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_olmo2, mt_family_olmo3, mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5,
     mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
     mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
-    mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma,
-    mt_family_mixtral, mt_family_qwen3_moe;
+    mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_mixtral,
+    mt_family_qwen3_moe;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

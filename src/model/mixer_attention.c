@@ -180,6 +180,8 @@ static mt_rope rope_args(const mt_pass *p)
                       .whole = c->qk_norm_whole,
                       .centered = c->qk_layer_norm,
                       .own_weights = c->qk_norm_own,
+                      .q_beta = (float)c->rope.q_beta,
+                      .q_period = (int64_t)c->rope.original_positions,
                       .scratch = p->r->scratch };
 }
 

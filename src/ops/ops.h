@@ -90,6 +90,7 @@ typedef enum mt_rope_style {
 
 /* Per head: optional RMS norm over Dh (whole: over all query heads, and over all key heads; centered: LayerNorm), then the first
  * dr dimensions rotate by the row's position.
+ * q_beta: query heads of a row at position p are then times 1 + q_beta log(1 + floor(p / q_period)); only without a norm.
  * Forward reads q and k from qkv and writes them to qk; without norm the two may be the same memory.
  * Backward turns gradients of the rotated q, k (in dqkv) into gradients of what forward read, in place. */
 typedef struct mt_rope {
@@ -108,6 +109,8 @@ typedef struct mt_rope {
     bool one_plus;
     bool whole;
     bool centered, own_weights;     /* the mean is taken off first; every head has weights of its own */
+    float q_beta;                   /* 0: query heads are not scaled by position */
+    int64_t q_period;               /* positions per step of that scale */
     void *scratch;
 } mt_rope;
 
@@ -523,7 +526,8 @@ typedef struct mt_join_halves {
     X(MULTIPLIERS, "scaled residuals or logits (linear: alpha)")                                             \
     X(LEARNED_POSITIONS, "learned positions (embed: w_pos)")                                                 \
     X(QK_LAYERNORM, "LayerNorms of query and key heads (rope: centered, own_weights)")                       \
-    X(NORM_HEAD, "a head of normalised rows (normhead)")
+    X(NORM_HEAD, "a head of normalised rows (normhead)")                                                     \
+    X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")
 
 enum mt_trait_bit {
 #define MT_TRAIT_BIT(name, words) MT_TRAIT_BIT_##name,

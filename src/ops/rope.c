@@ -52,6 +52,14 @@ static float weight(const mt_rope *a, int64_t h, int64_t d)
     return mt_get(w, a->t, own + d) + (a->one_plus ? 1.0f : 0.0f);
 }
 
+/* What the query heads of a row are multiplied by, after their rotation. */
+static void scale_query(const mt_rope *a, float *x, int64_t h, int64_t pos)
+{
+    if (a->q_beta == 0 || h >= a->H) return;
+    float scale = 1.0f + a->q_beta * logf((float)(1 + pos / a->q_period));
+    for (int64_t d = 0; d < a->Dh; d++) x[d] *= scale;
+}
+
 static void load(const mt_rope *a, float *x, const void *row, int64_t head)
 {
     mt_to_f32(x, mt_at(row, a->t, head * a->Dh), a->t, (size_t)a->Dh);
@@ -94,13 +102,17 @@ static void forward_row(void *arg, int64_t i)
             for (int64_t d = 0; d < a->Dh; d++) x[d] = (x[d] - n.c) * n.r * weight(a, h, d);
         }
         rotate(a, x, a->pos[i], 1.0f);
+        scale_query(a, x, h, a->pos[i]);
         store(a, out, h, x);
     }
 }
 
 static mt_rc check(const mt_rope *a, mt_err *err)
 {
-    return a->Dh > MAX_HEAD ? mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", (int)a->Dh, MAX_HEAD) : MT_OK;
+    if (a->Dh > MAX_HEAD) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", (int)a->Dh, MAX_HEAD);
+    if (a->q_beta != 0 && (a->wq || a->wk))
+        return mt_fail(err, MT_EUNSUPPORTED, "query heads that are scaled by position and have a norm are not supported");
+    return MT_OK;
 }
 
 mt_rc mt__rope_fwd_run(mt_pool *pool, const mt_rope *a, mt_err *err)
@@ -148,6 +160,7 @@ static void backward_row(const mt_rope *a, int64_t i, float *sums)
             m = means_of(a, row, grad, a->pos[i], h, n);
         }
         load(a, dx, grad, h);
+        scale_query(a, dx, h, a->pos[i]);
         rotate(a, dx, a->pos[i], -1.0f);
         if (normed) {
             float *dw = !sums ? NULL : of_each_head(a) ? sums + h * a->Dh : sums + (h < a->H ? 0 : a->Dh);

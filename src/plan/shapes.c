@@ -58,6 +58,9 @@
 #define POS(n) ",\"max_position_embeddings\":" #n
 #define L3     ",\"rope_theta\":500000.0,\"max_position_embeddings\":131072,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0," \
            "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}"
+#define MINISTRAL3                                                                                                               \
+    ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":1000000.0,\"factor\":16.0,\"mscale\":1.0,\"mscale_all_dim\":1.0,"       \
+    "\"original_max_position_embeddings\":16384,\"llama_4_scaling_beta\":0.1}"
 
 const mt_shape mt_shapes[] = {
     { "smollm2-135m", LLAMA(576, 1536, 30, 9, 3, 49152, POS(8192) TIED) },
@@ -178,6 +181,7 @@ const mt_shape mt_shapes[] = {
     { "jais-2-8b-chat", OF("jais2", 3328, 26624, 32, 26, 26, 150272, POS(8192)) },
     { "cwm", OF("cwm", 6144, 21504, 64, 48, 8, 128256, DH(128) POS(131072)) },
     { "vaultgemma-1b", OF("vaultgemma", 1152, 6912, 26, 4, 1, 256000, DH(256) POS(1024) ",\"sliding_window\":512") },
+    { "ministral-3-8b-base-2512", OF("ministral3", 4096, 14336, 34, 32, 8, 131072, DH(128) POS(262144) MINISTRAL3) },
     { "afm-4.5b", OF("arcee", 2560, 18432, 36, 20, 4, 128004, DH(128) POS(65536)) },
     { "falcon-rw-1b",
       "{\"model_type\":\"falcon\",\"hidden_size\":2048,\"num_hidden_layers\":24,\"num_attention_heads\":32,\"vocab_size\":50304,"

@@ -295,6 +295,11 @@ static const struct {
         .eps = 1e-6f }, true, false }, /* part of a normed head rotates */
     { { .style = MT_ROPE_HALF, .N = 35, .H = 5, .K = 1, .Dh = 256, .dr = 96, .eps = 1e-6f, .one_plus = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 40, .H = 6, .K = 2, .Dh = 64, .dr = 64, .eps = 1e-6f }, true, false },
+    /* queries scaled by position */
+    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 512, .ld_dqkv = 512,
+        .q_beta = 0.5f, .q_period = 16 }, false, false },
+    { { .style = MT_ROPE_PAIR, .N = 13, .H = 3, .K = 1, .Dh = 10, .dr = 6, .q_beta = 0.25f, .q_period = 7 }, false, false },
+    { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .q_beta = 1.0f, .q_period = 1 }, false, false },
 };
 
 static int64_t random_position(const op_run *r, int64_t i)
@@ -309,6 +314,7 @@ static void declare_rope(op_run *r, int c)
     int64_t width = (a->H + a->K) * a->Dh, half = a->dr / 2;
     needs(r, a->whole, MT_TRAIT(WHOLE_QK_NORM));
     needs(r, a->centered || a->own_weights, MT_TRAIT(QK_LAYERNORM));
+    needs(r, a->q_beta != 0, MT_TRAIT(QUERY_SCALE));
     if (!a->ld_qkv) a->ld_qkv = a->ld_qk = a->ld_dqkv = width;
     set_ints(add_ints(r, &a->pos, "pos", a->N), a->N, random_position, r);
     op_buf *cos_table = op_add(r, &a->cos, "cos", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, half, 0);

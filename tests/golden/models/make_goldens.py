@@ -184,6 +184,10 @@ CASES = {
                         attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
     "ministral": small("ministral", "MinistralForCausalLM", num_hidden_layers=3, head_dim=8, sliding_window=5,
                        layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    # The longest row reaches the fourth step of the scale on queries.
+    "ministral3": small("ministral3", "Ministral3ForCausalLM", head_dim=8,
+                        rope_parameters={"type": "yarn", "rope_theta": 20.0, "factor": 4.0, "original_max_position_embeddings": 4, "beta_fast": 4.0,
+                                         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}),
     # Positions begin in the third row of their table.
     "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
                  max_position_embeddings=16),

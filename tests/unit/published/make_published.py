@@ -84,6 +84,8 @@ def gemma3(*dims, **more):
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
 
 # name: (configuration, family, published count in millions)
+MINISTRAL3_ROPE = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0,
+                   "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 PUBLISHED = {
     "Llama-2-7b": (llama(4096, 11008, 32, 32, 32, 32000), "llama", 6738.4),
     "Llama-2-13b": (llama(5120, 13824, 40, 40, 40, 32000), "llama", 13015.9),
@@ -175,6 +177,8 @@ PUBLISHED = {
             "cwm", 32600),
     "vaultgemma-1b": (usual("vaultgemma", "VaultGemmaForCausalLM", 1152, 6912, 26, 4, 1, 256000, head_dim=256, hidden_activation="gelu_pytorch_tanh",
                             rms_norm_eps=1e-6, query_pre_attn_scalar=256, sliding_window=512), "vaultgemma", 993),
+    "Ministral-3-8B-Base-2512": (usual("ministral3", "Ministral3ForCausalLM", 4096, 14336, 34, 32, 8, 131072, head_dim=128, hidden_act="silu",
+                                       rms_norm_eps=1e-5, max_position_embeddings=262144, rope_parameters=MINISTRAL3_ROPE), "ministral3", 8490.0),
     "AFM-4.5B": (usual("arcee", "ArceeForCausalLM", 2560, 18432, 36, 20, 4, 128004, head_dim=128, hidden_act="relu2", rms_norm_eps=1e-5), "arcee", 4618.6),
     "Minitron-4B": (usual("nemotron", "NemotronForCausalLM", 3072, 9216, 32, 24, 8, 256000, head_dim=128, hidden_act="relu2", norm_eps=1e-5,
                           partial_rotary_factor=0.5), "nemotron", 4190.9),
