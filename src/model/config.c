@@ -154,6 +154,7 @@ static mt_rc read_traits(reader *r)
     c->qk_norm_whole = f->qk_norm_whole;
     c->layer_norm = f->layer_norm;
     c->norm_bias = f->norm_bias;
+    c->norm_bare = f->norm_bare;
     c->norm_one_plus = f->norm_one_plus;
     c->norms = f->norms;
     c->form = f->form;

@@ -98,6 +98,7 @@ typedef struct mt_config {
     bool qk_norm, qk_norm_whole; /* whole: over all heads together */
     bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has weights of its own */
     bool layer_norm, norm_bias;  /* LayerNorm for RMS norm; with a bias */
+    bool norm_bare;              /* norms have no weights (head norms: qk_norm) */
     bool norm_one_plus;          /* the stored weight is w - 1, head norms included */
     mt_norms norms;
     mt_block_form form;
@@ -110,6 +111,7 @@ typedef struct mt_config {
     double residual_scale, logit_scale; /* on what a branch adds, on the logits */
     bool norm_head;              /* the head's rows are normalised */
     double attention_softcap, logit_softcap; /* 0: none */
+    double clip_qkv;             /* bound of queries, keys and values, before they rotate; 0: none */
     int32_t pad_id; /* -1: none */
     mt_dtype dtype; /* what the checkpoint says it is stored in */
     const char *dropout_key; /* the key of the largest dropout that transformers would train with, which nothing here does;

@@ -155,6 +155,7 @@ struct mt_family {
     const char *bias_key;             /* one key for all three */
     bool qk_norm, qk_norm_whole;
     bool layer_norm, norm_bias, norm_one_plus;
+    bool norm_bare;                   /* norms have no weights */
     mt_norms norms;
     mt_block_form form;
     bool plain_mlp, head_bias, learned_positions;
@@ -192,8 +193,8 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_olmo2, mt_family_olmo3, mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5,
     mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
     mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
-    mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_mixtral,
-    mt_family_qwen3_moe;
+    mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_olmo,
+    mt_family_mixtral, mt_family_qwen3_moe;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

@@ -20,12 +20,12 @@ static bool own_norm2(const mt_layer_spec *s) { return pre_norms(s) && s->form !
 static bool frame_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {
     switch (role) {
-    case MT_W_NORM1: return pre_norms(s);
-    case MT_W_NORM2: return own_norm2(s);
+    case MT_W_NORM1: return !c->norm_bare && pre_norms(s);
+    case MT_W_NORM2: return !c->norm_bare && own_norm2(s);
     case MT_B_NORM1: return c->norm_bias && pre_norms(s);
     case MT_B_NORM2: return c->norm_bias && own_norm2(s);
     case MT_W_POST1:
-    case MT_W_POST2: return post_norms(s);
+    case MT_W_POST2: return !c->norm_bare && post_norms(s);
     default: return false;
     }
 }

@@ -3,7 +3,8 @@
 #include "base/mem.h"
 #include "model/part.h"
 
-/* QKV is rotated in place unless there is a head norm, whose backward needs what came in: then QK holds the result.  QK has its
+/* QKV is rotated in place unless there is a head norm or a bound (clip_qkv), whose backward needs what came in: then QK holds the
+ * result.  QK has its
  * workspace either way, because sizes decide how many rows a fresh run takes at a time, and so its bits. */
 enum { QKV, QK, ATTN, LSE, DQKV, DATTN, ARRAYS };
 
@@ -55,10 +56,13 @@ static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype
     return ARRAYS;
 }
 
+/* True if QK holds queries and keys. */
+static bool qk_apart(const mt_config *c) { return c->qk_norm || c->clip_qkv != 0; }
+
 /* Without its rows and documents. */
 static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
 {
-    const int64_t ld = qkv_width(s), ld_qk = c->qk_norm ? qk_width(s) : ld;
+    const int64_t ld = qkv_width(s), ld_qk = qk_apart(c) ? qk_width(s) : ld;
     return (mt_attention){ .H = s->H,
                            .K = s->K,
                            .Dh = s->Dh,
@@ -76,11 +80,11 @@ static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
 static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
 {
     const double D = (double)c->D, o = (double)q_width(s), qk = (double)qk_width(s), qkv = (double)qkv_width(s),
-                 head_norms = c->qk_norm ? 3 * qk : 0;
+                 head_norms = c->qk_norm ? 3 * qk : 0, clipped = c->clip_qkv != 0 ? 2 * qkv : 0;
     int n = 0;
     out[n++] =
         (mt_work_item){ .name = "qkv", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = qkv, .k = D };
-    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = 2 * qk + head_norms };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = 2 * qk + head_norms + clipped };
     out[n++] = (mt_work_item){ .name = "attention",
                                .kind = MT_WORK_ATTENTION,
                                .when = MT_IN_FORWARD,
@@ -90,7 +94,7 @@ static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_it
                                .attention = attention_shape(c, s) };
     out[n++] = (mt_work_item){ .name = "o", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = D, .k = o };
     /* Rotations, biases and the sums of o * do. */
-    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 2 * qk + qkv + 2 * o + 4 * head_norms };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 2 * qk + qkv + 2 * o + 4 * head_norms + clipped };
     return n;
 }
 
@@ -150,7 +154,7 @@ static mt_products qkv_products(const mt_pass *p)
 }
 
 /* Queries and keys as attention reads them. */
-static void *qk_of(const mt_pass *p) { return mt_pass_array(p, p->c->qk_norm ? QK : QKV); }
+static void *qk_of(const mt_pass *p) { return mt_pass_array(p, qk_apart(p->c) ? QK : QKV); }
 
 static mt_rope rope_args(const mt_pass *p)
 {
@@ -167,7 +171,7 @@ static mt_rope rope_args(const mt_pass *p)
                       .dr = c->rope.dr,
                       .ld_qkv = ld,
                       .ld_dqkv = ld,
-                      .ld_qk = c->qk_norm ? qk_width(s) : ld,
+                      .ld_qk = qk_apart(c) ? qk_width(s) : ld,
                       .pos = p->mb->pos,
                       .cos = p->r->cos[table] + at,
                       .sin = p->r->sin[table] + at,
@@ -183,6 +187,18 @@ static mt_rope rope_args(const mt_pass *p)
                       .q_beta = (float)c->rope.q_beta,
                       .q_period = (int64_t)c->rope.original_positions,
                       .scratch = p->r->scratch };
+}
+
+static mt_bound bound_args(const mt_pass *p)
+{
+    const int64_t width = qkv_width(p->s);
+    return (mt_bound){ .t = p->r->t,
+                      .N = p->mb->n,
+                      .D = width,
+                      .ldx = width,
+                      .ld_dx = width,
+                      .limit = (float)p->c->clip_qkv,
+                      .x = mt_pass_array(p, QKV) };
 }
 
 static mt_attention attention_args(const mt_pass *p)
@@ -263,6 +279,10 @@ static mt_rc attention_forward(const mt_pass *p, const void *h, mt_err *err)
 {
     const mt_products f = qkv_products(p);
     MT_TRY(mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, QKV), err));
+    if (p->c->clip_qkv != 0) {
+        mt_bound b = bound_args(p);
+        MT_TRY(p->r->ops->bound_fwd(p->r->stream, &b, err));
+    }
     MT_TRY(turn(p, err));
     if (p->mb->cache_row) {
         mt_cache_attention cached = cached_args(p);
@@ -272,8 +292,8 @@ static mt_rc attention_forward(const mt_pass *p, const void *h, mt_err *err)
     return p->r->ops->attention_fwd(p->r->stream, &a, err);
 }
 
-/* What was kept is from before the head norm. */
-static mt_rc attention_restore(const mt_pass *p, mt_err *err) { return p->c->qk_norm ? turn(p, err) : MT_OK; }
+/* What was kept is from before head norm and rotation. */
+static mt_rc attention_restore(const mt_pass *p, mt_err *err) { return qk_apart(p->c) ? turn(p, err) : MT_OK; }
 
 static mt_rc attention_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
@@ -309,6 +329,11 @@ static mt_rc attention_backward(const mt_pass *p, const void *h, void *dh, bool 
     rope.dwq = mt_pass_grad(p, MT_W_Q_NORM);
     rope.dwk = mt_pass_grad(p, MT_W_K_NORM);
     MT_TRY(p->r->ops->rope_bwd(p->r->stream, &rope, err));
+    if (p->c->clip_qkv != 0) {
+        mt_bound b = bound_args(p);
+        b.dx = dqkv;
+        MT_TRY(p->r->ops->bound_bwd(p->r->stream, &b, err));
+    }
     return mt_products_backward(p, &f, p->mb->n, h, dqkv, dh, dh_add, err);
 }
 

@@ -33,6 +33,7 @@ static bool has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
     switch (role) {
     case MT_B_HEAD: return c->head_bias;
     case MT_W_POS: return c->learned_positions;
+    case MT_W_FINAL_NORM: return !c->norm_bare;
     case MT_B_FINAL_NORM: return c->norm_bias;
     default: break;
     }

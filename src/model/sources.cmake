@@ -22,7 +22,9 @@ set(sources
     family_llama.c
     family_mistral.c
     family_mixtral.c
-    family_olmo2.c family_opt.c
+    family_olmo.c
+    family_olmo2.c
+    family_opt.c
     family_phi.c
     family_phi3.c
     family_qwen2.c

@@ -53,11 +53,11 @@ typedef struct mt_rmsnorm {
     void *y;         /* [N, D] */
     float *rstd;     /* [N] 1/rms of each row; written by forward, read by backward */
     const void *x;   /* [N, D] */
-    const void *w;   /* [D] */
+    const void *w;   /* [D], or NULL: all 1 */
     const void *b;   /* [D] or NULL */
     const void *add; /* [N, D] or NULL; may be y */
     const void *dy;  /* [N, D] */
-    void *dx;        /* [N, D] */
+    void *dx;        /* [N, D]; without dx_add it may be dy */
     float *dw, *db;  /* [D] or NULL: not trained */
     void *scratch;
 } mt_rmsnorm;
@@ -448,6 +448,15 @@ typedef struct mt_gate {
     void *dx, *dgate;
 } mt_gate;
 
+/* x = min(max(x, -limit), limit), in place.  Backward, with x as forward left it: dx = 0 where |x| is limit. */
+typedef struct mt_bound {
+    mt_dtype t;
+    int64_t N, D;
+    int64_t ldx, ld_dx; /* elements from row to row */
+    float limit;
+    void *x, *dx;       /* [N, D] */
+} mt_bound;
+
 /* What a step's loss adds up to, on the device; added to row by row in order. */
 typedef struct mt_loss_sum {
     double loss;     /* sum over rows of -log p(target) */
@@ -527,7 +536,9 @@ typedef struct mt_join_halves {
     X(LEARNED_POSITIONS, "learned positions (embed: w_pos)")                                                 \
     X(QK_LAYERNORM, "LayerNorms of query and key heads (rope: centered, own_weights)")                       \
     X(NORM_HEAD, "a head of normalised rows (normhead)")                                                     \
-    X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")
+    X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")                                          \
+    X(BARE_NORM, "norms without weights (rmsnorm: no w)")                                                    \
+    X(BOUND, "bounded queries, keys and values (bound)")
 
 enum mt_trait_bit {
 #define MT_TRAIT_BIT(name, words) MT_TRAIT_BIT_##name,

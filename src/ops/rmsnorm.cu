@@ -22,6 +22,16 @@ template <int N> __device__ __forceinline__ void block_sums(float (&x)[N], float
     for (int n = 0; n < N; n++) x[n] = warp_sum(lane < n_warps ? of_warp[turn & 1][n][lane] : 0.0f);
 }
 
+/* W weights from column d on; without weights: all 1. */
+template <typename T, int W> __device__ __forceinline__ vec<T, W> weights_at(const mt_rmsnorm &a, int d)
+{
+    vec<T, W> w;
+    if (a.w) return load<T, W>((const T *)a.w + d);
+#pragma unroll
+    for (int e = 0; e < W; e++) w.at[e] = from_f32<T>(1.0f);
+    return w;
+}
+
 /* A thread's share of a block's row: vectors threadIdx.x, threadIdx.x + blockDim.x, ... of W elements.  Past the end: zeros. */
 template <typename T, int W, int V> struct share {
     vec<T, W> v[V];
@@ -52,7 +62,7 @@ __global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_rmsnorm
     int64_t base = (int64_t)blockIdx.x * a.D;
     int D = (int)a.D;
     share<T, W, V> x = load_share<T, W, V>((const T *)a.x + base, D);
-    float sum[1] = { 0 }, c = 0, one = a.one_plus ? 1.0f : 0.0f;
+    float sum[1] = { 0 }, c = 0, one = a.w && a.one_plus ? 1.0f : 0.0f;
     if (CENTERED) {
 #pragma unroll
         for (int k = 0; k < V; k++)
@@ -76,7 +86,7 @@ __global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_rmsnorm
     for (int k = 0; k < V; k++) {
         int d = column<W>(k);
         if (d >= D) break;
-        vec<T, W> w = load<T, W>((const T *)a.w + d), b = w, add = w, y;
+        vec<T, W> w = weights_at<T, W>(a, d), b = w, add = w, y;
         if (a.b) b = load<T, W>((const T *)a.b + d);
         if (a.add) add = load<T, W>((const T *)a.add + base + d);
 #pragma unroll
@@ -122,7 +132,7 @@ template <typename T, int V, bool CENTERED> __global__ void __launch_bounds__(32
     int D = (int)a.D, first = (int)threadIdx.x % 32 * W;
     if (row >= a.N) return;
     raw x[V];
-    float v[W], sum = 0, c = 0, one = a.one_plus ? 1.0f : 0.0f;
+    float v[W], sum = 0, c = 0, one = a.w && a.one_plus ? 1.0f : 0.0f;
 #pragma unroll
     for (int k = 0; k < V; k++) x[k] = first + 32 * W * k < D ? load_raw((const T *)a.x + base + first + 32 * W * k) : raw{ { 0, 0, 0, 0 } };
     if (CENTERED) {
@@ -153,7 +163,12 @@ template <typename T, int V, bool CENTERED> __global__ void __launch_bounds__(32
         vec<T, W> y;
         forget(x[k]);
         unpack<T>(v, x[k]);
-        unpack<T>(w, load_raw((const T *)a.w + d));
+        if (a.w) {
+            unpack<T>(w, load_raw((const T *)a.w + d));
+        } else {
+#pragma unroll
+            for (int e = 0; e < W; e++) w[e] = 1.0f;
+        }
 #pragma unroll
         for (int e = 0; e < W; e++) v[e] = (v[e] - c) * r * (w[e] + one);
         if (a.b) unpack<T>(more, load_raw((const T *)a.b + d));
@@ -247,7 +262,7 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
 {
     __shared__ float of_warp[2][1][32], of_warp2[2][2][32];
     int D = (int)a.D;
-    float one = a.one_plus ? 1.0f : 0.0f, dw[V][W] = {}, db[DB ? V : 1][W] = {};
+    float one = a.w && a.one_plus ? 1.0f : 0.0f, dw[V][W] = {}, db[DB ? V : 1][W] = {};
     int64_t from = (int64_t)blockIdx.x * n_rows, to = from + n_rows < a.N ? from + n_rows : a.N;
     constexpr bool RING = has_ring<T, W, V>;
     extern __shared__ __align__(16) unsigned char ring[];
@@ -256,7 +271,9 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
     if ((int)threadIdx.x < to - from) rstd[threadIdx.x] = a.rstd[from + threadIdx.x];
     for (int k = (int)blockDim.x + (int)threadIdx.x; k < to - from; k += (int)blockDim.x) rstd[k] = a.rstd[from + k];
     if constexpr (RING) {
-        held = load_share<T, W, V>((const T *)a.w, D);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            if (column<W>(k) < D) held.v[k] = weights_at<T, W>(a, column<W>(k));
         for (int k = 0; k < STAGES - 1; k++) fetch_row<T, W, V>(a, ring, from + k, to);
     }
     __syncthreads();
@@ -282,7 +299,7 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
 #pragma unroll
         for (int k = 0; k < V; k++) {
             if (column<W>(k) >= D) break;
-            vec<T, W> w = RING ? held.v[k] : load<T, W>((const T *)a.w + column<W>(k));
+            vec<T, W> w = RING ? held.v[k] : weights_at<T, W>(a, column<W>(k));
 #pragma unroll
             for (int e = 0; e < W; e++) {
                 float xh = (to_f32(x.v[k].at[e]) - c) * r, g = to_f32(dy.v[k].at[e]), u = (to_f32(w.at[e]) + one) * g;
@@ -304,7 +321,7 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
         for (int k = 0; k < V; k++) {
             int d = column<W>(k);
             if (d >= D) break;
-            vec<T, W> w = RING ? held.v[k] : load<T, W>((const T *)a.w + d), out;
+            vec<T, W> w = RING ? held.v[k] : weights_at<T, W>(a, d), out;
 #pragma unroll
             for (int e = 0; e < W; e++) {
                 float xh = (to_f32(x.v[k].at[e]) - c) * r;

@@ -119,26 +119,34 @@ static const struct {
     { { .N = 33, .D = 72, .eps = 1e-5f }, true, false, true },
     { { .N = 0, .D = 16, .eps = 1e-5f, .centered = true }, true, false, true },
     { { .N = 8203, .D = 40, .eps = 1e-5f, .dx_add = true }, false, false, false },
+    /* bare, from here on: no weights */
+    { { .N = 5, .D = 7, .eps = 1e-5f }, true, true, false },
+    { { .N = 65, .D = 136, .eps = 1e-5f, .centered = true, .dx_add = true }, false, true, false },
+    { { .N = 31, .D = 1032, .eps = 1e-6f }, false, true, false },
+    { { .N = 9, .D = 2056, .eps = 1e-5f, .centered = true }, false, true, false },
     /* tall_rmsnorm, on a GPU alone: so many rows of such a width that a block takes twice as many */
     { { .N = 8203, .D = 2048, .eps = 1e-5f, .dx_add = true }, false, false, false },
     { { .N = 8257, .D = 3584, .eps = 1e-6f }, true, false, false },
     { { .N = 8203, .D = 2048, .eps = 1e-5f, .centered = true }, false, false, true },
 };
-enum { N_TALL_NORMS = 3, N_NORMS = MT_COUNT(rmsnorm_cases) - N_TALL_NORMS };
+enum { N_TALL_NORMS = 3, N_NORMS = MT_COUNT(rmsnorm_cases) - N_TALL_NORMS, BARE_NORMS = N_NORMS - 4 };
 
 static void declare_rmsnorm(op_run *r, int c)
 {
     ARGS(mt_rmsnorm, rmsnorm_cases[c].a);
     a->t = r->how.t;
+    bool bare = c >= BARE_NORMS && c < N_NORMS;
     needs(r, a->centered || rmsnorm_cases[c].bias, MT_TRAIT(LAYERNORM));
+    needs(r, bare, MT_TRAIT(BARE_NORM));
     op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
-    op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, 1, a->D, 0);
+    op_buf *w = bare ? NULL : op_add(r, &a->w, "w", OP_INPUT, a->t, 1, a->D, 0);
     op_buf *b = rmsnorm_cases[c].bias ? op_add(r, &a->b, "b", OP_INPUT, a->t, 1, a->D, 0) : NULL;
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, 0);
     op_buf *dx = op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->N, a->D, 0);
     op_add(r, &a->rstd, "rstd", OP_OUTPUT, MT_DTYPE_F32, 1, a->N, 0);
     if (rmsnorm_cases[c].add) may_share(r, y, op_add(r, &a->add, "add", OP_INPUT, a->t, a->N, a->D, 0));
+    if (!a->dx_add) may_share(r, dx, dy);
     if (a->centered) op_scale(r, x, 1.0, 3.0); /* a mean to take off */
     if (!rmsnorm_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
     if (!rmsnorm_cases[c].frozen && b) grows(r, b, op_add(r, &a->db, "db", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
@@ -1237,3 +1245,39 @@ const op_spec *const op_specs[OP_COUNT] = {
 #define MT_OP1(n) [OP_ID_##n] = &spec_##n,
 #include "ops/ops.def"
 };
+
+/* -- bound ----------------------------------------------------------------------------------------- */
+
+static const mt_bound bound_cases[] = {
+    { .N = 1, .D = 1, .limit = 0.75f },
+    { .N = 13, .D = 37, .ldx = 40, .ld_dx = 41, .limit = 0.75f },
+    { .N = 70, .D = 264, .ldx = 272, .ld_dx = 264, .limit = 1.3f },
+    { .N = 0, .D = 64, .limit = 1 },
+};
+
+static void declare_bound(op_run *r, int c)
+{
+    ARGS(mt_bound, bound_cases[c]);
+    a->t = r->how.t;
+    needs(r, true, MT_TRAIT(BOUND));
+    if (!a->ldx) a->ldx = a->ld_dx = a->D;
+    op_buf *x = op_add(r, &a->x, "x", OP_INOUT, a->t, a->N, a->D, a->ldx);
+    op_buf *dx = op_add(r, &a->dx, "dx", OP_INOUT, a->t, a->N, a->D, a->ld_dx);
+    for (int64_t i = 0; i < a->N; i++)
+        for (int64_t d = 0; d < a->D; d++) /* differences across the corner say nothing */
+            if (fabs(fabs(op_get(x, x->init, i, d)) - (double)a->limit) < 0.0625) op_set(x, i, d, d % 2 ? 2.0 : -0.25);
+    links(r, x, dx);
+    grows(r, x, dx);
+}
+
+static const char *check_bound(const op_run *r)
+{
+    const mt_bound *a = &bound_cases[r->case_index];
+    const op_buf *x = op_named((op_run *)(uintptr_t)r, "x");
+    for (int64_t i = 0; i < a->N; i++)
+        for (int64_t d = 0; d < a->D; d++)
+            if (fabs(op_get(x, x->result, i, d)) > (double)a->limit * 1.01) return "a number is beyond the limit";
+    return NULL;
+}
+
+CHECKED_OP(bound, true, false, check_bound)

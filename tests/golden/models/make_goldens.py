@@ -188,6 +188,8 @@ CASES = {
     "ministral3": small("ministral3", "Ministral3ForCausalLM", head_dim=8,
                         rope_parameters={"type": "yarn", "rope_theta": 20.0, "factor": 4.0, "original_max_position_embeddings": 4, "beta_fast": 4.0,
                                          "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}),
+    "olmo": small("olmo", "OlmoForCausalLM"),
+    "olmo_clip": small("olmo", "OlmoForCausalLM", num_hidden_layers=1, clip_qkv=0.8, attention_bias=True),
     # Positions begin in the third row of their table.
     "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
                  max_position_embeddings=16),
