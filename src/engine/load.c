@@ -202,6 +202,7 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     const mt_config *c = l->config;
     double deviation = c->init_range;
     switch (w->role) {
+    case MT_W_NORM0:
     case MT_W_NORM1:
     case MT_W_POST1:
     case MT_W_NORM2:

@@ -152,6 +152,7 @@ static mt_rc read_traits(reader *r)
     MT_TRY(bias_by(r, f->mlp_bias, "mlp_bias", &c->mlp_bias));
     c->qk_norm = f->qk_norm;
     c->qk_norm_whole = f->qk_norm_whole;
+    c->qk_norm_last = f->qk_norm_last;
     c->layer_norm = f->layer_norm;
     c->norm_bias = f->norm_bias;
     c->norm_bare = f->norm_bare;
@@ -330,6 +331,7 @@ static void complete_layers(mt_config *c)
         mt_layer_spec *s = &c->layers[i];
         if (!s->mixer) s->mixer = &mt_mixer_attention;
         if (!s->ffn) s->ffn = s->E ? &mt_ffn_experts : &mt_ffn_mlp;
+        s->input_norm = i == 0 && c->family->embed_norm;
         s->norms = c->norms;
         s->form = c->form;
         s->H = c->H;

@@ -34,6 +34,7 @@ typedef struct mt_rope_spec {
     bool truncate;                   /* yarn: whole dimensions only */
     double attention_factor;         /* on cos and sin; already resolved, 1 unless yarn or longrope */
     double short_factor[MT_MAX_PAIRS], long_factor[MT_MAX_PAIRS]; /* longrope */
+    bool backwards;                  /* by the angles' negatives */
     double q_beta;                   /* queries are scaled by position (ops.h), in steps of original_positions; 0: not */
 } mt_rope_spec;
 
@@ -62,6 +63,7 @@ typedef struct mt_layer_spec {
     mt_norms norms;
     mt_block_form form;
     mt_layer_rope rope;
+    bool input_norm;     /* the input, residual included, is what a norm makes of it */
     int64_t window;      /* rows a row may see, itself included; 0: all */
     int64_t H, K, Dh, F; /* see ops.h */
     int64_t E, T, I, Is; /* experts, those of a row, the width of one; of the shared one, 0: none.  E is 0 in dense layers */
@@ -97,8 +99,9 @@ typedef struct mt_config {
     bool qkv_bias, o_bias, mlp_bias, head_bias;
     bool qk_norm, qk_norm_whole; /* whole: over all heads together */
     bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has weights of its own */
+    bool qk_norm_last, qk_norm_bare; /* after the rotation; without weights */
     bool layer_norm, norm_bias;  /* LayerNorm for RMS norm; with a bias */
-    bool norm_bare;              /* norms have no weights (head norms: qk_norm) */
+    bool norm_bare;              /* norms of rows have no weights */
     bool norm_one_plus;          /* the stored weight is w - 1, head norms included */
     mt_norms norms;
     mt_block_form form;

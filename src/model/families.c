@@ -41,6 +41,8 @@ const mt_family *const mt_families[] = {
     &mt_family_vaultgemma,
     &mt_family_ministral3,
     &mt_family_olmo,
+    &mt_family_hunyuan,
+    &mt_family_nanochat,
     &mt_family_mixtral,
     &mt_family_qwen3_moe,
     NULL,

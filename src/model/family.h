@@ -11,6 +11,8 @@
 typedef enum mt_role {
     MT_W_EMBED,
     MT_W_POS,
+    MT_W_NORM0, /* of a layer whose input is normed before anything else */
+    MT_B_NORM0,
     MT_W_NORM1,
     MT_B_NORM1,
     MT_W_Q,
@@ -154,6 +156,8 @@ struct mt_family {
     mt_bias_rule mlp_bias;            /* by mlp_bias, or the key below */
     const char *bias_key;             /* one key for all three */
     bool qk_norm, qk_norm_whole;
+    bool qk_norm_last;                /* head norms come after the rotation */
+    bool embed_norm;                  /* the embedding's rows go through a norm, in the first layer */
     bool layer_norm, norm_bias, norm_one_plus;
     bool norm_bare;                   /* norms have no weights */
     mt_norms norms;
@@ -194,7 +198,7 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
     mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
     mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_olmo,
-    mt_family_mixtral, mt_family_qwen3_moe;
+    mt_family_hunyuan, mt_family_nanochat, mt_family_mixtral, mt_family_qwen3_moe;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

@@ -2,13 +2,14 @@
  *
  *     serial      xmid = x + mixer(norm1(x));  x' = xmid + ffn(norm2(xmid))
  *     parallel    both branches read x, each through its own norm, or both through norm1
+ *     input norm  first of all x becomes norm0(x): the embedding's rows, in the first layer of some families
  *     post norms  a branch's result is normed before it is added; backward needs it from before the norm
  * Without post norms the residual is added in the branch's last product. */
 #include "base/mem.h"
 #include "model/part.h"
 
 /* The frame's arrays. */
-enum { X, XMID, MIXED, FED, H, RSTD, RSTD_POST, H1, RSTD1, H2, RSTD2, DH, ARRAYS };
+enum { X, XMID, MIXED, FED, H, RSTD, RSTD_POST, H1, RSTD1, H2, RSTD2, DH, X0, RSTD0, ARRAYS };
 _Static_assert((int)X == (int)MT_ARRAY_INPUT, "the layer's input is its first array");
 
 static bool pre_norms(const mt_layer_spec *s) { return s->norms != MT_NORMS_POST; }
@@ -20,6 +21,8 @@ static bool own_norm2(const mt_layer_spec *s) { return pre_norms(s) && s->form !
 static bool frame_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {
     switch (role) {
+    case MT_W_NORM0: return !c->norm_bare && s->input_norm;
+    case MT_B_NORM0: return c->norm_bias && s->input_norm;
     case MT_W_NORM1: return !c->norm_bare && pre_norms(s);
     case MT_W_NORM2: return !c->norm_bare && own_norm2(s);
     case MT_B_NORM1: return c->norm_bias && pre_norms(s);
@@ -33,7 +36,7 @@ static bool frame_has_role(const mt_config *c, const mt_layer_spec *s, mt_role r
 static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
     const size_t row = (size_t)c->D * mt_dtype_bytes(t), one = sizeof(float);
-    const size_t pre = pre_norms(s), post = post_norms(s), second = own_norm2(s);
+    const size_t pre = pre_norms(s), post = post_norms(s), second = own_norm2(s), entry = s->input_norm;
     const mt_array arrays[ARRAYS] = {
         [X] = { "x", row, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0, 0 },
         [XMID] = { "xmid", row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
@@ -47,6 +50,8 @@ static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, 
         [H2] = { "norm2", second * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H, 0 },
         [RSTD2] = { "norm2.rstd", second * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD, 0 },
         [DH] = { "dh", row, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [X0] = { "norm0", entry * row, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 }, /* made again before backward */
+        [RSTD0] = { "norm0.rstd", entry * one, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 },
     };
     for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
     return ARRAYS;
@@ -63,6 +68,10 @@ static int frame_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *
     out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = post };
     out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_REDO, .keep = MT_KEEP_NORMS, .n = 2 * norm };
     out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 12 * D + 3 * post };
+    if (!s->input_norm) return n;
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = norm };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_REDO, .keep = MT_KEEPS, .n = norm };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 6 * D };
     return n;
 }
 
@@ -117,12 +126,13 @@ static mt_pass to_ffn(const mt_pass *p, const mt_layer_kind *k)
 
 /* -- norms ----------------------------------------------------------------------------------------- */
 
-typedef enum norm_id { NORM1, POST1, NORM2, POST2 } norm_id;
+typedef enum norm_id { NORM0, NORM1, POST1, NORM2, POST2 } norm_id;
 
 static const struct {
     mt_role w, b;
     int h, rstd; /* where a norm before a branch goes */
-} norms[] = { [NORM1] = { MT_W_NORM1, MT_B_NORM1, H1, RSTD1 },
+} norms[] = { [NORM0] = { MT_W_NORM0, MT_B_NORM0, X0, RSTD0 },
+              [NORM1] = { MT_W_NORM1, MT_B_NORM1, H1, RSTD1 },
               [POST1] = { MT_W_POST1, MT_ROLES, 0, RSTD_POST },
               [NORM2] = { MT_W_NORM2, MT_B_NORM2, H2, RSTD2 },
               [POST2] = { MT_W_POST2, MT_ROLES, 0, RSTD_POST } };
@@ -147,10 +157,33 @@ static mt_rmsnorm norm_args(const mt_pass *p, norm_id id, int64_t n, const void 
 /* The norm the ffn's input goes through: parallel blocks may share the mixer's. */
 static norm_id ffn_norm(const mt_pass *p) { return p->s->form == MT_BLOCK_ONE_NORM ? NORM1 : NORM2; }
 
+/* The residual stream as the layer finds it. */
+static void *stream_of(const mt_pass *p) { return mt_pass_array(p, p->s->input_norm ? X0 : X); }
+
 /* What a norm before a branch reads. */
 static const void *norm_input(const mt_pass *p, norm_id id)
 {
-    return mt_pass_array(p, id == NORM2 && p->s->form == MT_BLOCK_SERIAL ? XMID : X);
+    return id == NORM2 && p->s->form == MT_BLOCK_SERIAL ? mt_pass_array(p, XMID) : stream_of(p);
+}
+
+/* The norm of the input, where the layer has one. */
+static mt_rc enter(const mt_pass *p, mt_err *err)
+{
+    if (!p->s->input_norm) return MT_OK;
+    mt_rmsnorm a = norm_args(p, NORM0, p->mb->n, mt_pass_array(p, X));
+    a.y = mt_pass_array(p, X0);
+    return p->r->ops->rmsnorm_fwd(p->r->stream, &a, err);
+}
+
+/* dx, the gradient of that norm, to the input's. */
+static mt_rc enter_backward(const mt_pass *p, void *dx, mt_err *err)
+{
+    if (!p->s->input_norm) return MT_OK;
+    mt_rmsnorm a = norm_args(p, NORM0, p->mb->n, mt_pass_array(p, X));
+    a.dy = a.dx = dx;
+    a.dw = mt_pass_grad(p, MT_W_NORM0);
+    a.db = mt_pass_grad(p, MT_B_NORM0);
+    return p->r->ops->rmsnorm_bwd(p->r->stream, &a, err);
 }
 
 /* *h: a branch's input, normed; as it is where the family has no norm before. */
@@ -219,7 +252,7 @@ static mt_rc mix(const mt_pass *p, const mt_layer_kind *k, mt_err *err)
 static mt_rc mix_output(const mt_pass *p, const mt_layer_kind *k, mt_err *err)
 {
     const mt_pass q = to_mixer(p, k);
-    void *x = mt_pass_array(p, X), *xmid = mt_pass_array(p, XMID), *mixed = mt_pass_array(p, MIXED);
+    void *x = stream_of(p), *xmid = mt_pass_array(p, XMID), *mixed = mt_pass_array(p, MIXED);
     if (!post_norms(p->s)) return p->s->mixer->output(&q, xmid, x, err);
     MT_TRY(p->s->mixer->output(&q, mixed, NULL, err));
     return post_norm(p, POST1, mixed, x, xmid, err);
@@ -311,6 +344,7 @@ mt_rc mt_layer_forward(const mt_run *r, int layer, const mt_weights *w, const mt
 {
     const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
     const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
+    MT_TRY(enter(&p, err));
     MT_TRY(mix(&p, k, err));
     MT_TRY(mix_output(&p, k, err));
     return feed(&p, k, x_out, err);
@@ -329,6 +363,7 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_mi
     const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
     const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
     const mt_pass q = to_mixer(&p, k);
+    MT_TRY(enter(&p, err));
     if (kept < MT_KEEP_MIXER)
         MT_TRY(mix(&p, k, err));
     else if (p.s->mixer->restore)
@@ -346,5 +381,6 @@ mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *
     if (!serial) MT_TRY(mix_output_backward(&p, k, dx, err));
     MT_TRY(feed_backward(&p, k, dx, err));
     if (serial) MT_TRY(mix_output_backward(&p, k, dx, err));
-    return mix_backward(&p, k, dx, err);
+    MT_TRY(mix_backward(&p, k, dx, err));
+    return enter_backward(&p, dx, err);
 }

@@ -50,8 +50,8 @@ static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec
 static bool same_spec(const mt_layer_spec *a, const mt_layer_spec *b)
 {
     return a->mixer == b->mixer && a->ffn == b->ffn && a->norms == b->norms && a->form == b->form && a->rope == b->rope &&
-           a->window == b->window && a->H == b->H && a->K == b->K && a->Dh == b->Dh && a->F == b->F && a->E == b->E && a->T == b->T &&
-           a->I == b->I && a->Is == b->Is;
+           a->input_norm == b->input_norm && a->window == b->window && a->H == b->H && a->K == b->K && a->Dh == b->Dh &&
+           a->F == b->F && a->E == b->E && a->T == b->T && a->I == b->I && a->Is == b->Is;
 }
 
 mt_rc mt_layer_kinds(mt_layer_kind **out, int *n_out, int **kind_of_layer, const mt_config *c, mt_err *err)

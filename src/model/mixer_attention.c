@@ -29,7 +29,7 @@ static bool attention_has_role(const mt_config *c, const mt_layer_spec *s, mt_ro
     case MT_B_V: return c->qkv_bias;
     case MT_B_O: return c->o_bias;
     case MT_W_Q_NORM:
-    case MT_W_K_NORM: return c->qk_norm;
+    case MT_W_K_NORM: return c->qk_norm && !c->qk_norm_bare;
     default: return false;
     }
 }
@@ -184,6 +184,8 @@ static mt_rope rope_args(const mt_pass *p)
                       .whole = c->qk_norm_whole,
                       .centered = c->qk_layer_norm,
                       .own_weights = c->qk_norm_own,
+                      .norm_last = c->qk_norm_last,
+                      .bare = c->qk_norm_bare,
                       .q_beta = (float)c->rope.q_beta,
                       .q_period = (int64_t)c->rope.original_positions,
                       .scratch = p->r->scratch };

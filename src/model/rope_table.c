@@ -56,7 +56,7 @@ static void fill(const mt_rope_spec *r, bool far, int64_t n_positions, float *co
         for (int64_t p = 0; p < n_positions; p++) {
             float angle = (float)p * theta;
             cos_out[p * half + i] = (float)(cos((double)angle) * r->attention_factor);
-            sin_out[p * half + i] = (float)(sin((double)angle) * r->attention_factor);
+            sin_out[p * half + i] = (float)(sin((double)angle) * (r->backwards ? -r->attention_factor : r->attention_factor));
         }
     }
 }

@@ -17,11 +17,13 @@ set(sources
     family_gpt_neox.c
     family_granite.c
     family_helium.c
+    family_hunyuan.c
     family_internlm2.c
     family_jais2.c
     family_llama.c
     family_mistral.c
     family_mixtral.c
+    family_nanochat.c
     family_olmo.c
     family_olmo2.c
     family_opt.c

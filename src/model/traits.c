@@ -14,7 +14,8 @@ uint32_t mt_traits_of(const mt_config *c)
     if (c->learned_positions) t |= MT_TRAIT(LEARNED_POSITIONS);
     if (c->qk_layer_norm || c->qk_norm_own) t |= MT_TRAIT(QK_LAYERNORM);
     if (c->norm_head) t |= MT_TRAIT(NORM_HEAD);
-    if (c->norm_bare) t |= MT_TRAIT(BARE_NORM);
+    if (c->qk_norm_last) t |= MT_TRAIT(QK_NORM_LAST);
+    if (c->norm_bare || c->qk_norm_bare) t |= MT_TRAIT(BARE_NORM);
     if (c->clip_qkv != 0) t |= MT_TRAIT(BOUND);
     if (c->rope.q_beta != 0) t |= MT_TRAIT(QUERY_SCALE);
     return t;

@@ -89,7 +89,7 @@ typedef enum mt_rope_style {
 } mt_rope_style;
 
 /* Per head: optional RMS norm over Dh (whole: over all query heads, and over all key heads; centered: LayerNorm), then the first
- * dr dimensions rotate by the row's position.
+ * dr dimensions rotate by the row's position.  norm_last: the rotation first, then the norm.
  * q_beta: query heads of a row at position p are then times 1 + q_beta log(1 + floor(p / q_period)); only without a norm.
  * Forward reads q and k from qkv and writes them to qk; without norm the two may be the same memory.
  * Backward turns gradients of the rotated q, k (in dqkv) into gradients of what forward read, in place. */
@@ -109,6 +109,8 @@ typedef struct mt_rope {
     bool one_plus;
     bool whole;
     bool centered, own_weights;     /* the mean is taken off first; every head has weights of its own */
+    bool norm_last;
+    bool bare;                      /* norms without weights: wq and wk are NULL */
     float q_beta;                   /* 0: query heads are not scaled by position */
     int64_t q_period;               /* positions per step of that scale */
     void *scratch;
@@ -537,7 +539,8 @@ typedef struct mt_join_halves {
     X(QK_LAYERNORM, "LayerNorms of query and key heads (rope: centered, own_weights)")                       \
     X(NORM_HEAD, "a head of normalised rows (normhead)")                                                     \
     X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")                                          \
-    X(BARE_NORM, "norms without weights (rmsnorm: no w)")                                                    \
+    X(BARE_NORM, "norms without weights (rmsnorm: no w; rope: bare)")                                        \
+    X(QK_NORM_LAST, "query and key norms after the rotation (rope: norm_last)")                              \
     X(BOUND, "bounded queries, keys and values (bound)")
 
 enum mt_trait_bit {

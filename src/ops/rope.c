@@ -1,4 +1,4 @@
-/* rope.c - rotary positions, with the optional norm of heads that comes before them.
+/* rope.c - rotary positions, with the optional norm of heads that comes before or after them.
  *
  * A head (a, b) at angle p*theta becomes (a cos - b sin, b cos + a sin) for each pair; backward rotates the
  * gradient the other way.  cos and sin carry the scaling's attention factor, so it is in both directions. */
@@ -44,10 +44,13 @@ static span normed_with(const mt_rope *a, int64_t h)
 
 static bool leads(const mt_rope *a, int64_t h) { return normed_with(a, h).first == h; }
 
+static bool is_normed(const mt_rope *a, int64_t h) { return a->bare || (h < a->H ? a->wq : a->wk); }
+
 /* Element d of head h's norm weight. */
 static float weight(const mt_rope *a, int64_t h, int64_t d)
 {
     const void *w = h < a->H ? a->wq : a->wk;
+    if (!w) return 1.0f;
     int64_t own = of_each_head(a) ? (h < a->H ? h : h - a->H) * a->Dh : 0;
     return mt_get(w, a->t, own + d) + (a->one_plus ? 1.0f : 0.0f);
 }
@@ -69,21 +72,43 @@ static void store(const mt_rope *a, void *row, int64_t head, const float *x)
     mt_from_f32(mt_at_mut(row, a->t, head * a->Dh), a->t, x, (size_t)a->Dh);
 }
 
+/* What the norm of a head reads. */
+static void load_input(const mt_rope *a, float *x, const void *row, int64_t head, int64_t pos)
+{
+    load(a, x, row, head);
+    if (a->norm_last) rotate(a, x, pos, 1.0f);
+}
+
+/* The gradient of what it writes; without a norm, of what forward read. */
+static void load_gradient(const mt_rope *a, float *dx, const void *row, int64_t head, int64_t pos)
+{
+    load(a, dx, row, head);
+    scale_query(a, dx, head, pos);
+    if (!a->norm_last) rotate(a, dx, pos, -1.0f);
+}
+
 /* What x becomes xh by: xh = (x - c) r. */
 typedef struct stats {
     float c, r;
 } stats;
 
-static stats stats_of(const mt_rope *a, const void *row, int64_t h)
+static stats stats_of(const mt_rope *a, const void *row, int64_t h, int64_t pos)
 {
     span s = normed_with(a, h);
-    int64_t first = s.first * a->Dh, n = s.n * a->Dh;
+    int64_t n = s.n * a->Dh;
+    float in[MAX_HEAD];
     double mean = 0, sum = 0;
-    for (int64_t d = 0; a->centered && d < n; d++) mean += (double)mt_get(row, a->t, first + d);
+    for (int64_t k = s.first; a->centered && k < s.first + s.n; k++) {
+        load_input(a, in, row, k, pos);
+        for (int64_t d = 0; d < a->Dh; d++) mean += (double)in[d];
+    }
     float c = (float)(mean / (double)n);
-    for (int64_t d = 0; d < n; d++) {
-        float x = mt_get(row, a->t, first + d) - c;
-        sum += (double)x * x;
+    for (int64_t k = s.first; k < s.first + s.n; k++) {
+        load_input(a, in, row, k, pos);
+        for (int64_t d = 0; d < a->Dh; d++) {
+            float x = in[d] - c;
+            sum += (double)x * x;
+        }
     }
     return (stats){ c, (float)(1.0 / sqrt(sum / (double)n + (double)a->eps)) };
 }
@@ -96,12 +121,12 @@ static void forward_row(void *arg, int64_t i)
     const void *in = mt_at(a->qkv, a->t, i * a->ld_qkv);
     void *out = mt_at_mut(a->qk, a->t, i * a->ld_qk);
     for (int64_t h = 0; h < a->H + a->K; h++) {
-        load(a, x, in, h);
-        if (h < a->H ? a->wq : a->wk) {
-            if (leads(a, h)) n = stats_of(a, in, h);
+        load_input(a, x, in, h, a->pos[i]);
+        if (is_normed(a, h)) {
+            if (leads(a, h)) n = stats_of(a, in, h, a->pos[i]);
             for (int64_t d = 0; d < a->Dh; d++) x[d] = (x[d] - n.c) * n.r * weight(a, h, d);
         }
-        rotate(a, x, a->pos[i], 1.0f);
+        if (!a->norm_last) rotate(a, x, a->pos[i], 1.0f);
         scale_query(a, x, h, a->pos[i]);
         store(a, out, h, x);
     }
@@ -110,7 +135,7 @@ static void forward_row(void *arg, int64_t i)
 static mt_rc check(const mt_rope *a, mt_err *err)
 {
     if (a->Dh > MAX_HEAD) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", (int)a->Dh, MAX_HEAD);
-    if (a->q_beta != 0 && (a->wq || a->wk))
+    if (a->q_beta != 0 && (a->wq || a->wk || a->bare || a->norm_last))
         return mt_fail(err, MT_EUNSUPPORTED, "query heads that are scaled by position and have a norm are not supported");
     return MT_OK;
 }
@@ -122,7 +147,7 @@ mt_rc mt__rope_fwd_run(mt_pool *pool, const mt_rope *a, mt_err *err)
     return MT_OK;
 }
 
-/* Means over the heads normed with h, u = w * the gradient before rotation. */
+/* Means over the heads normed with h, u = w * the gradient of what the norm wrote. */
 typedef struct means {
     float u_xh, u; /* of u * xh; of u, when centered */
 } means;
@@ -133,9 +158,8 @@ static means means_of(const mt_rope *a, const void *row, const void *grad, int64
     float x[MAX_HEAD], dx[MAX_HEAD];
     double dot = 0, sum = 0;
     for (int64_t k = s.first; k < s.first + s.n; k++) {
-        load(a, x, row, k);
-        load(a, dx, grad, k);
-        rotate(a, dx, pos, -1.0f);
+        load_input(a, x, row, k, pos);
+        load_gradient(a, dx, grad, k, pos);
         for (int64_t d = 0; d < a->Dh; d++) {
             float u = weight(a, k, d) * dx[d];
             dot += (double)u * ((x[d] - n.c) * n.r);
@@ -154,23 +178,22 @@ static void backward_row(const mt_rope *a, int64_t i, float *sums)
     const void *row = mt_at(a->qkv, a->t, i * a->ld_qkv);
     void *grad = mt_at_mut(a->dqkv, a->t, i * a->ld_dqkv);
     for (int64_t h = 0; h < a->H + a->K; h++) {
-        bool normed = h < a->H ? a->wq : a->wk;
+        bool normed = is_normed(a, h);
         if (normed && leads(a, h)) {
-            n = stats_of(a, row, h);
+            n = stats_of(a, row, h, a->pos[i]);
             m = means_of(a, row, grad, a->pos[i], h, n);
         }
-        load(a, dx, grad, h);
-        scale_query(a, dx, h, a->pos[i]);
-        rotate(a, dx, a->pos[i], -1.0f);
+        load_gradient(a, dx, grad, h, a->pos[i]);
         if (normed) {
             float *dw = !sums ? NULL : of_each_head(a) ? sums + h * a->Dh : sums + (h < a->H ? 0 : a->Dh);
-            load(a, x, row, h);
+            load_input(a, x, row, h, a->pos[i]);
             for (int64_t d = 0; d < a->Dh; d++) {
                 float xh = (x[d] - n.c) * n.r;
                 if (dw) dw[d] += dx[d] * xh;
                 dx[d] = n.r * (weight(a, h, d) * dx[d] - xh * m.u_xh - m.u);
             }
         }
+        if (a->norm_last) rotate(a, dx, a->pos[i], -1.0f);
         store(a, grad, h, dx);
     }
 }

@@ -82,7 +82,7 @@ static void rotate_by(mt_stream *s, const mt_rope *a, const void *in, int64_t ld
 static mt_rc check(const mt_rope *a, mt_err *err)
 {
     if (a->Dh > MAX_HEAD) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", (int)a->Dh, (int)MAX_HEAD);
-    if (a->q_beta != 0 && (a->wq || a->wk))
+    if (a->q_beta != 0 && (a->wq || a->wk || a->bare || a->norm_last))
         return mt_fail(err, MT_EUNSUPPORTED, "query heads that are scaled by position and have a norm are not supported");
     return MT_OK;
 }
@@ -91,7 +91,7 @@ mt_rc mt__rope_fwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
-    if (a->wq || a->wk) return mt__rope_norm_fwd(s, a, err);
+    if (a->wq || a->wk || a->bare) return mt__rope_norm_fwd(s, a, err);
     if (a->t == MT_DTYPE_BF16)
         rotate_by<bf16>(s, a, a->qkv, a->ld_qkv, a->qk, a->ld_qk, 1.0f);
     else
@@ -103,7 +103,7 @@ mt_rc mt__rope_bwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
-    if (a->wq || a->wk) return mt__rope_norm_bwd(s, a, err);
+    if (a->wq || a->wk || a->bare) return mt__rope_norm_bwd(s, a, err);
     if (a->t == MT_DTYPE_BF16)
         rotate_by<bf16>(s, a, a->dqkv, a->ld_dqkv, a->dqkv, a->ld_dqkv, -1.0f);
     else

@@ -1,6 +1,7 @@
-/* rope_norm.cu - rope where q and k go through a norm first.  With xh = (x - c) r and u = w * the gradient turned back:
+/* rope_norm.cu - rope where q and k go through a norm, first or (LAST, norm_last) after the rotation.  With xh = (x - c) r and u = w * the gradient turned back:
  *     forward   y = rotated(w * xh)
  *     backward  dx = r (u - xh mean(u xh) - mean(u)),   dw += sums over rows and heads of xh * the gradient turned back
+ * LAST: xh is of x rotated, y = w * xh, u = w * the gradient; dx is turned back in the end.
  * c is 0, or the mean when centered; r is 1 / rms over a head, or over all heads of its kind (whole).
  *
  * Bytes moved: (H + K) Dh elements read and written a row; backward reads as many again.  Two ways:
@@ -84,7 +85,7 @@ template <int W, int G> __device__ __forceinline__ float rstd_of(const mt_rope &
 /* HEADS heads of a row by one group of lanes, BATCH loaded at a time. */
 enum { HEADS = 8, BATCH = 4 };
 
-template <typename T, int W, int G> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_rope a)
+template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_rope a)
 {
     int heads = (int)(a.H + a.K), per_row = (heads + HEADS - 1) / HEADS;
     int64_t at = (int64_t)blockIdx.x * (THREADS / G) + threadIdx.x / G, last = a.N * per_row - 1;
@@ -103,27 +104,37 @@ template <typename T, int W, int G> __global__ void __launch_bounds__(THREADS) f
         for (int b = 0; b < BATCH; b++) {
             int h = min(h0 + b, heads - 1);
             const T *weights = (const T *)(h < a.H ? a.wq : a.wk);
+            if constexpr (LAST) rotate<W>(x[b], c, s, 1.0f);
             float r = rstd_of<W, G>(a, x[b]);
             if (weights) {
                 load_head<T, W>(w, weights, p);
 #pragma unroll
                 for (int k = 0; k < 2 * W; k++) x[b][k] *= r * (w[k] + one);
             }
-            rotate<W>(x[b], c, s, 1.0f);
+            if constexpr (LAST) {
+#pragma unroll
+                for (int k = 0; k < 2 * W; k++)
+                    if (a.bare) x[b][k] *= r;
+            } else {
+                rotate<W>(x[b], c, s, 1.0f);
+            }
             if (mine && h0 + b < heads) store_head<T, W>((T *)a.qk + i * a.ld_qk + h * a.Dh, x[b], p);
         }
     }
 }
 
 /* The gradient of one head, back through rotation and norm; if it counts, its share of dw is added to sums. */
-template <typename T, int W, int G>
-__device__ __forceinline__ void head_backward(const mt_rope &a, float *dx, const float *x, const T *weights, const places &p, const float *c,
+template <typename T, int W, int G, bool LAST>
+__device__ __forceinline__ void head_backward(const mt_rope &a, float *dx, float *x, const T *weights, const places &p, const float *c,
                                               const float *s, float *sums, bool counts)
 {
+    if constexpr (LAST) rotate<W>(x, c, s, 1.0f);
     float r = rstd_of<W, G>(a, x), one = a.one_plus ? 1.0f : 0.0f, dot = 0, w[2 * W];
-    rotate<W>(dx, c, s, -1.0f);
-    if (!weights) return;
-    load_head<T, W>(w, weights, p);
+    if (!LAST || !(weights || a.bare)) rotate<W>(dx, c, s, -1.0f);
+    if (!weights && !(LAST && a.bare)) return;
+#pragma unroll
+    for (int k = 0; k < 2 * W; k++) w[k] = 1.0f - one; /* bare */
+    if (weights) load_head<T, W>(w, weights, p);
 #pragma unroll
     for (int k = 0; k < 2 * W; k++) {
         float xh = x[k] * r;
@@ -134,6 +145,7 @@ __device__ __forceinline__ void head_backward(const mt_rope &a, float *dx, const
     float mean = sum_over<G>(dot) / (float)a.Dh;
 #pragma unroll
     for (int k = 0; k < 2 * W; k++) dx[k] = r * (dx[k] - x[k] * r * mean);
+    if constexpr (LAST) rotate<W>(dx, c, s, -1.0f);
 }
 
 /* sums of all the block's groups, in order, to dst [Dh]. */
@@ -158,7 +170,7 @@ template <int W, int G> __device__ __forceinline__ void join_sums(float *dst, fl
 
 /* A block takes SUM_ROWS rows, first their query heads, then their key heads: the sums of one kind at a time are in registers.  A row's
  * heads are split among as many groups as there are. */
-template <typename T, int W, int G> __global__ void __launch_bounds__(THREADS, 2) backward_kernel(mt_rope a)
+template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__(THREADS, 2) backward_kernel(mt_rope a)
 {
     constexpr int GROUPS = THREADS / G, SPLIT = GROUPS > SUM_ROWS ? GROUPS / SUM_ROWS : 1;
     int group = threadIdx.x / G;
@@ -182,7 +194,7 @@ template <typename T, int W, int G> __global__ void __launch_bounds__(THREADS, 2
                 float x[2 * W], dx[2 * W];
                 load_head<T, W>(x, (const T *)a.qkv + i * a.ld_qkv + h * a.Dh, p);
                 load_head<T, W>(dx, grad, p);
-                head_backward<T, W, G>(a, dx, x, weights, p, c, s, sums, mine);
+                head_backward<T, W, G, LAST>(a, dx, x, weights, p, c, s, sums, mine);
                 if (mine) store_head<T, W>(grad, dx, p);
             }
         }
@@ -234,7 +246,7 @@ template <typename T> struct row_of {
     int heads, pos;
 };
 
-__device__ __forceinline__ bool is_normed(const mt_rope &a, int h) { return h < a.H ? a.wq != NULL : a.wk != NULL; }
+__device__ __forceinline__ bool is_normed(const mt_rope &a, int h) { return a.bare || (h < a.H ? a.wq != NULL : a.wk != NULL); }
 
 template <typename T> __device__ __forceinline__ float weight_of(const mt_rope &a, int h, int d)
 {
@@ -256,72 +268,118 @@ template <typename T> __device__ __forceinline__ stats stats_of(const mt_rope &a
     return n;
 }
 
-/* Both statistics of every head of a row; the warps take heads in turn. */
-template <typename T> __device__ __forceinline__ void measure(const mt_rope &a, const row_of<T> &row)
+/* What the norm reads at a place of head h. */
+template <typename T, bool LAST>
+__device__ __forceinline__ void input_at(const row_of<T> &row, const place &p, int64_t head, float *x0, float *x1)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh;
-    for (int h = warp; a.centered && h < row.heads; h += N_WARPS) {
-        float sum = 0;
-        for (int d = lane; d < Dh; d += 32) sum += to_f32(row.x[h * Dh + d]);
-        put_sum(row.sums, h, sum);
-    }
-    __syncthreads();
+    float u = to_f32(row.x[head + p.d0]), v = p.d1 >= 0 ? to_f32(row.x[head + p.d1]) : 0.0f;
+    *x0 = LAST ? u * p.c - v * p.s : u;
+    *x1 = LAST ? v * p.c + u * p.s : v;
+}
+
+/* The sums of x - c, or of its squares, over each head; the warps take heads in turn. */
+template <typename T, bool LAST, bool SQUARES> __device__ __forceinline__ void measure_heads(const mt_rope &a, const row_of<T> &row, float *sums)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
     for (int h = warp; h < row.heads; h += N_WARPS) {
-        float sum = 0, c = a.centered ? mean_of(a, row.sums, h) : 0.0f;
-        for (int d = lane; d < Dh; d += 32) {
-            float x = to_f32(row.x[h * Dh + d]) - c;
-            sum += x * x;
+        float sum = 0, c = SQUARES && a.centered ? mean_of(a, row.sums, h) : 0.0f, x0, x1;
+        if constexpr (LAST) {
+            for (int at = lane; at < n_places; at += 32) {
+                place p = place_at(a, at, row.pos);
+                input_at<T, true>(row, p, h * Dh, &x0, &x1);
+                x0 -= c;
+                x1 = p.d1 >= 0 ? x1 - c : 0.0f;
+                sum += SQUARES ? x0 * x0 + x1 * x1 : x0 + x1;
+            }
+        } else {
+            for (int d = lane; d < Dh; d += 32) {
+                x0 = to_f32(row.x[h * Dh + d]) - c;
+                sum += SQUARES ? x0 * x0 : x0;
+            }
         }
-        put_sum(row.sums + row.heads, h, sum);
+        put_sum(sums, h, sum);
     }
     __syncthreads();
 }
 
-template <typename T> __device__ __forceinline__ float normed(const mt_rope &a, const row_of<T> &row, stats n, int h, int d)
+/* Both statistics of every head of a row. */
+template <typename T, bool LAST> __device__ __forceinline__ void measure(const mt_rope &a, const row_of<T> &row)
 {
-    return (to_f32(row.x[h * a.Dh + d]) - n.c) * n.r;
+    if (a.centered) measure_heads<T, LAST, false>(a, row, row.sums);
+    measure_heads<T, LAST, true>(a, row, row.sums + row.heads);
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) any_forward_kernel(mt_rope a)
+/* xh at a place of head h. */
+template <typename T, bool LAST>
+__device__ __forceinline__ void normed_at(const mt_rope &a, const row_of<T> &row, stats n, const place &p, int h, float *x0, float *x1)
+{
+    input_at<T, LAST>(row, p, h * a.Dh, x0, x1);
+    *x0 = (*x0 - n.c) * n.r;
+    *x1 = p.d1 >= 0 ? (*x1 - n.c) * n.r : 0.0f;
+}
+
+/* The norm's weights there. */
+template <typename T> __device__ __forceinline__ void weights_at(const mt_rope &a, const place &p, int h, float *w0, float *w1)
+{
+    *w0 = weight_of<T>(a, h, p.d0);
+    *w1 = p.d1 >= 0 ? weight_of<T>(a, h, p.d1) : 0.0f;
+}
+
+template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_forward_kernel(mt_rope a)
 {
     extern __shared__ float shares[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
     int64_t i = blockIdx.x;
     row_of<T> row = { (const T *)a.qkv + i * a.ld_qkv, NULL, shares, (int)(a.H + a.K), a.pos[i] };
     T *out = (T *)a.qk + i * a.ld_qk;
-    measure<T>(a, row);
+    measure<T, LAST>(a, row);
     for (int h = warp; h < row.heads; h += N_WARPS) {
         stats n = stats_of<T>(a, row, h);
         for (int at = lane; at < n_places; at += 32) {
             place p = place_at(a, at, row.pos);
-            float u = normed<T>(a, row, n, h, p.d0) * weight_of<T>(a, h, p.d0), v = 0;
-            if (p.d1 >= 0) v = normed<T>(a, row, n, h, p.d1) * weight_of<T>(a, h, p.d1);
-            out[h * Dh + p.d0] = from_f32<T>(u * p.c - v * p.s);
-            if (p.d1 >= 0) out[h * Dh + p.d1] = from_f32<T>(v * p.c + u * p.s);
+            float u, v, w0, w1;
+            normed_at<T, LAST>(a, row, n, p, h, &u, &v);
+            weights_at<T>(a, p, h, &w0, &w1);
+            u *= w0;
+            v *= w1;
+            out[h * Dh + p.d0] = from_f32<T>(LAST ? u : u * p.c - v * p.s);
+            if (p.d1 >= 0) out[h * Dh + p.d1] = from_f32<T>(LAST ? v : v * p.c + u * p.s);
         }
     }
 }
 
-/* The gradient at a place of head h, turned back. */
-template <typename T> __device__ __forceinline__ void turned_back(const row_of<T> &row, const place &p, int64_t head, float *g0, float *g1)
+/* A pair of gradients turned back. */
+__device__ __forceinline__ void turn_back(const place &p, float u, float v, float *g0, float *g1)
 {
-    float u = to_f32(row.grad[head + p.d0]), v = p.d1 >= 0 ? to_f32(row.grad[head + p.d1]) : 0.0f;
     *g0 = u * p.c + v * p.s;
     *g1 = v * p.c - u * p.s;
 }
 
+/* The gradient of what the norm wrote at a place of head h. */
+template <typename T, bool LAST>
+__device__ __forceinline__ void gradient_at(const row_of<T> &row, const place &p, int64_t head, float *g0, float *g1)
+{
+    float u = to_f32(row.grad[head + p.d0]), v = p.d1 >= 0 ? to_f32(row.grad[head + p.d1]) : 0.0f;
+    if (LAST)
+        *g0 = u, *g1 = v;
+    else
+        turn_back(p, u, v, g0, g1);
+}
+
 /* Sums of u * xh and of u for every head. */
-template <typename T> __device__ __forceinline__ void measure_gradient(const mt_rope &a, const row_of<T> &row)
+template <typename T, bool LAST> __device__ __forceinline__ void measure_gradient(const mt_rope &a, const row_of<T> &row)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
     for (int h = warp; h < row.heads; h += N_WARPS) {
         stats n = stats_of<T>(a, row, h);
-        float dot = 0, sum = 0, g0, g1;
+        float dot = 0, sum = 0, g0, g1, x0, x1, w0, w1;
         for (int at = lane; at < n_places; at += 32) {
             place p = place_at(a, at, row.pos);
-            turned_back<T>(row, p, h * Dh, &g0, &g1);
-            float u0 = g0 * weight_of<T>(a, h, p.d0), u1 = p.d1 >= 0 ? g1 * weight_of<T>(a, h, p.d1) : 0.0f;
-            dot += u0 * normed<T>(a, row, n, h, p.d0) + (p.d1 >= 0 ? u1 * normed<T>(a, row, n, h, p.d1) : 0.0f);
+            gradient_at<T, LAST>(row, p, h * Dh, &g0, &g1);
+            normed_at<T, LAST>(a, row, n, p, h, &x0, &x1);
+            weights_at<T>(a, p, h, &w0, &w1);
+            float u0 = g0 * w0, u1 = g1 * w1;
+            dot += u0 * x0 + u1 * x1;
             sum += u0 + u1;
         }
         put_sum(row.sums + 2 * row.heads, h, dot);
@@ -331,19 +389,20 @@ template <typename T> __device__ __forceinline__ void measure_gradient(const mt_
 }
 
 /* sums [weights] += this row's share of dwq, then of dwk.  A thread has its own weights; those that heads share meet in it, head by head. */
-template <typename T> __device__ __forceinline__ void add_weights(const mt_rope &a, const row_of<T> &row, float *sums, bool first)
+template <typename T, bool LAST> __device__ __forceinline__ void add_weights(const mt_rope &a, const row_of<T> &row, float *sums, bool first)
 {
     bool each = a.whole || a.own_weights;
     int Dh = (int)a.Dh, n_places = Dh - half_of(a), owners = each ? row.heads : 2;
     for (int at = threadIdx.x; at < owners * n_places; at += THREADS) {
         int owner = at / n_places, h = each ? owner : owner * (int)a.H, end = each ? h + 1 : owner ? row.heads : (int)a.H;
         place p = place_at(a, at % n_places, row.pos);
-        float s0 = 0, s1 = 0, g0, g1, *to = sums + owner * Dh;
+        float s0 = 0, s1 = 0, g0, g1, x0, x1, *to = sums + owner * Dh;
         for (; h < end; h++) {
             stats n = stats_of<T>(a, row, h);
-            turned_back<T>(row, p, h * Dh, &g0, &g1);
-            s0 += g0 * normed<T>(a, row, n, h, p.d0);
-            if (p.d1 >= 0) s1 += g1 * normed<T>(a, row, n, h, p.d1);
+            gradient_at<T, LAST>(row, p, h * Dh, &g0, &g1);
+            normed_at<T, LAST>(a, row, n, p, h, &x0, &x1);
+            s0 += g0 * x0;
+            s1 += g1 * x1;
         }
         to[p.d0] = (first ? 0.0f : to[p.d0]) + s0;
         if (p.d1 >= 0) to[p.d1] = (first ? 0.0f : to[p.d1]) + s1;
@@ -351,26 +410,29 @@ template <typename T> __device__ __forceinline__ void add_weights(const mt_rope 
     __syncthreads(); /* gradients are read here and overwritten next */
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) any_backward_kernel(mt_rope a, int64_t n_weights)
+template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_backward_kernel(mt_rope a, int64_t n_weights)
 {
     extern __shared__ float shares[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
     int64_t from = (int64_t)blockIdx.x * SUM_ROWS, to = from + SUM_ROWS < a.N ? from + SUM_ROWS : a.N;
     for (int64_t i = from; i < to; i++) {
         row_of<T> row = { (const T *)a.qkv + i * a.ld_qkv, (T *)a.dqkv + i * a.ld_dqkv, shares, (int)(a.H + a.K), a.pos[i] };
-        measure<T>(a, row);
-        measure_gradient<T>(a, row);
-        if (a.dwq || a.dwk) add_weights<T>(a, row, (float *)a.scratch + blockIdx.x * n_weights, i == from);
+        measure<T, LAST>(a, row);
+        measure_gradient<T, LAST>(a, row);
+        if (a.dwq || a.dwk) add_weights<T, LAST>(a, row, (float *)a.scratch + blockIdx.x * n_weights, i == from);
         for (int h = warp; h < row.heads; h += N_WARPS) {
             bool through = is_normed(a, h);
             stats n = stats_of<T>(a, row, h);
             float dot = through ? mean_of(a, row.sums + 2 * row.heads, h) : 0.0f;
-            float sum = through && a.centered ? mean_of(a, row.sums + 3 * row.heads, h) : 0.0f, g0, g1;
+            float sum = through && a.centered ? mean_of(a, row.sums + 3 * row.heads, h) : 0.0f, g0, g1, x0, x1, w0, w1;
             for (int at = lane; at < n_places; at += 32) {
                 place p = place_at(a, at, row.pos);
-                turned_back<T>(row, p, h * Dh, &g0, &g1);
-                float dx0 = n.r * (g0 * weight_of<T>(a, h, p.d0) - normed<T>(a, row, n, h, p.d0) * dot - sum), dx1 = 0;
-                if (p.d1 >= 0) dx1 = n.r * (g1 * weight_of<T>(a, h, p.d1) - normed<T>(a, row, n, h, p.d1) * dot - sum);
+                gradient_at<T, LAST>(row, p, h * Dh, &g0, &g1);
+                normed_at<T, LAST>(a, row, n, p, h, &x0, &x1);
+                weights_at<T>(a, p, h, &w0, &w1);
+                float dx0 = n.r * (g0 * w0 - x0 * dot - sum), dx1 = n.r * (g1 * w1 - x1 * dot - sum);
+                if (p.d1 < 0) dx1 = 0.0f;
+                if (LAST) turn_back(p, dx0, dx1, &dx0, &dx1);
                 row.grad[h * Dh + p.d0] = from_f32<T>(dx0);
                 if (p.d1 >= 0) row.grad[h * Dh + p.d1] = from_f32<T>(dx1);
             }
@@ -385,44 +447,52 @@ template <typename T> __global__ void __launch_bounds__(THREADS) any_backward_ke
 template <typename T> static bool is_usual(const mt_rope *a, bool back)
 {
     int w = wide<T>();
-    bool norm = !a->whole && !a->centered && !a->own_weights && (a->style == MT_ROPE_HALF || a->style == MT_ROPE_NONE);
+    bool norm = !a->whole && !a->centered && !a->own_weights && (a->norm_last || !a->bare) && (a->style == MT_ROPE_HALF || a->style == MT_ROPE_NONE);
     bool fits = half_of(*a) % w == 0 && (a->Dh == 64 || a->Dh == 128 || a->Dh == 256) && a->ld_qkv % w == 0 && is_aligned(a->qkv, 16);
     bool ends = back ? a->ld_dqkv % w == 0 && is_aligned(a->dqkv, 16) : a->ld_qk % w == 0 && is_aligned(a->qk, 16);
     return norm && fits && ends && is_aligned(a->wq, 16) && is_aligned(a->wk, 16);
 }
 
-template <typename T, int G> static void usual(mt_stream *s, const mt_rope *a, bool back)
+template <typename T, int G, bool LAST> static void usual(mt_stream *s, const mt_rope *a, bool back)
 {
     int64_t groups = a->N * div_up(a->H + a->K, HEADS);
     size_t bytes = (size_t)(N_WARPS * a->Dh) * sizeof(float);
     if (back)
-        backward_kernel<T, wide<T>(), G><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
+        backward_kernel<T, wide<T>(), G, LAST><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
     else
-        forward_kernel<T, wide<T>(), G><<<(unsigned)div_up(groups, THREADS / G), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+        forward_kernel<T, wide<T>(), G, LAST><<<(unsigned)div_up(groups, THREADS / G), THREADS, 0, mt_cuda_raw(s)>>>(*a);
 }
 
-template <typename T> static void run(mt_stream *s, const mt_rope *a, bool back)
+template <typename T, bool LAST> static void run(mt_stream *s, const mt_rope *a, bool back)
 {
     int64_t heads = a->H + a->K, n_weights = (a->whole || a->own_weights ? heads : 2) * a->Dh;
     size_t bytes = (size_t)(4 * heads) * sizeof(float);
     if (is_usual<T>(a, back) && a->Dh == 64)
-        usual<T, 64 / 2 / wide<T>()>(s, a, back);
+        usual<T, 64 / 2 / wide<T>(), LAST>(s, a, back);
     else if (is_usual<T>(a, back) && a->Dh == 128)
-        usual<T, 128 / 2 / wide<T>()>(s, a, back);
+        usual<T, 128 / 2 / wide<T>(), LAST>(s, a, back);
     else if (is_usual<T>(a, back))
-        usual<T, 256 / 2 / wide<T>()>(s, a, back);
+        usual<T, 256 / 2 / wide<T>(), LAST>(s, a, back);
     else if (back)
-        any_backward_kernel<T><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a, n_weights);
+        any_backward_kernel<T, LAST><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a, n_weights);
     else
-        any_forward_kernel<T><<<(unsigned)a->N, THREADS, bytes, mt_cuda_raw(s)>>>(*a);
+        any_forward_kernel<T, LAST><<<(unsigned)a->N, THREADS, bytes, mt_cuda_raw(s)>>>(*a);
+}
+
+template <typename T> static void run_in_order(mt_stream *s, const mt_rope *a, bool back)
+{
+    if (a->norm_last)
+        run<T, true>(s, a, back);
+    else
+        run<T, false>(s, a, back);
 }
 
 mt_rc mt__rope_norm_fwd(mt_stream *s, const mt_rope *a, mt_err *err)
 {
     if (a->t == MT_DTYPE_BF16)
-        run<bf16>(s, a, false);
+        run_in_order<bf16>(s, a, false);
     else
-        run<float>(s, a, false);
+        run_in_order<float>(s, a, false);
     return mt__cuda_launched(s, "rope with norms", err);
 }
 
@@ -432,9 +502,9 @@ mt_rc mt__rope_norm_bwd(mt_stream *s, const mt_rope *a, mt_err *err)
     int64_t n_q = (each ? a->H : 1) * a->Dh, n_k = (each ? a->K : 1) * a->Dh, blocks = sum_blocks(a->N);
     const float *shares = (const float *)a->scratch;
     if (a->t == MT_DTYPE_BF16)
-        run<bf16>(s, a, true);
+        run_in_order<bf16>(s, a, true);
     else
-        run<float>(s, a, true);
+        run_in_order<float>(s, a, true);
     MT_TRY(mt__cuda_launched(s, "rope with norms, backward", err));
     if (a->dwq) MT_TRY(mt__sum_rows_cuda(s, a->dwq, shares, blocks, n_q, n_q + n_k, err));
     return a->dwk ? mt__sum_rows_cuda(s, a->dwk, shares + n_q, blocks, n_k, n_q + n_k, err) : MT_OK;

@@ -303,6 +303,22 @@ static const struct {
         .eps = 1e-6f }, true, false }, /* part of a normed head rotates */
     { { .style = MT_ROPE_HALF, .N = 35, .H = 5, .K = 1, .Dh = 256, .dr = 96, .eps = 1e-6f, .one_plus = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 40, .H = 6, .K = 2, .Dh = 64, .dr = 64, .eps = 1e-6f }, true, false },
+    /* norms after the rotation */
+    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512,
+        .eps = 1e-6f, .norm_last = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 33, .H = 9, .K = 3, .Dh = 128, .dr = 96, .eps = 1e-5f, .norm_last = true }, true, false },
+    { { .style = MT_ROPE_PAIR, .N = 13, .H = 3, .K = 1, .Dh = 10, .dr = 6, .eps = 1e-5f, .norm_last = true,
+        .one_plus = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 31, .H = 5, .K = 1, .Dh = 40, .dr = 10, .eps = 1e-5f, .norm_last = true, .centered = true,
+        .own_weights = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 20, .H = 3, .K = 2, .Dh = 24, .dr = 24, .eps = 1e-5f, .norm_last = true, .whole = true },
+      true, true },
+    /* norms without weights, before and after */
+    { { .style = MT_ROPE_HALF, .N = 35, .H = 6, .K = 2, .Dh = 128, .dr = 128, .eps = 1e-6f, .norm_last = true, .bare = true },
+      false, false },
+    { { .style = MT_ROPE_HALF, .N = 35, .H = 6, .K = 2, .Dh = 64, .dr = 64, .eps = 1e-6f, .bare = true }, false, false },
+    { { .style = MT_ROPE_PAIR, .N = 9, .H = 3, .K = 3, .Dh = 10, .dr = 10, .eps = 1e-5f, .norm_last = true, .bare = true },
+      false, false },
     /* queries scaled by position */
     { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 512, .ld_dqkv = 512,
         .q_beta = 0.5f, .q_period = 16 }, false, false },
@@ -323,6 +339,8 @@ static void declare_rope(op_run *r, int c)
     needs(r, a->whole, MT_TRAIT(WHOLE_QK_NORM));
     needs(r, a->centered || a->own_weights, MT_TRAIT(QK_LAYERNORM));
     needs(r, a->q_beta != 0, MT_TRAIT(QUERY_SCALE));
+    needs(r, a->norm_last, MT_TRAIT(QK_NORM_LAST));
+    needs(r, a->bare, MT_TRAIT(BARE_NORM));
     if (!a->ld_qkv) a->ld_qkv = a->ld_qk = a->ld_dqkv = width;
     set_ints(add_ints(r, &a->pos, "pos", a->N), a->N, random_position, r);
     op_buf *cos_table = op_add(r, &a->cos, "cos", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, half, 0);
@@ -347,7 +365,7 @@ static void declare_rope(op_run *r, int c)
             grows(r, wq, op_add(r, &a->dwq, "dwq", OP_SUM, MT_DTYPE_F32, 1, n_q, 0));
             grows(r, wk, op_add(r, &a->dwk, "dwk", OP_SUM, MT_DTYPE_F32, 1, n_k, 0));
         }
-    } else if (a->ld_qkv == a->ld_qk) {
+    } else if (a->ld_qkv == a->ld_qk && !a->bare) {
         may_share(r, qk, qkv);
     }
     add_scratch(r, &a->scratch, mt_rope_scratch(a));

@@ -190,6 +190,10 @@ CASES = {
                                          "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}),
     "olmo": small("olmo", "OlmoForCausalLM"),
     "olmo_clip": small("olmo", "OlmoForCausalLM", num_hidden_layers=1, clip_qkv=0.8, attention_bias=True),
+    "hunyuan": small("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", head_dim=8, tie_word_embeddings=True,
+                     rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                                   "mscale_all_dim": 1.0}),
+    "nanochat": small("nanochat", "NanoChatForCausalLM", num_hidden_layers=3, final_logit_softcapping=3.0),
     # Positions begin in the third row of their table.
     "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
                  max_position_embeddings=16),

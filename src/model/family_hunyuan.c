@@ -1,0 +1,55 @@
+/* hunyuan: the llama block with norms of query and key heads after their rotation, and a rotary base stretched by "alpha". */
+#include "model/family_rows.h"
+
+#include <math.h>
+
+#define LAYER "model.layers.%d."
+
+static const mt_tensor_row tensors[] = {
+    MT_ROWS_EMBED,
+    MT_ROWS_NORM1(LAYER),
+    MT_ROWS_QKV(LAYER "self_attn."),
+    MT_ROW(MT_W_Q_NORM, LAYER "self_attn.query_layernorm.weight", MT_DH),
+    MT_ROW(MT_W_K_NORM, LAYER "self_attn.key_layernorm.weight", MT_DH),
+    MT_ROWS_O(LAYER "self_attn.o_proj"),
+    MT_ROWS_NORM2(LAYER),
+    MT_ROWS_GATE_UP(LAYER "mlp."),
+    MT_ROWS_DOWN(LAYER "mlp.down_proj"),
+    MT_ROWS_FINAL_NORM("model.norm"),
+    MT_ROWS_HEAD("lm_head"),
+    MT_ROWS_END,
+};
+
+/* "dynamic" with an alpha is static: only the base grows. */
+static mt_rc read_hunyuan(mt_config *c, const mt_keys *k)
+{
+    const json_t *d = json_object_get(k->doc, "rope_scaling");
+    double alpha, width = (double)c->rope.dr;
+    if (mt_json_missing(d)) d = json_object_get(k->doc, "rope_parameters");
+    if (c->rope.type != MT_ROPE_DYNAMIC) return MT_OK;
+    MT_TRY(mt_json_f64(d, "alpha", 0, &alpha, k->path, k->err));
+    if (alpha == 0) return MT_OK;
+    if (!(alpha > 0 && alpha < 1e9) || width <= 2)
+        return mt_fail(k->err, MT_ERANGE, "%s: rope scaling with \"alpha\" %g over %g numbers of a head makes no sense", k->path,
+                       alpha, width);
+    c->rope.theta *= pow(alpha, width / (width - 2));
+    c->rope.type = MT_ROPE_DEFAULT;
+    c->rope.factor = 1;
+    return MT_OK;
+}
+
+const mt_family mt_family_hunyuan = {
+    .name = "hunyuan",
+    .model_types = { "hunyuan_v1_dense" },
+    .architectures = { "HunYuanDenseV1ForCausalLM" },
+    .covers = "Hunyuan 0.5B, 1.8B, 4B and 7B",
+    .qkv_bias = MT_BIAS_BY_KEY,
+    .o_bias = MT_BIAS_BY_KEY,
+    .qk_norm = true,
+    .qk_norm_last = true,
+    .default_eps = 1e-5,
+    .default_theta = 10000,
+    .rope = MT_ROPE_HALF,
+    .tensors = tensors,
+    .read = read_hunyuan,
+};
