@@ -15,6 +15,15 @@ bool mt_weights_share_slab(const mt_weight *a, const mt_weight *b)
     return a->expert == b->expert && strcmp(a->name, b->name) == 0;
 }
 
+int mt_slice_dims(const mt_tensor_slice *s, int64_t out[MT_SLICE_DIMS])
+{
+    for (int d = 0; d < MT_SLICE_DIMS; d++) out[d] = s->shape[d];
+    if (!s->channels) return s->n_dims;
+    out[1] = 1;
+    out[2] = s->shape[1];
+    return MT_SLICE_DIMS;
+}
+
 bool mt_weight_is_plain(const mt_weight *w)
 {
     const mt_tensor_slice *s = &w->slice;
