@@ -33,7 +33,8 @@ static int32_t *take(int32_t **next, int64_t n)
 static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at, const mt_cut *c, mt_micro *m, int32_t **next)
 {
     int32_t *ids = take(next, c->n_rows), *pos = take(next, c->n_rows), *order = take(next, c->n_rows);
-    int32_t *starts = take(next, c->n_docs + 1), *cache_row = at ? take(next, c->n_docs) : NULL, *rows = *next;
+    int32_t *starts = take(next, c->n_docs + 1), *cache_row = at ? take(next, c->n_docs) : NULL,
+            *cache_slot = at ? take(next, c->n_docs) : NULL, *rows = *next;
     int64_t n_trained = 0, short_rows = mt_rope_short_rows(&lane->model->config->rope, lane->plan->job.longest);
     memcpy(ids, b->ids + c->first_row, (size_t)c->n_rows * sizeof *ids);
     sort_rows(lane, ids, order, c->n_rows);
@@ -45,7 +46,8 @@ static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at,
     }
     int64_t deepest = 0;
     for (int64_t d = 0; at && d < c->n_docs; d++) {
-        cache_row[d] = at->slot[c->first_doc + d] * (int32_t)lane->plan->job.longest;
+        cache_slot[d] = at->slot[c->first_doc + d];
+        cache_row[d] = cache_slot[d] * (int32_t)lane->plan->job.longest;
         deepest = mt_max_i64(deepest, pos[starts[d + 1] - 1] + 1);
     }
     for (int64_t r = 0; r < c->n_rows; r++)
@@ -66,14 +68,17 @@ static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at,
                      .trained_rows = rows,
                      .targets = targets,
                      .deepest = deepest,
-                     .cache_row = cache_row };
+                     .cache_row = cache_row,
+                     .cache_slot = cache_slot };
 }
 
 static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)
 {
     const int32_t **fields[] = { &m->ids, &m->pos, &m->rows_by_id, &m->doc_start, &m->trained_rows, &m->targets };
     for (size_t i = 0; i < MT_COUNT(fields); i++) *fields[i] = device + (*fields[i] - host);
-    if (m->cache_row) m->cache_row = device + (m->cache_row - host);
+    if (!m->cache_row) return;
+    m->cache_row = device + (m->cache_row - host);
+    m->cache_slot = device + (m->cache_slot - host);
 }
 
 mt_rc mt_lane_check(const mt_lane *lane, const mt_batch *b, mt_err *err)

@@ -210,10 +210,14 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     case MT_W_Q_NORM:
     case MT_W_K_NORM:
     case MT_W_FINAL_NORM: return c->norm_one_plus ? 0.0f : 1.0f;
+    case MT_W_DELTA_NORM:
+    case MT_B_DELTA_DT: return 1.0f;
+    case MT_W_DELTA_A_LOG: return (float)log(0.01 + 15.99 * mt_rng_uniform(l->seed, stream, (uint64_t)i)); /* never -infinity */
     case MT_W_EMBED:
         if (i / c->D == c->pad_id) return 0.0f;
         break;
     case MT_W_O:
+    case MT_W_DELTA_OUT:
     case MT_W_DOWN:
     case MT_W_E_DOWN:
     case MT_W_S_DOWN: deviation *= c->init_branch; break;

@@ -81,6 +81,10 @@ typedef struct mt_moe {
     bool exact_router;            /* the router computes in fp32, whatever the compute dtype */
     bool shared_switch;           /* a row takes sigmoid(switch) of the shared expert */
 } mt_moe;
+/* A gated delta net (ops.h, delta_rule): value heads, key heads, their widths, and the rows its convolution sees. */
+typedef struct mt_delta_shape {
+    int64_t H, K, Dk, Dv, width;
+} mt_delta_shape;
 
 typedef struct mt_config {
     const mt_family *family;
@@ -97,6 +101,8 @@ typedef struct mt_config {
     mt_act act;
     bool tied; /* as config.json says; the files decide (mt_file_names) */
     bool qkv_bias, o_bias, mlp_bias, head_bias;
+    bool o_gate;          /* attention's output is multiplied by the sigmoid of a gate, which is projected with the queries */
+    mt_delta_shape delta; /* of the layers with mt_mixer_delta */
     bool qk_norm, qk_norm_whole; /* whole: over all heads together */
     bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has weights of its own */
     bool qk_norm_last, qk_norm_bare; /* after the rotation; without weights */

@@ -114,7 +114,7 @@ static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
         mt_rope_type type;
     } known[] = { { "default", MT_ROPE_DEFAULT }, { "linear", MT_ROPE_LINEAR }, { "dynamic", MT_ROPE_DYNAMIC },
                   { "llama3", MT_ROPE_LLAMA3 },   { "yarn", MT_ROPE_YARN },     { "longrope", MT_ROPE_LONG },
-                  { "su", MT_ROPE_LONG } };
+                  { "su", MT_ROPE_LONG },         { "mrope", MT_ROPE_DEFAULT } }; /* of text, mrope's three positions are one */
     const char *name, *old_name;
     MT_TRY(mt_json_str(d, "type", "default", &old_name, r->path, r->err));
     MT_TRY(mt_json_str(d, "rope_type", old_name, &name, r->path, r->err));

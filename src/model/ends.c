@@ -237,8 +237,8 @@ size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64
     return most;
 }
 
-size_t mt_layer_cache_row(const mt_model *m, int layer, mt_dtype t)
+mt_cache_bytes mt_layer_cache(const mt_model *m, int layer, mt_dtype t)
 {
     const mt_layer_spec *s = &m->config->layers[layer];
-    return s->mixer->cache_row_bytes ? s->mixer->cache_row_bytes(m->config, s, t) : 0;
+    return s->mixer->cache_bytes ? s->mixer->cache_bytes(m->config, s, t) : (mt_cache_bytes){ 0 };
 }

@@ -25,6 +25,19 @@ typedef enum mt_role {
     MT_W_K_NORM,
     MT_W_O,
     MT_B_O,
+    MT_W_O_GATE, /* of attention's output, where it is gated */
+    MT_B_O_GATE,
+    MT_W_DELTA_Q, /* of a gated delta net: its projections ... */
+    MT_W_DELTA_K,
+    MT_W_DELTA_V,
+    MT_W_DELTA_Z, /* the gate of its norm */
+    MT_W_DELTA_B, /* what beta and the decay are made of */
+    MT_W_DELTA_A,
+    MT_W_DELTA_CONV, /* ... and the rest */
+    MT_W_DELTA_A_LOG,
+    MT_B_DELTA_DT,
+    MT_W_DELTA_NORM,
+    MT_W_DELTA_OUT,
     MT_W_POST1,
     MT_W_NORM2,
     MT_B_NORM2,
@@ -72,16 +85,25 @@ typedef enum mt_dim {
     MT_E,  /* experts */
     MT_I,  /* width of an expert */
     MT_IS, /* of the shared expert */
+    MT_DELTA_H, /* of mt_delta_shape: value heads */
+    MT_DELTA_DV,
+    MT_DELTA_KEYS,     /* K Dk */
+    MT_DELTA_VALUES,   /* H Dv */
+    MT_DELTA_CHANNELS, /* of its convolution: two of keys, one of values */
+    MT_DELTA_WIDTH,
 } mt_dim;
 
 /* How a tensor of the file holds several roles.  Rows of the table that share a name share the tensor, in the table's order. */
 typedef enum mt_pack {
-    MT_PACK_NONE,  /* one role, one tensor */
-    MT_PACK_ROWS,  /* all rows of the first, then all of the second, ... */
-    MT_PACK_HEADS, /* per key/value head: its query heads, the key head, the value head */
-    MT_PACK_APART, /* the other way round: a tensor of Dh numbers for every head; %h in the name is the head */
-    MT_PACK_EXPERT,  /* a tensor for every expert; %e in the name is the expert */
-    MT_PACK_EXPERTS, /* one tensor for all experts, expert after expert; in each, rows that share the name as in MT_PACK_ROWS */
+    MT_PACK_NONE,        /* one role, one tensor */
+    MT_PACK_ROWS,        /* all rows of the first, then all of the second, ... */
+    MT_PACK_HEADS,       /* per key/value head: its query heads, the key head, the value head */
+    MT_PACK_APART,       /* the other way round: a tensor of Dh numbers for every head; %h in the name is the head */
+    MT_PACK_QUERY_HEADS, /* per query head: its rows of each role */
+    MT_PACK_DELTA_HEADS, /* per key head of a gated delta net: its rows of each role */
+    MT_PACK_CHANNELS,    /* one role, one tensor, with a dimension of 1 between its two: a depthwise convolution */
+    MT_PACK_EXPERT,      /* a tensor for every expert; %e in the name is the expert */
+    MT_PACK_EXPERTS,     /* one tensor for all experts, expert after expert; in each, rows that share the name as in MT_PACK_ROWS */
 } mt_pack;
 
 typedef struct mt_tensor_row {
@@ -198,7 +220,7 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
     mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
     mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_olmo,
-    mt_family_hunyuan, mt_family_nanochat, mt_family_mixtral, mt_family_qwen3_moe;
+    mt_family_hunyuan, mt_family_nanochat, mt_family_mixtral, mt_family_qwen3_moe, mt_family_qwen3_5;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

@@ -47,8 +47,22 @@
     MT_ROW_PACKED(MT_W_Q, W, PACK, MT_H_DH, MT_D), MT_ROW_PACKED(MT_W_K, W, PACK, MT_K_DH, MT_D),            \
         MT_ROW_PACKED(MT_W_V, W, PACK, MT_K_DH, MT_D), MT_ROW_PACKED(MT_B_Q, B, PACK, MT_H_DH),              \
         MT_ROW_PACKED(MT_B_K, B, PACK, MT_K_DH), MT_ROW_PACKED(MT_B_V, B, PACK, MT_K_DH)
+/* Each query head's rows are followed by those of its output gate. */
+#define MT_ROWS_QKV_GATED(P)                                                                                                     \
+    MT_ROW_PACKED(MT_W_Q, P "q_proj.weight", MT_PACK_QUERY_HEADS, MT_H_DH, MT_D),                                                \
+        MT_ROW(MT_W_K, P "k_proj.weight", MT_K_DH, MT_D), MT_ROW(MT_W_V, P "v_proj.weight", MT_K_DH, MT_D),                      \
+        MT_ROW_PACKED(MT_W_O_GATE, P "q_proj.weight", MT_PACK_QUERY_HEADS, MT_H_DH, MT_D),                                       \
+        MT_ROW_PACKED(MT_B_Q, P "q_proj.bias", MT_PACK_QUERY_HEADS, MT_H_DH), MT_ROW(MT_B_K, P "k_proj.bias", MT_K_DH),          \
+        MT_ROW(MT_B_V, P "v_proj.bias", MT_K_DH), MT_ROW_PACKED(MT_B_O_GATE, P "q_proj.bias", MT_PACK_QUERY_HEADS, MT_H_DH)
 #define MT_ROWS_QK_NORM(P) MT_ROW(MT_W_Q_NORM, P "q_norm.weight", MT_DH), MT_ROW(MT_W_K_NORM, P "k_norm.weight", MT_DH)
 #define MT_ROWS_O(P)       MT_ROW(MT_W_O, P ".weight", MT_D, MT_H_DH), MT_ROW(MT_B_O, P ".bias", MT_D)
+
+/* What a gated delta net has besides its projections. */
+#define MT_ROWS_DELTA(P)                                                                                                         \
+    MT_ROW_PACKED(MT_W_DELTA_CONV, P "conv1d.weight", MT_PACK_CHANNELS, MT_DELTA_CHANNELS, MT_DELTA_WIDTH),                      \
+        MT_ROW_EXACT(MT_W_DELTA_A_LOG, P "A_log", MT_DELTA_H), MT_ROW_EXACT(MT_B_DELTA_DT, P "dt_bias", MT_DELTA_H),             \
+        MT_ROW(MT_W_DELTA_NORM, P "norm.weight", MT_DELTA_DV),                                                                   \
+        MT_ROW(MT_W_DELTA_OUT, P "out_proj.weight", MT_D, MT_DELTA_VALUES)
 
 #define MT_ROWS_GATE_UP(P)                                                                                   \
     MT_ROW(MT_W_GATE, P "gate_proj.weight", MT_F, MT_D), MT_ROW(MT_W_UP, P "up_proj.weight", MT_F, MT_D),    \

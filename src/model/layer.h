@@ -53,7 +53,8 @@ enum { MT_MAX_ARRAYS = 32, MT_MAX_WORK = 24, MT_ARRAY_INPUT = 0 }; /* of a layer
 typedef enum mt_work_kind {
     MT_WORK_PRODUCT,   /* a row of n columns, sums of length k; backward makes dx and dw of it */
     MT_WORK_ATTENTION, /* n: width of all scores' queries, k: of all values; backward likewise */
-    MT_WORK_MOVED,     /* n numbers of the compute dtype read and written a row */
+    MT_WORK_DELTA, /* the delta rule; n: numbers of all heads' states, k: width of all value heads' keys and values; likewise */
+    MT_WORK_MOVED, /* n numbers of the compute dtype read and written a row */
 } mt_work_kind;
 
 typedef enum mt_work_when {
@@ -124,6 +125,7 @@ typedef struct mt_micro {
     const int32_t *targets;        /* [n_trained] */
     int64_t deepest;               /* generation: rows of the longest document, cached ones included */
     const int32_t *cache_row;      /* [n_docs] generation: where each document's rows are in the cache; NULL: no cache */
+    const int32_t *cache_slot;     /* [n_docs] and its slot, for what is kept of it whatever its length */
 } mt_micro;
 
 /* A layer's arrays for one micro-batch: kept ones point into kept memory, the others into workspace. */
@@ -132,7 +134,7 @@ typedef struct mt_acts {
     uint32_t kept;           /* bit i: array i is kept */
     bool whole;              /* arrays of MT_EXTENT_SEGMENT hold all rows, not one chunk */
     void *cache;             /* of this layer, for micro-batches that use a cache */
-    int64_t cache_rows;
+    int64_t cache_rows, cache_slots;
 } mt_acts;
 
 /* Workspace of the two ends of a model, and of all ops. */
@@ -203,7 +205,10 @@ mt_rc mt_head_logits(const mt_run *r, const mt_weights *w, int64_t first, int64_
 size_t mt_model_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,
                         int64_t head_rows, const mt_attention_use *attention);
 size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
-/* Bytes a layer's cache takes for a row. */
-size_t mt_layer_cache_row(const mt_model *m, int layer, mt_dtype t);
+/* What a layer's cache takes for each row of a sequence, and for each sequence however long it is. */
+typedef struct mt_cache_bytes {
+    size_t row, sequence;
+} mt_cache_bytes;
+mt_cache_bytes mt_layer_cache(const mt_model *m, int layer, mt_dtype t);
 
 #endif

@@ -1,18 +1,20 @@
 /* mixer_attention.c - softmax attention with grouped heads: q, k, v in one product, head norms and rotation, attention over each
- * document, output projection. */
+ * document, output projection.  Where the output is gated, the same product makes the gate, behind v. */
 #include "base/mem.h"
 #include "model/part.h"
 
 /* QKV is rotated in place unless there is a head norm or a bound (clip_qkv), whose backward needs what came in: then QK holds the
  * result.  QK has its
  * workspace either way, because sizes decide how many rows a fresh run takes at a time, and so its bits. */
-enum { QKV, QK, ATTN, LSE, DQKV, DATTN, ARRAYS };
+enum { QKV, QK, ATTN, LSE, DQKV, DATTN, GATED, ARRAYS };
 
 /* Widths of a row. */
 static int64_t q_width(const mt_layer_spec *s) { return s->H * s->Dh; }
 static int64_t kv_width(const mt_layer_spec *s) { return s->K * s->Dh; }
 static int64_t qk_width(const mt_layer_spec *s) { return q_width(s) + kv_width(s); }
-static int64_t qkv_width(const mt_layer_spec *s) { return q_width(s) + 2 * kv_width(s); }
+static int64_t gate_column(const mt_layer_spec *s) { return q_width(s) + 2 * kv_width(s); }
+static int64_t gate_width(const mt_config *c, const mt_layer_spec *s) { return c->o_gate ? q_width(s) : 0; }
+static int64_t qkv_width(const mt_config *c, const mt_layer_spec *s) { return gate_column(s) + gate_width(c, s); }
 
 /* -- what it says of itself ------------------------------------------------------------------------ */
 
@@ -28,6 +30,8 @@ static bool attention_has_role(const mt_config *c, const mt_layer_spec *s, mt_ro
     case MT_B_K:
     case MT_B_V: return c->qkv_bias;
     case MT_B_O: return c->o_bias;
+    case MT_W_O_GATE: return c->o_gate;
+    case MT_B_O_GATE: return c->o_gate && c->qkv_bias;
     case MT_W_Q_NORM:
     case MT_W_K_NORM: return c->qk_norm && !c->qk_norm_bare;
     default: return false;
@@ -36,14 +40,16 @@ static bool attention_has_role(const mt_config *c, const mt_layer_spec *s, mt_ro
 
 static bool attention_beside(mt_role a, mt_role b)
 {
-    return (a == MT_W_Q && b == MT_W_K) || (a == MT_W_K && b == MT_W_V) || (a == MT_B_Q && b == MT_B_K) ||
-           (a == MT_B_K && b == MT_B_V);
+    static const mt_role pairs[][2] = { { MT_W_Q, MT_W_K }, { MT_W_K, MT_W_V }, { MT_W_V, MT_W_O_GATE },
+                                        { MT_B_Q, MT_B_K }, { MT_B_K, MT_B_V }, { MT_B_V, MT_B_O_GATE } };
+    for (size_t i = 0; i < MT_COUNT(pairs); i++)
+        if (a == pairs[i][0] && b == pairs[i][1]) return true;
+    return false;
 }
 
 static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
-    (void)c;
-    const size_t e = mt_dtype_bytes(t), qkv = (size_t)qkv_width(s) * e, o = (size_t)q_width(s) * e;
+    const size_t e = mt_dtype_bytes(t), qkv = (size_t)qkv_width(c, s) * e, o = (size_t)q_width(s) * e;
     const mt_array arrays[ARRAYS] = {
         [QKV] = { "qkv", qkv, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 },
         [QK] = { "qk", (size_t)qk_width(s) * e, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 },
@@ -51,6 +57,7 @@ static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype
         [LSE] = { "lse", (size_t)s->H * sizeof(float), MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 },
         [DQKV] = { "dqkv", qkv, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
         [DATTN] = { "dattn", o, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [GATED] = { "gated", (size_t)gate_width(c, s) * e, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
     };
     for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
     return ARRAYS;
@@ -62,7 +69,7 @@ static bool qk_apart(const mt_config *c) { return c->qk_norm || c->clip_qkv != 0
 /* Without its rows and documents. */
 static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
 {
-    const int64_t ld = qkv_width(s), ld_qk = qk_apart(c) ? qk_width(s) : ld;
+    const int64_t ld = qkv_width(c, s), ld_qk = qk_apart(c) ? qk_width(s) : ld;
     return (mt_attention){ .H = s->H,
                            .K = s->K,
                            .Dh = s->Dh,
@@ -79,7 +86,7 @@ static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
 
 static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
 {
-    const double D = (double)c->D, o = (double)q_width(s), qk = (double)qk_width(s), qkv = (double)qkv_width(s),
+    const double D = (double)c->D, o = (double)q_width(s), qk = (double)qk_width(s), qkv = (double)qkv_width(c, s),
                  head_norms = c->qk_norm ? 3 * qk : 0, clipped = c->clip_qkv != 0 ? 2 * qkv : 0;
     int n = 0;
     out[n++] =
@@ -92,9 +99,12 @@ static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_it
                                .n = o,
                                .k = o,
                                .attention = attention_shape(c, s) };
+    if (c->o_gate) out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = 3 * o };
     out[n++] = (mt_work_item){ .name = "o", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = D, .k = o };
-    /* Rotations, biases and the sums of o * do. */
-    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 2 * qk + qkv + 2 * o + 4 * head_norms + clipped };
+    /* Rotations, biases, the sums of o * do, and the gate. */
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED,
+                               .when = MT_IN_BACKWARD,
+                               .n = 2 * qk + qkv + 2 * o + 4 * head_norms + clipped + (c->o_gate ? 5 * o : 0) };
     return n;
 }
 
@@ -109,7 +119,8 @@ static size_t attention_scratch(const mt_config *c, const mt_layer_spec *s, cons
     att.use = *shape->attention;
     att.ldq = att.ldk = att.ldv = att.ldo = att.ld_d = 0; /* for any strides */
     const size_t needs[] = {
-        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = qkv_width(s), .K = c->D, .dw = some, .db = some }),
+        mt_linear_scratch(
+            &(mt_linear){ .t = shape->t, .M = shape->rows, .N = qkv_width(c, s), .K = c->D, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = c->D, .K = q_width(s), .dw = some, .db = some }),
         mt_rope_scratch(&(mt_rope){ .t = shape->t,
                                     .N = shape->rows,
@@ -129,10 +140,10 @@ static size_t attention_scratch(const mt_config *c, const mt_layer_spec *s, cons
     return most;
 }
 
-static size_t cache_row_bytes(const mt_config *c, const mt_layer_spec *s, mt_dtype t)
+static mt_cache_bytes attention_cache_bytes(const mt_config *c, const mt_layer_spec *s, mt_dtype t)
 {
     (void)c;
-    return 2 * (size_t)kv_width(s) * mt_dtype_bytes(t);
+    return (mt_cache_bytes){ .row = 2 * (size_t)kv_width(s) * mt_dtype_bytes(t) };
 }
 
 static size_t cache_scratch(const mt_config *c, const mt_layer_spec *s, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest)
@@ -150,6 +161,7 @@ static mt_products qkv_products(const mt_pass *p)
     mt_products_add(&f, p->l, MT_W_Q, MT_B_Q, q_width(p->s));
     mt_products_add(&f, p->l, MT_W_K, MT_B_K, kv_width(p->s));
     mt_products_add(&f, p->l, MT_W_V, MT_B_V, kv_width(p->s));
+    if (p->c->o_gate) mt_products_add(&f, p->l, MT_W_O_GATE, MT_B_O_GATE, q_width(p->s));
     return f;
 }
 
@@ -160,7 +172,7 @@ static mt_rope rope_args(const mt_pass *p)
 {
     const mt_config *c = p->c;
     const mt_layer_spec *s = p->s;
-    const int64_t ld = qkv_width(s), at = p->mb->rope_row * (c->rope.dr / 2);
+    const int64_t ld = qkv_width(c, s), at = p->mb->rope_row * (c->rope.dr / 2);
     const int table = s->rope == MT_LAYER_ROPE_LOCAL;
     return (mt_rope){ .t = p->r->t,
                       .style = s->rope == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style,
@@ -257,6 +269,22 @@ static mt_cache_attention cached_args(const mt_pass *p)
                                  .scratch = t.scratch };
 }
 
+static mt_gate gate_args(const mt_pass *p)
+{
+    const int64_t o = q_width(p->s), ld = qkv_width(p->c, p->s);
+    return (mt_gate){ .t = p->r->t,
+                      .N = p->mb->n,
+                      .D = o,
+                      .ldx = o,
+                      .ld_gate = ld,
+                      .ldy = o,
+                      .ld_dx = o,
+                      .ld_dgate = ld,
+                      .x = mt_pass_array(p, ATTN),
+                      .gate = mt_pass_rows(p, mt_pass_array(p, QKV), 1, gate_column(p->s)),
+                      .y = mt_pass_array(p, GATED) };
+}
+
 static mt_linear output_args(const mt_pass *p)
 {
     return (mt_linear){ .t = p->r->t,
@@ -264,7 +292,7 @@ static mt_linear output_args(const mt_pass *p)
                         .N = p->c->D,
                         .K = q_width(p->s),
                         .alpha = (float)p->c->residual_scale,
-                        .x = mt_pass_array(p, ATTN),
+                        .x = mt_pass_array(p, p->c->o_gate ? GATED : ATTN),
                         .w = mt_pass_weight(p, MT_W_O),
                         .scratch = p->r->scratch };
 }
@@ -300,10 +328,26 @@ static mt_rc attention_restore(const mt_pass *p, mt_err *err) { return qk_apart(
 static mt_rc attention_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
     mt_linear o = output_args(p);
+    mt_gate gate = gate_args(p);
+    if (p->c->o_gate) MT_TRY(p->r->ops->gate_fwd(p->r->stream, &gate, err));
     o.b = mt_pass_weight(p, MT_B_O);
     o.y = y;
     o.add = add;
     return p->r->ops->linear_fwd(p->r->stream, &o, err);
+}
+
+/* What the output projection read is written again by the gate, so that its own gradient waits for it. */
+static mt_rc gated_backward_output(const mt_pass *p, mt_linear *o, mt_err *err)
+{
+    mt_linear through = *o;
+    through.dw = through.db = NULL;
+    o->dx = NULL;
+    MT_TRY(p->r->ops->linear_bwd(p->r->stream, &through, err));
+    mt_gate gate = gate_args(p);
+    gate.dy = gate.dx = through.dx;
+    gate.dgate = mt_pass_rows(p, mt_pass_array(p, DQKV), 1, gate_column(p->s));
+    MT_TRY(p->r->ops->gate_bwd(p->r->stream, &gate, err));
+    return o->dw || o->db ? p->r->ops->linear_bwd(p->r->stream, o, err) : MT_OK;
 }
 
 static mt_rc attention_backward_output(const mt_pass *p, const void *dy, mt_err *err)
@@ -313,7 +357,7 @@ static mt_rc attention_backward_output(const mt_pass *p, const void *dy, mt_err 
     o.dx = mt_pass_array(p, DATTN);
     o.dw = mt_pass_grad(p, MT_W_O);
     o.db = mt_pass_grad(p, MT_B_O);
-    return p->r->ops->linear_bwd(p->r->stream, &o, err);
+    return p->c->o_gate ? gated_backward_output(p, &o, err) : p->r->ops->linear_bwd(p->r->stream, &o, err);
 }
 
 static mt_rc attention_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
@@ -348,7 +392,7 @@ const mt_mixer mt_mixer_attention = {
               .forward_kernels = 6,
               .backward_kernels = 14,
               .scratch = attention_scratch },
-    .cache_row_bytes = cache_row_bytes,
+    .cache_bytes = attention_cache_bytes,
     .cache_scratch = cache_scratch,
     .forward = attention_forward,
     .output = attention_output,

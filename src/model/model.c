@@ -65,6 +65,12 @@ static int64_t dim_of(const mt_config *c, const mt_layer_spec *s, mt_dim d)
     case MT_H_DH: return s->H * s->Dh;
     case MT_K_DH: return s->K * s->Dh;
     case MT_POSITIONS: return c->position_rows;
+    case MT_DELTA_H: return c->delta.H;
+    case MT_DELTA_DV: return c->delta.Dv;
+    case MT_DELTA_KEYS: return c->delta.K * c->delta.Dk;
+    case MT_DELTA_VALUES: return c->delta.H * c->delta.Dv;
+    case MT_DELTA_CHANNELS: return 2 * c->delta.K * c->delta.Dk + c->delta.H * c->delta.Dv;
+    case MT_DELTA_WIDTH: return c->delta.width;
     case MT_E: return s->E;
     case MT_I: return s->I;
     case MT_IS: return s->Is;
@@ -129,12 +135,23 @@ bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, 
     return false;
 }
 
+/* Groups of rows that a packed tensor has, each with rows of every role in it. */
+static int64_t n_groups_of(const mt_config *c, const mt_layer_spec *s, mt_pack pack)
+{
+    switch (pack) {
+    case MT_PACK_HEADS: return s->K;
+    case MT_PACK_QUERY_HEADS: return s->H;
+    case MT_PACK_DELTA_HEADS: return c->delta.K;
+    default: return 1;
+    }
+}
+
 /* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
 static mt_tensor_slice slice_of(const mt_model *m, const mt_layer_spec *spec, const mt_tensor_row *row)
 {
     const mt_config *c = m->config;
     int64_t rows = dim_of(c, spec, row->shape[0]), columns = dim_of(c, spec, row->shape[1]), before = 0, all = 0;
-    int64_t groups = row->pack == MT_PACK_HEADS ? spec->K : 1;
+    int64_t groups = n_groups_of(c, spec, row->pack);
     for (const mt_tensor_row *r = m->names.tensors; r->name; r++) {
         if (strcmp(r->name, row->name) != 0 || !has_role(c, spec, r->role)) continue;
         if (r < row) before += dim_of(c, spec, r->shape[0]);
@@ -146,7 +163,8 @@ static mt_tensor_slice slice_of(const mt_model *m, const mt_layer_spec *spec, co
                           .run = rows / groups,
                           .stride = all / groups,
                           .first = before / groups,
-                          .transposed = row->transposed };
+                          .transposed = row->transposed,
+                          .channels = row->pack == MT_PACK_CHANNELS };
     if (row->transposed) s.shape[0] = s.slab[0] = columns, s.shape[1] = s.slab[1] = all;
     if (row->pack != MT_PACK_EXPERTS) return s;
     s.n_dims = 3;

@@ -2,7 +2,7 @@
  *
  * A layer = a frame + a mixer + an ffn.
  *     frame   norms, residual, the order of the branches, the residual added in a branch's last product (frame.c)
- *     mixer   looks across rows: attention (mixer_attention.c)
+ *     mixer   looks across rows: attention (mixer_attention.c), a gated delta net (mixer_delta.c)
  *     ffn     looks at one row at a time: a gated or plain mlp (ffn_mlp.c)
  * Each part describes itself: the roles of its weights, the arrays it works on, the work it does.  Planner, engine and tracer
  * loop over these lists and know no array by name, so a new mixer is one file, its ops, its tests, and a family that names it
@@ -71,13 +71,13 @@ static inline bool mt_pass_kept(const mt_pass *p, int i) { return p->a->kept >> 
 
 /* -- products over tensors that are stored side by side -- */
 
-enum { MT_MAX_PRODUCTS = 4 };
+enum { MT_MAX_PRODUCTS = 6 };
 
 /* One output row that several weights make together (q, k, v; gate, up): one product where their weights touch and are trained
  * alike, else one each. */
 typedef struct mt_products {
     struct {
-        mt_role w, b;
+        mt_role w, b;     /* b: MT_ROLES where there is no bias */
         int64_t first, n; /* columns of the joint output */
     } parts[MT_MAX_PRODUCTS];
     int n;
@@ -107,8 +107,8 @@ struct mt_part {
 
 struct mt_mixer {
     mt_part part;
-    /* Bytes that generation keeps of a row it has seen; NULL: it cannot continue a sequence. */
-    size_t (*cache_row_bytes)(const mt_config *c, const mt_layer_spec *s, mt_dtype t);
+    /* What generation keeps of a sequence; NULL: it cannot continue one. */
+    mt_cache_bytes (*cache_bytes)(const mt_config *c, const mt_layer_spec *s, mt_dtype t);
     size_t (*cache_scratch)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
     /* From h, the branch's input, all that comes before the output projection. */
     mt_rc (*forward)(const mt_pass *p, const void *h, mt_err *err);
@@ -134,7 +134,7 @@ struct mt_ffn {
 };
 
 extern const mt_part mt_frame;
-extern const mt_mixer mt_mixer_attention;
+extern const mt_mixer mt_mixer_attention, mt_mixer_delta;
 extern const mt_ffn mt_ffn_mlp, mt_ffn_experts;
 
 #endif

@@ -5,7 +5,7 @@ void mt_products_add(mt_products *f, const mt_layout *l, mt_role w, mt_role b, i
 {
     const int i = f->n - 1;
     bool touches = i >= 0 && l->at[f->parts[i].w] + f->parts[i].n * f->k == l->at[w] && l->trains[f->parts[i].w] == l->trains[w];
-    if (touches && l->at[b] >= 0)
+    if (touches && b != MT_ROLES && l->at[b] >= 0)
         touches = l->at[f->parts[i].b] + f->parts[i].n == l->at[b] && l->trains[f->parts[i].b] == l->trains[b];
     if (touches) {
         f->parts[i].n += n;
@@ -34,7 +34,7 @@ mt_rc mt_products_forward(const mt_pass *p, const mt_products *f, int64_t n, con
 {
     for (int i = 0; i < f->n; i++) {
         mt_linear a = product_args(p, f, i, n, x);
-        a.b = mt_pass_weight(p, f->parts[i].b);
+        if (f->parts[i].b != MT_ROLES) a.b = mt_pass_weight(p, f->parts[i].b);
         a.y = mt_pass_rows(p, y, 1, f->parts[i].first);
         MT_TRY(p->r->ops->linear_fwd(p->r->stream, &a, err));
     }
@@ -50,7 +50,7 @@ mt_rc mt_products_backward(const mt_pass *p, const mt_products *f, int64_t n, co
         a.dx = dx;
         a.dx_add = dx_add || i > 0;
         a.dw = mt_pass_grad(p, f->parts[i].w);
-        a.db = mt_pass_grad(p, f->parts[i].b);
+        if (f->parts[i].b != MT_ROLES) a.db = mt_pass_grad(p, f->parts[i].b);
         MT_TRY(p->r->ops->linear_bwd(p->r->stream, &a, err));
     }
     return MT_OK;

@@ -31,6 +31,7 @@ set(sources
     family_phi3.c
     family_qwen2.c
     family_qwen3.c
+    family_qwen3_5.c
     family_qwen_moe.c
     family_seed_oss.c
     family_smollm3.c
@@ -41,6 +42,7 @@ set(sources
     frame.c
     layer_kinds.c
     mixer_attention.c
+    mixer_delta.c
     model.c
     products.c
     rope_table.c

@@ -76,6 +76,19 @@ static double attention(const mt_costs *k, const mt_work_item *w, bool backward)
            moved(k, at->rows * w->k + 2 * (double)(a->K * a->Dh));
 }
 
+/* -- the delta rule -------------------------------------------------------------------------------- */
+
+/* Seconds a row.  Chunks multiply with the state three times, and with each other's keys and values five times.  Rates are
+ * measured (docs/benchmarks.md): 0.19 of our own attention's; a CPU goes row by row at its rate.  Backward takes 3.1 times as
+ * long. */
+static double delta_rule(const mt_costs *k, const mt_work_item *w, bool backward)
+{
+    double flops = k->m->shared ? 8 * w->n : 6 * w->n + 5 * MT_DELTA_ROWS * w->k;
+    double rate = k->m->shared ? k->m->attention : 0.19 * k->m->attention;
+    if (!k->m->shared && k->e == 4) rate = k->m->flops_f32 / 4; /* kernels without tensor cores */
+    return (backward ? 3.1 : 1) * flops / rate;
+}
+
 /* -- a row ----------------------------------------------------------------------------------------- */
 
 static double forward_of(const mt_costs *k, const mt_work_item *w)
@@ -83,6 +96,7 @@ static double forward_of(const mt_costs *k, const mt_work_item *w)
     switch (w->kind) {
     case MT_WORK_PRODUCT: return product(k, k->micro_rows, w->n, w->k) / k->micro_rows;
     case MT_WORK_ATTENTION: return attention(k, w, false);
+    case MT_WORK_DELTA: return delta_rule(k, w, false);
     case MT_WORK_MOVED: return moved(k, w->n);
     }
     return 0;
@@ -94,6 +108,7 @@ static double backward_of(const mt_costs *k, const mt_work_item *w)
     switch (w->kind) {
     case MT_WORK_PRODUCT: return product_backward(k, k->micro_rows, w->n, w->k) / k->micro_rows;
     case MT_WORK_ATTENTION: return attention(k, w, true);
+    case MT_WORK_DELTA: return delta_rule(k, w, true);
     case MT_WORK_MOVED: break;
     }
     return 0;

@@ -39,13 +39,23 @@ static double attention_of(const mt_layer_kind *k, const int32_t *doc_start, int
     return sum;
 }
 
+/* Multiplications of the delta rule over a row: what its state is multiplied with. */
+static double delta_of(const mt_layer_kind *k)
+{
+    double sum = 0;
+    for (int i = 0; i < k->n_work; i++)
+        if (k->work[i].kind == MT_WORK_DELTA) sum += 3 * k->work[i].n;
+    return sum;
+}
+
 double mt_flops_step(const mt_model *m, const int32_t *doc_start, int64_t n_docs, int64_t n_trained)
 {
-    double attention = 0, n = doc_start[n_docs] - doc_start[0], head = (double)(m->config->D * m->config->V);
+    double attention = 0, delta = 0, n = doc_start[n_docs] - doc_start[0], head = (double)(m->config->D * m->config->V);
     for (int k = 0; k < m->n_kinds; k++) {
         int layers = 0;
         for (int l = 0; l < m->config->L; l++) layers += m->kind_of_layer[l] == k;
         attention += layers * attention_of(&m->kinds[k], doc_start, n_docs);
+        delta += layers * delta_of(&m->kinds[k]);
     }
-    return 6.0 * (((double)mt_flops_weights(m) - head) * n + head * (double)n_trained) + 6.0 * attention;
+    return 6.0 * (((double)mt_flops_weights(m) - head + delta) * n + head * (double)n_trained) + 6.0 * attention;
 }

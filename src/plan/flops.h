@@ -3,6 +3,7 @@
  *     6 x (weights multiplied per token: no input embedding, no norms) x tokens + 12 x H x Dh x (keys seen, summed over rows and
  *     layers)
  *
+ * and for each layer with a gated delta net 18 x (numbers of its state: value heads x key width x value width) x tokens;
  * that is two operations a multiplication, forward once and backward twice; attention counts the keys a row really sees, and the
  * head only the tokens that are trained, because no other row passes through it. */
 #ifndef MT_PLAN_FLOPS_H

@@ -533,18 +533,20 @@ size_t mt_plan_shared_work(const mt_plan *p) { return work_bytes(p, true); }
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Keys and values of sequences that are being generated, and where their logits land. */
+/* What the layers keep of sequences that are being generated, and where their logits land. */
 static mt_rc add_cache(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
     const mt_job *j = &p->job;
-    size_t rows, bytes;
+    size_t rows, bytes, fixed;
     for (int l = 0; l < c->L; l++) {
+        const mt_cache_bytes each = mt_layer_cache(p->model, l, p->arithmetic.compute);
         if (!mt_mul_size((size_t)j->cache_slots, (size_t)j->longest, &rows) || rows > INT32_MAX ||
-            !mt_mul_size(rows, mt_layer_cache_row(p->model, l, p->arithmetic.compute), &bytes))
+            !mt_mul_size(rows, each.row, &bytes) || !mt_mul_size((size_t)j->cache_slots, each.sequence, &fixed) ||
+            fixed > SIZE_MAX - bytes)
             return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory",
                            (long long)j->cache_slots, (long long)j->longest);
-        MT_TRY(add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes, err));
+        MT_TRY(add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes + fixed, err));
     }
     return add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
 }
@@ -585,7 +587,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
     MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float),
                err));
-    size_t input = (tokens * 5 + docs * (j->cache_slots ? 3 : 2) + 2) * sizeof(int32_t),
+    size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t),
            sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
     MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));

@@ -60,7 +60,13 @@ static void assert_same_shape(const mt_st_tensor *a, const mt_safetensors *st, c
 }
 
 /* Of the part of a multimodal model that is not trained here. */
-static bool is_foreign(const mt_st_tensor *t) { return strncmp(t->name, "vision_tower.", 13) == 0; }
+static bool is_foreign(const mt_st_tensor *t)
+{
+    static const char *const parts[] = { "vision_tower.", "model.visual.", "mtp." };
+    for (size_t i = 0; i < MT_COUNT(parts); i++)
+        if (strncmp(t->name, parts[i], strlen(parts[i])) == 0) return true;
+    return false;
+}
 
 static void parameters_fit(const char *name)
 {

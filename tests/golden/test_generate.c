@@ -36,12 +36,14 @@ static void open_model(rig *r, const char *name)
     assert_true(r->config->V <= MAX_V);
 }
 
-/* The rows of tokens.json as prompts. */
+/* The rows of tokens.json as prompts, as far as there is room for what follows. */
 static size_t prompts_of(const rig *r, mt_prompt *out)
 {
-    for (int64_t d = 0; d < r->batch.n_docs && d < MAX_PROMPTS; d++)
-        out[d] = (mt_prompt){ .ids = r->batch.ids + r->batch.doc_start[d], .n = r->batch.doc_start[d + 1] - r->batch.doc_start[d],
+    for (int64_t d = 0; d < r->batch.n_docs && d < MAX_PROMPTS; d++) {
+        const int32_t *start = r->batch.doc_start + d;
+        out[d] = (mt_prompt){ .ids = r->batch.ids + start[0], .n = mt_min_i64(start[1] - start[0], LONGEST - NEW),
                               .stream = (uint64_t)d };
+    }
     return (size_t)mt_min_i64(r->batch.n_docs, MAX_PROMPTS);
 }
 

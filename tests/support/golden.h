@@ -35,7 +35,7 @@ static const char *const golden_cases[] = {
     "cohere", "cohere_qk_norm", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "stablelm_qk_norm", "phi",
     "gpt_neox", "gpt_neox_serial", "falcon_7b", "falcon_40b", "falcon_rw", "gpt2", "opt", "helium", "jais2", "cwm", "vaultgemma",
     "ministral", "ministral3", "olmo", "olmo_clip", "hunyuan", "nanochat", "mixtral", "mixtral_fused", "qwen3_moe",
-    "qwen3_moe_fused",
+    "qwen3_moe_fused", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl",
 };
 
 /* A file of a case, to be closed by the caller; the test fails if it does not open. */

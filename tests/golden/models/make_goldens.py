@@ -57,6 +57,14 @@ SMALL = {
     "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, "torch_dtype": "float32",
 }
 ABSENT = object()  # the key is left out of config.json
+# Gated delta nets: two layers of them, then attention; head widths that are no powers of two, documents around a chunk's 64 rows.
+QWEN3_5 = {
+    **SMALL, "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_act": "silu", "num_hidden_layers": 3, "head_dim": 8,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 256, "rms_norm_eps": 1e-4, "attention_bias": False,
+    "tie_word_embeddings": False, "full_attention_interval": 3, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 12,
+    "linear_value_head_dim": 10, "linear_conv_kernel_dim": 4, "mtp_num_hidden_layers": 1,
+    "rope_parameters": {"mrope_interleaved": True, "mrope_section": [1, 0, 0], "rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25},
+}
 
 
 def case(base, rows=(7, 19, 12), full=False, labels=True, shards=1, dtype=torch.float32, rename=(), wrap=None, attention="eager",
@@ -67,7 +75,8 @@ def case(base, rows=(7, 19, 12), full=False, labels=True, shards=1, dtype=torch.
     config["torch_dtype"] = str(dtype).removeprefix("torch.")
     if "rope_parameters" in config:
         config["dtype"] = config.pop("torch_dtype")
-    whole = {**wrap, "torch_dtype": config.pop("torch_dtype"), "text_config": config} if wrap else config
+    key = "dtype" if "dtype" in config else "torch_dtype"
+    whole = {**wrap, key: config.pop(key), "text_config": config} if wrap else config
     return dict(config=whole, inner=config, rows=rows, full=full, labels=labels, shards=shards, dtype=dtype, rename=rename, attention=attention)
 
 
@@ -194,6 +203,15 @@ CASES = {
                      rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
                                    "mscale_all_dim": 1.0}),
     "nanochat": small("nanochat", "NanoChatForCausalLM", num_hidden_layers=3, final_logit_softcapping=3.0),
+    "qwen3_5": case(QWEN3_5, rows=(65, 200, 1, 63, 64), full=True),
+    "qwen3_5_tied": case(QWEN3_5, rows=(6, 14, 9), tie_word_embeddings=True, attention_bias=True, num_hidden_layers=2, num_attention_heads=4,
+                         num_key_value_heads=2, full_attention_interval=ABSENT, layer_types=["full_attention", "linear_attention"],
+                         linear_num_value_heads=2, linear_key_head_dim=11, linear_value_head_dim=7, linear_conv_kernel_dim=3),
+    "qwen3_5_vl": case(QWEN3_5, rows=(6, 14, 9), num_hidden_layers=2, full_attention_interval=2, linear_num_key_heads=1, linear_num_value_heads=3,
+                       linear_key_head_dim=12, linear_value_head_dim=6, dtype=torch.bfloat16,
+                       wrap={"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "image_token_id": 35, "tie_word_embeddings": False,
+                             "vision_config": {"model_type": "qwen3_5", "depth": 1, "hidden_size": 4}},
+                       rename=(("model.", "model.language_model."),)),
     # Positions begin in the third row of their table.
     "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
                  max_position_embeddings=16),
@@ -206,7 +224,7 @@ CASES = {
     "qwen3_moe_fused": experts("qwen3_moe", "Qwen3MoeForCausalLM", fused=True, num_hidden_layers=2, head_dim=8, num_local_experts=4, num_experts_per_tok=4,
                                moe_intermediate_size=6, decoder_sparse_step=2, attention_bias=True),
 }
-ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma")  # norm weights are stored as w - 1
+ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_5_text")  # norm weights are stored as w - 1
 
 
 def write_json(path, value):
@@ -227,8 +245,12 @@ def make_weights(model, generator):
         noise = torch.randn(p.shape, generator=generator)
         p.data = 0.25 * noise if p.ndim >= 2 else 0.2 * noise
     for name, p in model.named_parameters():
-        if ("norm" in name or ".ln_" in name) and name.endswith("weight") and model.config.model_type not in ONE_PLUS:
+        if ("norm" in name or ".ln_" in name) and name.endswith("weight") and (model.config.model_type not in ONE_PLUS or "linear_attn" in name):
             p.data += 1.0
+        if name.endswith("conv1d.weight"):  # values far from 0: a norm of almost nothing would show rounding alone
+            p.data *= 4
+        if name.endswith("A_log"):  # from states that last for hundreds of rows to states that are gone after three
+            p.data += torch.linspace(-4, -1, p.numel())
     for name, b in biases_of_choice(model).items():
         b.data = 0.2 * torch.randn(b.shape, generator=generator)
 
@@ -262,7 +284,8 @@ def write_weights(folder, model, spec):
     tensors = as_files(model, {k: v.detach() for k, v in {**dict(model.named_parameters()), **biases_of_choice(model)}.items()}, spec)
     tensors = {k: v.to(spec["dtype"]).contiguous() for k, v in tensors.items()}
     if "text_config" in spec["config"]:  # what is not of the text model is none of ours
-        tensors["vision_tower.patch.weight"] = torch.ones(2, 3, dtype=spec["dtype"])
+        for name in ("model.visual.patch.weight", "mtp.fc.weight") if "vision_config" in spec["config"] else ("vision_tower.patch.weight",):
+            tensors[name] = torch.ones(2, 3, dtype=spec["dtype"])
     if spec["shards"] == 1:
         save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         return
@@ -360,7 +383,7 @@ def gradients(model, tokens):
 
 def train(spec, tokens, dtype, max_norm):
     model = load(spec, dtype)
-    decays = {k: p.ndim >= 2 and "norm" not in k for k, p in trained(model)}
+    decays = {k: (p.ndim >= 2 and "norm" not in k) or k.endswith("A_log") for k, p in trained(model)}  # as Trainer's
     decayed = [p for k, p in trained(model) if decays[k]]
     others = [p for k, p in trained(model) if not decays[k]]
     opt = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
@@ -388,7 +411,7 @@ def choose_max_norm(spec, tokens):
 def gradient_only(model):
     """Key biases, alone or in a tensor with others, where nothing normalises the key: see README.md."""
     return [k for k, _ in model.named_parameters() if k.endswith(("k_proj.bias", "query_key_value.bias", "wqkv.bias", "c_attn.bias"))
-            and model.config.model_type not in ("qwen3", "qwen3_moe")]
+            and model.config.model_type not in ("qwen3", "qwen3_moe", "qwen3_5_text")]
 
 
 def by_frequency(bias, model):
