@@ -171,7 +171,7 @@ static void every_family_loads_the_same_by_one_thread_and_many(void **state)
     (void)state;
     static const char *const models[] = { "llama_fp16", "llama_sharded",  "llama_tied", "phi3_window", "gemma3_vl",  "glm4",
                                           "chatglm",    "internlm2_bias", "baichuan",   "gpt_neox",    "falcon_40b", "falcon_rw",
-                                          "gpt2" };
+                                          "gpt2",       "qwen3_5_tied",   "qwen3_5_vl" };
     for (size_t i = 0; i < MT_COUNT(models); i++) {
         char dir[512];
         snprintf(dir, sizeof dir, GOLDEN_DIR "%s", models[i]);

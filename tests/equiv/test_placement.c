@@ -40,6 +40,9 @@ static const arithmetic_case cases[] = {
     { "baichuan_alibi", MT_DTYPE_F32, MT_DTYPE_F32, true, { 0 } },
     { "baichuan2", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
     { "stablelm_qk_norm", MT_DTYPE_BF16, MT_DTYPE_F32, true, { "*.q_layernorm.*", "*.mlp.up_proj.weight" } },
+    { "qwen3_5_tied", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "qwen3_5_vl", MT_DTYPE_F32, MT_DTYPE_F32, true, { "*.in_proj_b.weight", "*.A_log" } },
+    { "qwen3_5_vl", MT_DTYPE_BF16, MT_DTYPE_BF16, false, { "*.in_proj_qkv.weight", "*.dt_bias" } },
     /* Little is trained, so that a staged layer's state fits into what few rows keep: these two borrow. */
     { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } },
     { "llama_bias", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*_proj.weight", "lm_head.weight" } },

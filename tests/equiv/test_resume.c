@@ -209,6 +209,31 @@ static void stopped_and_resumed_is_uninterrupted(void **state)
     assert_same_files(&a, &b);
 }
 
+/* Layers of two kinds, with numbers that stay fp32, one of them frozen. */
+static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
+{
+    workspace_write(*state, "model/config.json",
+                    "{\"model_type\": \"qwen3_5_text\", \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 6, "
+                    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, \"vocab_size\": 61, "
+                    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
+                    "\"linear_value_head_dim\": 8, \"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n");
+    setup a, b;
+    set_up(&a, *state, "whole");
+    set(&a, "training.freeze", "model.layers.1.linear_attn.A_log,*.in_proj_z.weight");
+    outcome whole = run_ok(&a);
+    set_up(&b, *state, "parts");
+    set(&b, "training.freeze", "model.layers.1.linear_attn.A_log,*.in_proj_z.weight");
+    b.stop_at = 5;
+    run_ok(&b);
+    set_up(&b, *state, "parts");
+    set(&b, "training.freeze", "model.layers.1.linear_attn.A_log,*.in_proj_z.weight");
+    set(&b, "save.resume", "latest");
+    outcome rest = run_ok(&b);
+    assert_true(rest.resumed);
+    assert_same(&whole, &rest);
+    assert_same_files(&a, &b);
+}
+
 static void killed_and_resumed_is_uninterrupted(void **state)
 {
     setup a, b;
@@ -466,6 +491,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         RUNS(killed_and_resumed_is_uninterrupted),
         RUNS(stopped_and_resumed_is_uninterrupted),
+        RUNS(so_it_is_for_a_model_with_gated_delta_nets),
         RUNS(half_the_device_memory_changes_no_bit),
         RUNS(state_in_host_memory_changes_no_bit),
         RUNS(evaluation_changes_no_bit),
