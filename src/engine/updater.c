@@ -121,13 +121,14 @@ mt_rc mt_state_push(mt_state *s, const mt_host_update *u, mt_err *err)
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater refused work (injected fault)");
     pthread_mutex_lock(&w->lock);
     while (up->pushed - up->done >= up->cap && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
-    if (!w->failed) {
+    bool failed = w->failed;
+    if (!failed) {
         up->jobs[up->pushed++ % up->cap] = (update_job){ .at = *u, .op = mt_state_update_of(s, u->unit), .locks = s->n_locks };
         s->units[u->unit].pushed = u->version;
     }
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    return mt_watch_check(w, err);
+    return failed ? mt_watch_check(w, err) : MT_OK;
 }
 
 bool mt_state_is_updated(mt_state *s, int unit, int64_t version)

@@ -216,7 +216,7 @@ static void fill(uint16_t *x, int64_t n, uint16_t seed)
     for (int64_t i = 0; i < n; i++) x[i] = (uint16_t)(0x3f00 + (seed + i * 3) % 4 * 16); /* bf16 that 8 bits hold exactly */
 }
 
-/* Written in two parts, read in three; the neighbours stay. */
+/* Written in two parts and one number again, read in three; the neighbours stay. */
 static void check_numbers(state_rig *s, int unit, mt_state_kind kind)
 {
     mt_err err = { 0 };
@@ -230,6 +230,8 @@ static void check_numbers(state_rig *s, int unit, mt_state_kind kind)
         for (int64_t i = 0; i < n; i++) ((float *)(void *)in)[i] = (float)(i + kind);
     assert_ok(mt_state_write(s->state, unit, kind, cut, n - cut, in + (size_t)cut * each, &err));
     assert_ok(mt_state_write(s->state, unit, kind, 0, cut, in, &err));
+    memcpy(in + (size_t)cut * each, in + (size_t)(cut + 1) * each, each);
+    assert_ok(mt_state_write(s->state, unit, kind, cut, 1, in + (size_t)cut * each, &err));
     for (int i = 0; i < 3; i++)
         assert_ok(mt_state_read(s->state, unit, kind, cuts[i], cuts[i + 1] - cuts[i], out + (size_t)cuts[i] * each, &err));
     assert_memory_equal(in, out, (size_t)n * each);
