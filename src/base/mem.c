@@ -39,7 +39,7 @@ mt_rc mt__no_memory(mt_err *err, const char *fmt, ...)
     va_end(ap);
     if (refused_bytes) snprintf(bytes, sizeof bytes, " (%s)", mt_bytes_text(refused_bytes).s);
     refused_bytes = 0;
-    return mt_no_memory(err, "%s%s", thing, bytes);
+    return mt_fail(err, MT_ENOMEM, "no host memory for %s%s", thing, bytes);
 }
 
 char *mt_strndup(const char *s, size_t n)

@@ -99,9 +99,7 @@ static mt_rc declare(void *arg, const item *it, mt_err *err)
 {
     const mt_exporter *w = arg;
     if (!it->leads) return MT_OK;
-    int64_t shape[MT_SLICE_DIMS];
-    const int n_dims = mt_slice_dims(&it->w->slice, shape);
-    return mt_shards_writer_add(w->shards, it->name, it->dtype, n_dims, shape, err);
+    return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->slice.n_dims, it->w->slice.shape, err);
 }
 
 /* One unit's, on whatever thread. */

@@ -23,17 +23,16 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
                        "tensor \"%s\" is missing (the model was taken for %s: %lld layers, model_type \"%s\").\n"
                        "  If config.json and the weights are of different revisions, download both again",
                        name, c->family->name, (long long)c->L, c->model_type);
-    int64_t shape[MT_SLICE_DIMS];
-    const int n_dims = mt_slice_dims(&w->slice, shape);
-    bool fits = t->n_dims == n_dims;
-    for (int d = 0; fits && d < n_dims; d++) fits = (int64_t)t->shape[d] == shape[d];
+    const mt_tensor_slice *s = &w->slice;
+    bool fits = t->n_dims == s->n_dims;
+    for (int d = 0; fits && d < s->n_dims; d++) fits = (int64_t)t->shape[d] == s->shape[d];
     if (!fits)
         return mt_fail(err, MT_EFORMAT,
                        "%s: tensor \"%s\" is %s, expected %s\n"
                        "  (config.json: hidden_size=%lld, intermediate_size=%lld, heads=%lld, kv heads=%lld, head_dim=%lld, "
                        "vocab_size=%lld).\n"
                        "  config.json and the weights look like different revisions; download both again",
-                       t->file, name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(n_dims, shape).s, (long long)c->D,
+                       t->file, name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(s->n_dims, s->shape).s, (long long)c->D,
                        (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V);
     if (!holds_weights(t->dtype))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is stored as %s; weights in F32, BF16 or F16 are supported",

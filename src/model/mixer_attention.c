@@ -205,7 +205,7 @@ static mt_rope rope_args(const mt_pass *p)
 
 static mt_bound bound_args(const mt_pass *p)
 {
-    const int64_t width = qkv_width(p->s);
+    const int64_t width = qkv_width(p->c, p->s);
     return (mt_bound){ .t = p->r->t,
                       .N = p->mb->n,
                       .D = width,

@@ -164,13 +164,14 @@ static mt_tensor_slice slice_of(const mt_model *m, const mt_layer_spec *spec, co
                           .stride = all / groups,
                           .first = before / groups,
                           .transposed = row->transposed,
-                          .channels = row->pack == MT_PACK_CHANNELS };
+                          .experts = row->pack == MT_PACK_EXPERTS };
     if (row->transposed) s.shape[0] = s.slab[0] = columns, s.shape[1] = s.slab[1] = all;
-    if (row->pack != MT_PACK_EXPERTS) return s;
-    s.n_dims = 3;
-    s.shape[0] = spec->E;
-    s.shape[1] = s.slab[0];
-    s.shape[2] = s.slab[1];
+    if (s.experts || row->pack == MT_PACK_CHANNELS) {
+        s.n_dims = 3;
+        s.shape[0] = s.experts ? spec->E : s.slab[0];
+        s.shape[1] = s.experts ? s.slab[0] : 1;
+        s.shape[2] = s.slab[1];
+    }
     return s;
 }
 

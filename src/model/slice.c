@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int64_t expert_of(const mt_unit *u, const mt_weight *w) { return w->slice.n_dims == 3 ? u->first_expert + w->expert : 0; }
+static int64_t expert_of(const mt_unit *u, const mt_weight *w) { return w->slice.experts ? u->first_expert + w->expert : 0; }
 
 int64_t mt_weight_slab(const mt_unit *u, const mt_weight *w) { return expert_of(u, w) * mt_slice_slab(&w->slice); }
 
@@ -13,15 +13,6 @@ int64_t mt_weight_first_row(const mt_unit *u, const mt_weight *w) { return exper
 bool mt_weights_share_slab(const mt_weight *a, const mt_weight *b)
 {
     return a->expert == b->expert && strcmp(a->name, b->name) == 0;
-}
-
-int mt_slice_dims(const mt_tensor_slice *s, int64_t out[MT_SLICE_DIMS])
-{
-    for (int d = 0; d < MT_SLICE_DIMS; d++) out[d] = s->shape[d];
-    if (!s->channels) return s->n_dims;
-    out[1] = 1;
-    out[2] = s->shape[1];
-    return MT_SLICE_DIMS;
 }
 
 bool mt_weight_is_plain(const mt_weight *w)

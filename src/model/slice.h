@@ -13,16 +13,12 @@
 
 typedef struct mt_tensor_slice {
     int n_dims;
-    int64_t shape[3];           /* of the tensor in the file, without the 1 of `channels`; 1 beyond n_dims */
-    int64_t slab[2];            /* the matrix the weight is part of: the tensor, or with three dimensions one expert's share of it */
+    int64_t shape[3];           /* of the tensor in the file; 1 beyond n_dims */
+    int64_t slab[2];            /* the matrix the weight is part of: the tensor, or one expert's share of it */
     int64_t run, stride, first; /* row r of the weight is row first + r / run * stride + r % run of the slab */
     bool transposed;            /* of its columns, not rows */
-    bool channels;              /* the file has a dimension of 1 between its two */
+    bool experts;               /* the tensor has a slab for every expert */
 } mt_tensor_slice;
-
-/* The tensor's shape in the file; returns the number of its dimensions. */
-enum { MT_SLICE_DIMS = 3 };
-int mt_slice_dims(const mt_tensor_slice *s, int64_t out[MT_SLICE_DIMS]);
 
 struct mt_weight;
 struct mt_unit;
