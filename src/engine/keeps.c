@@ -43,7 +43,7 @@ mt_acts mt__keeps_acts(mt_lane *lane, int layer, bool train, int set, int64_t ro
         void *kept = train ? kept_array(lane, layer, i, row) : NULL;
         if (kept) {
             acts.at[i] = kept;
-            acts.kept |= 1u << i;
+            acts.kept |= (uint64_t)1 << i;
             acts.whole |= a[i].extent == MT_EXTENT_SEGMENT;
         } else if (a[i].row_bytes && a[i].instead) {
             acts.at[i] = acts.at[a[i].instead - 1];

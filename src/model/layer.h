@@ -44,7 +44,7 @@ typedef struct mt_array {
     size_t fixed;     /* bytes beside its rows; not of what may be kept */
 } mt_array;
 
-enum { MT_MAX_ARRAYS = 32, MT_MAX_WORK = 24, MT_ARRAY_INPUT = 0 }; /* of a layer; the input is the first of all */
+enum { MT_MAX_ARRAYS = 64, MT_MAX_WORK = 32, MT_ARRAY_INPUT = 0 }; /* of a layer; the input is the first of all */
 
 /* -- work -- */
 
@@ -131,7 +131,7 @@ typedef struct mt_micro {
 /* A layer's arrays for one micro-batch: kept ones point into kept memory, the others into workspace. */
 typedef struct mt_acts {
     void *at[MT_MAX_ARRAYS]; /* the kind's arrays, in its order; NULL: this layer has none */
-    uint32_t kept;           /* bit i: array i is kept */
+    uint64_t kept;           /* bit i: array i is kept */
     bool whole;              /* arrays of MT_EXTENT_SEGMENT hold all rows, not one chunk */
     void *cache;             /* of this layer, for micro-batches that use a cache */
     int64_t cache_rows, cache_slots;
