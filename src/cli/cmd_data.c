@@ -105,8 +105,7 @@ int mt_cmd_data(int argc, char **argv)
                                                            : MT_COLOR_AUTO;
         mt_terminal out = mt_terminal_of(stdout, color), notes = mt_terminal_of(stderr, color);
         bars progress = { .terminal = &notes };
-        mt_feed_options fo = { .batch_size = 1,
-                               .lenient = true,
+        mt_feed_options fo = { .lenient = true,
                                .fetch = mt_hub_bar_dataset,
                                .progress = on_progress,
                                .user = &progress,

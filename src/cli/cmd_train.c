@@ -8,10 +8,11 @@
 #include "cli/caches.h"
 #include "cli/commands.h"
 #include "cli/dashboard.h"
+#include "cli/data_notices.h"
 #include "cli/data_view.h"
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
-#include "cli/run_data.h"
+#include "cli/installed.h"
 #include "cli/stop.h"
 #include "cli/train_screen.h"
 #include "page/page.h"
@@ -23,6 +24,7 @@
 
 typedef struct app {
     mt_settings s;
+    char installed[1024]; /* where its data folder is */
     mt_train_screen screen;
     mt_server *server; /* NULL: no dashboard */
     bool stopped;      /* by a signal, before its last step */
@@ -40,14 +42,6 @@ static bool asked_to_save(void *user)
 {
     (void)user;
     return mt_stop_take_save();
-}
-
-/* -- data ------------------------------------------------------------------------------------------ */
-
-static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
-{
-    (void)user;
-    return mt_run_data_open(out, s, c, now, err);
 }
 
 /* -- the model ------------------------------------------------------------------------------------- */
@@ -82,7 +76,7 @@ static mt_rc prepare(app *a, mt_train_hooks *hooks, mt_err *err)
         MT_TRY(mt_hub_bar_place(s, MT_HUB_MODEL, err));
     }
     if (mt_model_files_exist(mt_settings_model_dir(s))) MT_TRY(check_config(s, err));
-    MT_TRY(mt_run_data_check(s, err));
+    MT_TRY(mt_data_check(s, &hooks->data, err));
     if (whole) return MT_OK;
     hooks->weights = fetch_weights;
     return mt_hub_bar_place(s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, err);
@@ -102,10 +96,18 @@ static void on_sample(void *user, int64_t step, const char *prompt, const char *
     mt_train_screen_sample(&((app *)user)->screen, step, prompt, answer);
 }
 
+static mt_data_hooks data_hooks(app *a)
+{
+    return (mt_data_hooks){ .installed = mt_installed(a->installed, sizeof a->installed, "data"),
+                            .fetch = mt_hub_bar_dataset,
+                            .stop = mt_stop_flag(),
+                            .read = mt_data_notices };
+}
+
 static mt_train_hooks hooks_of(app *a)
 {
     return (mt_train_hooks){ .user = a,
-                             .open_source = open_source,
+                             .data = data_hooks(a),
                              .loading = on_loading,
                              .step = on_step,
                              .eval = on_eval,
@@ -251,7 +253,7 @@ static void print_settings(const app *a)
 static mt_rc dry_run(app *a, mt_err *err)
 {
     mt_trainer *t = NULL;
-    mt_train_hooks hooks = { .user = a, .open_source = open_source };
+    mt_train_hooks hooks = { .user = a, .data = data_hooks(a) };
     print_settings(a);
     MT_TRY(prepare(a, &hooks, err));
     char *dir = mt_asprintf("%s.dry-run", a->s.save.output_dir);

@@ -15,6 +15,7 @@ set(sources
   complete.c
   dashboard.c
   data_json.c
+  data_notices.c
   data_view.c
   flags.c
   hub_bar.c
@@ -28,7 +29,6 @@ set(sources
   plot.c
   progress.c
   prompts.c
-  run_data.c
   stop.c
   terminal.c
   train_screen.c

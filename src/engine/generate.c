@@ -124,7 +124,7 @@ static mt_rc take_token(generation *g, sequence *s, const float *logits, mt_err 
     const mt_generate_options *o = g->o;
     MT_TRY(check_logits(logits, g->e->model->config->V, err));
     int32_t id =
-        mt_sample(&o->sampling, logits, g->e->model->config->V, g->prompts[s->prompt].stream, (uint64_t)s->n_new, g->space);
+        mt_sample_token(&o->sampling, logits, g->e->model->config->V, g->prompts[s->prompt].stream, (uint64_t)s->n_new, g->space);
     mt_generated t = { .prompt = s->prompt, .i = s->n_new, .id = id, .stop = is_stop(o, id), .logits = logits };
     s->last = id;
     s->n_new++;

@@ -90,7 +90,7 @@ int64_t mt_sample_candidates(const mt_sampling *s, const float *logits, int64_t 
     return n;
 }
 
-int32_t mt_sample(const mt_sampling *s, const float *logits, int64_t V, uint64_t stream, uint64_t i, mt_candidate *space)
+int32_t mt_sample_token(const mt_sampling *s, const float *logits, int64_t V, uint64_t stream, uint64_t i, mt_candidate *space)
 {
     if (s->temperature == 0) return likeliest(logits, V);
     int64_t n = mt_sample_candidates(s, logits, V, space);

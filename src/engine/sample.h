@@ -25,6 +25,6 @@ mt_rc mt_sampling_check(const mt_sampling *s, mt_err *err);
 /* The candidates left, likeliest first when something limits them; space has room for V.  Returns their number. */
 int64_t mt_sample_candidates(const mt_sampling *s, const float *logits, int64_t V, mt_candidate *space);
 
-int32_t mt_sample(const mt_sampling *s, const float *logits, int64_t V, uint64_t stream, uint64_t i, mt_candidate *space);
+int32_t mt_sample_token(const mt_sampling *s, const float *logits, int64_t V, uint64_t stream, uint64_t i, mt_candidate *space);
 
 #endif

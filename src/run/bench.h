@@ -1,6 +1,6 @@
 /* bench.h - the speed of training a shape on this machine: random weights and tokens in memory, no files. */
-#ifndef MT_ENGINE_BENCH_H
-#define MT_ENGINE_BENCH_H
+#ifndef MT_RUN_BENCH_H
+#define MT_RUN_BENCH_H
 
 #include "engine/engine.h"
 #include "run/spent.h"

@@ -2,8 +2,8 @@
  *
  * Tags are those of transformers' callback: "train/loss", "eval/loss".  Each start of a run writes a file of its own, which
  * begins by telling TensorBoard to forget what an earlier file says of later steps. */
-#ifndef MT_ENGINE_EVENTS_H
-#define MT_ENGINE_EVENTS_H
+#ifndef MT_RUN_EVENTS_H
+#define MT_RUN_EVENTS_H
 
 #include "base/str.h"
 

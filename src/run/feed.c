@@ -19,6 +19,8 @@ typedef struct dataset {
 } dataset;
 
 struct mt_feed {
+    mt_source base;       /* once it is a source, as is */
+    mt_source *steps;     /* its pipeline, prepared ahead */
     const mt_settings *s; /* borrowed; outlives the feed */
     const struct tm *now; /* likewise; NULL: today */
     mt_registry *registry;
@@ -26,7 +28,7 @@ struct mt_feed {
     mt_specials *specials;
     dataset *sets; /* [n_train + n_eval] */
     size_t n_train, n_eval;
-    mt_pipeline *pipeline; /* NULL once it went over to a source */
+    mt_pipeline *pipeline; /* NULL once it went over to steps */
     mt_findings findings;
     bool packs;
 };
@@ -238,7 +240,7 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
                                        .maker = mt_sample_maker_of(x->sampler),
                                        .num_samples = x->entry.num_samples };
     }
-    int64_t batch = s->training.batch_size ? s->training.batch_size : mt_max_i64(o->batch_size, 1);
+    int64_t batch = mt_max_i64(s->training.batch_size, 1); /* auto: only looked at */
     mt_pipeline_options po = { .train = parts,
                                .n_train = f->n_train,
                                .eval = parts + f->n_train,
@@ -315,18 +317,10 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     return rc;
 }
 
-mt_rc mt_feed_source(mt_feed *f, mt_source **out, mt_err *err)
-{
-    *out = NULL;
-    MT_TRY(mt_lint_verdict(&f->findings, err));
-    MT_TRY(mt_prefetch_open(out, mt_pipeline_source(f->pipeline), err));
-    f->pipeline = NULL;
-    return MT_OK;
-}
-
 void mt_feed_close(mt_feed *f)
 {
     if (!f) return;
+    mt_source_close(f->steps);
     if (f->pipeline) mt_source_close(mt_pipeline_source(f->pipeline));
     for (size_t i = 0; f->sets && i < f->n_train + f->n_eval; i++)
         mt_sampler_close(f->sets[i].sampler), mt_hub_dataset_close(&f->sets[i].fetched);
@@ -399,13 +393,6 @@ mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err 
 
 int32_t mt_feed_end_id(const mt_feed *f) { return end_of(f, &f->sets[0]); }
 
-bool mt_feed_shows_date(const mt_feed *f)
-{
-    bool any = false;
-    for (size_t i = 0; i < f->n_train + f->n_eval; i++) any |= mt_sampler_shows_date(f->sets[i].sampler);
-    return any;
-}
-
 const char *mt_feed_found(const mt_feed *f, size_t i) { return f->sets[i].found; }
 bool mt_feed_packs(const mt_feed *f) { return f->packs; }
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }
@@ -435,5 +422,59 @@ mt_rc mt_feed_unmapped(const mt_feed *f, size_t i, mt_str *out, mt_err *err)
             between = ", ";
         }
     mt_records_close(r);
+    return MT_OK;
+}
+
+/* -- as a source ----------------------------------------------------------------------------------- */
+
+static void feed_info(mt_source *s, mt_source_info *out)
+{
+    const mt_feed *f = (mt_feed *)s;
+    int32_t end = mt_feed_end_id(f);
+    size_t n;
+    f->steps->api->info(f->steps, out);
+    for (size_t i = 0; i < f->n_train + f->n_eval; i++) out->shows_date |= mt_sampler_shows_date(f->sets[i].sampler);
+    out->chat_template = mt_feed_new_template(f);
+    if (end < 0) return;
+    out->end_of_turn_text = mt_tokenizer_token(f->tok, end, &n);
+    out->end_of_turn = end;
+}
+
+static mt_rc feed_step(mt_source *s, int64_t step, mt_batch *out, mt_err *err)
+{
+    mt_source *steps = ((mt_feed *)s)->steps;
+    return steps->api->step(steps, step, out, err);
+}
+
+static mt_rc feed_eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
+{
+    mt_source *steps = ((mt_feed *)s)->steps;
+    return steps->api->eval(steps, index, out, err);
+}
+
+static mt_rc feed_prompt(mt_source *s, const char *text, mt_tokens *out, mt_err *err)
+{
+    return mt_feed_prompt((mt_feed *)s, text, out, err);
+}
+
+static mt_rc feed_text(mt_source *s, const int32_t *ids, size_t n, mt_str *out, mt_err *err)
+{
+    return mt_tokenizer_decode(((mt_feed *)s)->tok, ids, n, true, out, err);
+}
+
+static void feed_close(mt_source *s) { mt_feed_close((mt_feed *)s); }
+
+static const mt_source_api feed_api = {
+    .info = feed_info, .step = feed_step, .eval = feed_eval, .prompt = feed_prompt, .text = feed_text, .close = feed_close
+};
+
+mt_rc mt_feed_source(mt_feed *f, mt_source **out, mt_err *err)
+{
+    *out = NULL;
+    MT_TRY(mt_lint_verdict(&f->findings, err));
+    MT_TRY(mt_prefetch_open(&f->steps, mt_pipeline_source(f->pipeline), err));
+    f->pipeline = NULL;
+    f->base.api = &feed_api;
+    *out = &f->base;
     return MT_OK;
 }

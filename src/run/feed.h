@@ -5,13 +5,13 @@
  *     MT_TRY(mt_feed_open(&f, &settings, &(mt_feed_options){ .vocab = c->V, .max_positions = c->max_positions }, err));
  *     show(mt_feed_findings(f));                                       // what lint has to say
  *     rc = mt_feed_source(f, &source, err);                            // refuses what lint would stop; prepares steps ahead
+ *     if (rc) mt_feed_close(f);
  *     ...
- *     mt_source_close(source);
- *     mt_feed_close(f);                                                // in any order
+ *     mt_source_close(source);                                         // and the feed, which it is
  *
  * Opening tokenizes whatever no earlier run has left in the cache, and takes as long as that takes. */
-#ifndef MT_ENGINE_FEED_H
-#define MT_ENGINE_FEED_H
+#ifndef MT_RUN_FEED_H
+#define MT_RUN_FEED_H
 
 #include "data/lint.h"
 #include "data/pipeline.h"
@@ -28,7 +28,6 @@ typedef mt_rc (*mt_feed_fetch_fn)(const mt_hub_query *q, mt_hub_dataset *out, mt
 typedef struct mt_feed_options {
     int64_t vocab;                 /* of the model; 0: the tokenizer's */
     int64_t max_positions;         /* of the model; 0: not known */
-    int64_t batch_size;            /* where the settings say auto */
     const char *installed;         /* the installed data folder; NULL: none */
     bool lenient;                  /* bad records never stop it: to look at data, not to train on it */
     const struct tm *now;          /* the date templates may show; NULL: today.  Borrowed, outlives the feed */
@@ -43,7 +42,7 @@ typedef struct mt_feed_options {
 mt_rc mt_feed_check(const mt_settings *s, const mt_feed_options *o, mt_err *err);
 /* The settings are borrowed and outlive the feed. */
 mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o, mt_err *err);
-/* Once: the pipeline goes over to the source. */
+/* Once: the feed becomes a source, and is closed as one.  After a failure it is still the caller's to close. */
 mt_rc mt_feed_source(mt_feed *f, mt_source **out, mt_err *err);
 void mt_feed_close(mt_feed *f); /* accepts NULL */
 
@@ -57,8 +56,6 @@ const char *mt_feed_new_template(const mt_feed *f);
 mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err *err);
 /* The token that ends an answer; -1: there is none. */
 int32_t mt_feed_end_id(const mt_feed *f);
-/* Does any of its templates ask for the date? */
-bool mt_feed_shows_date(const mt_feed *f);
 /* The layout that was found in the records of dataset i, in words; "": it was known. */
 const char *mt_feed_found(const mt_feed *f, size_t i);
 bool mt_feed_packs(const mt_feed *f);

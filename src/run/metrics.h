@@ -2,8 +2,8 @@
  *
  * Each line is one write, so a reader never waits for a buffer.  A checkpoint remembers how long the file was; going on from it
  * cuts the file there, so no line is doubled and none is missing. */
-#ifndef MT_ENGINE_METRICS_H
-#define MT_ENGINE_METRICS_H
+#ifndef MT_RUN_METRICS_H
+#define MT_RUN_METRICS_H
 
 #include "base/str.h"
 #include "run/events.h"

@@ -2,8 +2,8 @@
  *
  * The lock is the kernel's (flock on OUTPUT/.lock), so it ends with the process however that ends; the file's text, the holder's
  * process id, only serves the message. */
-#ifndef MT_ENGINE_OUTPUT_DIR_H
-#define MT_ENGINE_OUTPUT_DIR_H
+#ifndef MT_RUN_OUTPUT_DIR_H
+#define MT_RUN_OUTPUT_DIR_H
 
 #include "base/mem.h"
 

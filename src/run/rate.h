@@ -1,6 +1,6 @@
 /* rate.h - how fast a device multiplies: the yardstick that bench measures a step against. */
-#ifndef MT_ENGINE_RATE_H
-#define MT_ENGINE_RATE_H
+#ifndef MT_RUN_RATE_H
+#define MT_RUN_RATE_H
 
 #include "base/dtype.h"
 #include "device/device.h"

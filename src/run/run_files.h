@@ -2,8 +2,8 @@
  *
  * A path is listed, and the list synced, before the file gets its name.  So every file of a run is in the list, and a file that
  * is not in it was put there by someone else: --overwrite removes the one kind and never the other. */
-#ifndef MT_ENGINE_RUN_FILES_H
-#define MT_ENGINE_RUN_FILES_H
+#ifndef MT_RUN_RUN_FILES_H
+#define MT_RUN_RUN_FILES_H
 
 #include "base/mem.h"
 

@@ -1,6 +1,6 @@
 /* spent.h - where a traced step's time went: the spans of a trace added up by what they were. */
-#ifndef MT_ENGINE_SPENT_H
-#define MT_ENGINE_SPENT_H
+#ifndef MT_RUN_SPENT_H
+#define MT_RUN_SPENT_H
 
 #include "base/str.h"
 #include "device/trace.h"

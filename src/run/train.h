@@ -10,14 +10,11 @@
  *
  * Nothing is printed: what happens goes to the hooks, notices to mt_log.  One thread opens, runs and closes; hooks are called on
  * it. */
-#ifndef MT_ENGINE_TRAIN_H
-#define MT_ENGINE_TRAIN_H
+#ifndef MT_RUN_TRAIN_H
+#define MT_RUN_TRAIN_H
 
-#include "data/source.h"
 #include "engine/engine.h"
-#include "settings/settings.h"
-
-#include <time.h>
+#include "run/data.h"
 
 typedef struct mt_trainer mt_trainer;
 
@@ -40,12 +37,10 @@ typedef struct mt_train_eval {
     double seconds;
 } mt_train_eval;
 
-/* Any but open_source may be NULL. */
+/* Any may be NULL. */
 typedef struct mt_train_hooks {
     void *user;
-    /* now: the run's date, which samples may show; the trainer's, and outlives the source. */
-    mt_rc (*open_source)(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now,
-                         mt_err *err);
+    mt_data_hooks data;
     /* The model's weights are not in its directory yet: bring them there.  Called once, when everything else has been accepted.
      * NULL: they are there. */
     mt_rc (*weights)(void *user, mt_err *err);

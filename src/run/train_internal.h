@@ -5,8 +5,8 @@
  *     train_load.c   an engine and its weights
  *     train_plan.c   the plan kept to    train_samples.c answers to look at while it runs
  *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
-#ifndef MT_ENGINE_TRAIN_INTERNAL_H
-#define MT_ENGINE_TRAIN_INTERNAL_H
+#ifndef MT_RUN_TRAIN_INTERNAL_H
+#define MT_RUN_TRAIN_INTERNAL_H
 
 #include "base/clock.h"
 #include "ckpt/checkpoint.h"

@@ -198,7 +198,7 @@ static mt_rc look_at_the_clock(mt_trainer *t, mt_err *err)
 static mt_rc open_data(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
-    MT_TRY(t->hooks.open_source(t->hooks.user, &t->source, t->s, t->config, &t->now, err));
+    MT_TRY(mt_data_open(&t->source, t->s, t->config, &t->now, &t->hooks.data, err));
     t->source->api->info(t->source, &t->data);
     t->export.end_of_turn = t->data.end_of_turn_text ? t->data.end_of_turn : -1;
     t->export.end_of_turn_text = t->data.end_of_turn_text;

@@ -25,22 +25,6 @@ typedef struct setup {
     size_t loaded, to_load;
 } setup;
 
-static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
-{
-    (void)user;
-    (void)now;
-    return mt_source_tokens_open(out,
-                                 &(mt_source_tokens_options){ .path = s->dataset.path,
-                                                              .vocab = c->V,
-                                                              .samples_per_step = s->training.batch_size,
-                                                              .max_seq_len = s->dataset.max_seq_len,
-                                                              .shuffle = true,
-                                                              .seed = (uint64_t)s->training.seed,
-                                                              .val_seed = (uint64_t)s->training.seed,
-                                                              .val_size = s->eval.val_size },
-                                 err);
-}
-
 /* A checkpoint is written beside the steps that follow: until it is there, or half a minute is over. */
 static void await_checkpoint(const setup *u, int64_t step)
 {
@@ -113,7 +97,7 @@ static mt_rc run(setup *u, outcome *out, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_info info;
     mt_batch next = { 0 };
-    mt_train_hooks hooks = { .user = u, .open_source = open_source, .loading = while_loading, .step = after_step, .stop = stop };
+    mt_train_hooks hooks = { .user = u, .loading = while_loading, .step = after_step, .stop = stop };
     u->opener = pthread_self();
     mt_rc rc = mt_settings_check(&u->s, MT_NEED_MODEL | MT_NEED_DATA, err);
     if (!rc) rc = mt_trainer_open(&t, &u->s, &hooks, err);

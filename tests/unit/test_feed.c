@@ -49,7 +49,6 @@ static void threads_make_the_same_samples(void **state)
         assert_false(mt_feed_packs(f));
         assert_true(mt_feed_end_id(f) >= 0);
         assert_ok(mt_feed_source(f, &source, &err));
-        mt_feed_close(f); /* the source lives on */
         source->api->info(source, &info);
         mt_batch b = { 0 };
         for (int64_t k = 0; k < info.steps_per_epoch; k++) {

@@ -27,10 +27,10 @@ static void temperature_zero_takes_the_likeliest(void **state)
     mt_candidate space[V];
     float logits[V];
     fill(logits);
-    for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample(&(mt_sampling){ .seed = i }, logits, V, 0, i, space), 0);
+    for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample_token(&(mt_sampling){ .seed = i }, logits, V, 0, i, space), 0);
     logits[3] = logits[0] = 9;
-    assert_int_equal(mt_sample(&(mt_sampling){ 0 }, logits, V, 0, 0, space), 0); /* equals: the lower id */
-    for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample(&(mt_sampling){ .temperature = 1, .top_k = 1,
+    assert_int_equal(mt_sample_token(&(mt_sampling){ 0 }, logits, V, 0, 0, space), 0); /* equals: the lower id */
+    for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample_token(&(mt_sampling){ .temperature = 1, .top_k = 1,
                                                                                  .seed = i }, logits, V, 0, i, space), 0);
 }
 
@@ -74,7 +74,7 @@ static void draws_follow_the_probabilities(void **state)
         double expected[V], sum = 0;
         int counts[V] = { 0 };
         for (int i = 0; i < V; i++) sum += expected[i] = pow(probability[i], 1.0 / warm);
-        for (uint64_t i = 0; i < DRAWS; i++) counts[mt_sample(&(mt_sampling){ .temperature = warm, .seed = 5 }, logits, V, 3, i, space)]++;
+        for (uint64_t i = 0; i < DRAWS; i++) counts[mt_sample_token(&(mt_sampling){ .temperature = warm, .seed = 5 }, logits, V, 3, i, space)]++;
         for (int i = 0; i < V; i++) assert_true(fabs(counts[i] / (double)DRAWS - expected[i] / sum) < 0.011);
     }
 }
@@ -87,10 +87,10 @@ static void streams_and_seeds_differ(void **state)
     int same_seed = 0, other_seed = 0, other_stream = 0;
     fill(logits);
     for (uint64_t i = 0; i < 200; i++) {
-        int32_t a = mt_sample(&(mt_sampling){ .temperature = 1, .seed = 1 }, logits, V, 1, i, space);
-        same_seed += a == mt_sample(&(mt_sampling){ .temperature = 1, .seed = 1 }, logits, V, 1, i, space);
-        other_seed += a == mt_sample(&(mt_sampling){ .temperature = 1, .seed = 2 }, logits, V, 1, i, space);
-        other_stream += a == mt_sample(&(mt_sampling){ .temperature = 1, .seed = 1 }, logits, V, 2, i, space);
+        int32_t a = mt_sample_token(&(mt_sampling){ .temperature = 1, .seed = 1 }, logits, V, 1, i, space);
+        same_seed += a == mt_sample_token(&(mt_sampling){ .temperature = 1, .seed = 1 }, logits, V, 1, i, space);
+        other_seed += a == mt_sample_token(&(mt_sampling){ .temperature = 1, .seed = 2 }, logits, V, 1, i, space);
+        other_stream += a == mt_sample_token(&(mt_sampling){ .temperature = 1, .seed = 1 }, logits, V, 2, i, space);
     }
     assert_int_equal(same_seed, 200);
     assert_true(other_seed < 120 && other_stream < 120);
