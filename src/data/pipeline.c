@@ -224,10 +224,11 @@ static mt_rc measure_group(mt_pipeline *p, const mt__group *g, mt_err *err)
     return MT_OK;
 }
 
-static uint64_t fingerprint(const mt_pipeline *p, size_t n_stores)
+/* Of what is trained on. */
+static uint64_t fingerprint(const mt_pipeline *p)
 {
-    uint64_t h = mt_hash(&p->row_tokens, sizeof p->row_tokens, n_stores);
-    for (size_t d = 0; d < n_stores; d++) {
+    uint64_t h = mt_hash(&p->row_tokens, sizeof p->row_tokens, p->n_train);
+    for (size_t d = 0; d < p->n_train; d++) {
         uint64_t content = mt_store_content(p->stores[d]);
         h = mt_hash(&content, sizeof content, h);
     }
@@ -242,8 +243,7 @@ static mt_rc measure(mt_pipeline *p, mt_err *err)
     i->n_samples = p->train.n_samples;
     i->steps_per_epoch = (p->train.n_units + p->per - 1) / p->per;
     i->n_eval_batches = (p->eval.n_units + p->per - 1) / p->per;
-    i->fingerprint = fingerprint(p, p->n_train);
-    i->fingerprint_of_all = fingerprint(p, p->n_stores);
+    i->fingerprint = fingerprint(p);
     p->ids = mt_calloc((size_t)i->longest + 1, sizeof *p->ids);
     p->labels = mt_calloc((size_t)i->longest + 1, sizeof *p->labels);
     return p->ids && p->labels ? MT_OK : mt_no_memory(err, "the data pipeline");

@@ -18,7 +18,6 @@ typedef struct mt_source_info {
     int64_t longest;              /* rows of the longest sample */
     int64_t n_eval_batches;       /* 0: nothing to evaluate on */
     uint64_t fingerprint;         /* of what is trained on and all that makes samples of it: a resumed run compares it */
-    uint64_t fingerprint_of_all;  /* with what is evaluated on, as it was once compared */
     bool shows_date;              /* samples show the date they were made for, by their template */
     const char *end_of_turn_text; /* the token that is trained to end an answer; NULL: not known.  Lives as long as the source */
     int32_t end_of_turn;          /* its id, where the text is given */

@@ -162,7 +162,7 @@ static mt_rc measure(tokens *t, mt_err *err)
     i->n_eval_batches = (t->n_eval + per - 1) / per;
     uint64_t h = mt_hash(t->rows.ids, (size_t)t->rows.n_tokens * sizeof *t->rows.ids, (uint64_t)t->o.max_seq_len);
     h = mt_hash(t->labels, (size_t)t->rows.n_tokens * sizeof *t->labels, h);
-    i->fingerprint = i->fingerprint_of_all = mt_hash(t->rows.doc_start, ((size_t)n + 1) * sizeof *t->rows.doc_start, h);
+    i->fingerprint = mt_hash(t->rows.doc_start, ((size_t)n + 1) * sizeof *t->rows.doc_start, h);
     return MT_OK;
 }
 

@@ -163,21 +163,20 @@ static mt_rc read_dtype(const json_t *doc, const char *key, mt_dtype *out, const
 static mt_rc read_moments(const json_t *doc, mt_moments *out, const char *what, mt_err *err)
 {
     const char *text;
-    MT_TRY(mt_json_str(doc, "adam_state", mt_moments_name(MT_MOMENTS_F32), &text, what, err)); /* once there was no other */
+    MT_TRY(mt_json_str(doc, "adam_state", "", &text, what, err));
     if (!mt_moments_from_name(text, out)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no form of Adam's state", what, text);
     return MT_OK;
 }
 
-/* [ways, cudnn_head, workspace, parts, caps]; nothing in checkpoints from before there was a choice, no parts or caps from before
- * there were any. */
+/* [ways, cudnn_head, workspace, parts, caps] */
 static mt_rc read_attention(const json_t *j, mt_attention_use *use, const char *what, mt_err *err)
 {
     static const int64_t most[] = { UINT32_MAX, INT32_MAX, INT64_MAX, 1, 1 };
-    int64_t n[MT_COUNT(most)] = { 0 };
+    int64_t n[MT_COUNT(most)];
     for (size_t i = 0; i < MT_COUNT(most); i++) {
         const json_t *v = json_array_get(j, i);
         n[i] = json_integer_value(v);
-        if ((v && !json_is_integer(v)) || n[i] < 0 || n[i] > most[i])
+        if (!json_is_integer(v) || n[i] < 0 || n[i] > most[i])
             return mt_fail(err, MT_EFORMAT, "%s: number %zu of \"attention\" is not one from 0 to %" PRId64, what, i + 1,
                            most[i]);
     }
@@ -331,7 +330,7 @@ mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *er
         return mt_fail(err, MT_EINVAL,
                        "resuming from %s: config.json of %s is not the one the checkpoint was made with: another model",
                        t->resumed_from, t->s->model.name);
-    if (s->data != t->data.fingerprint && s->data != t->data.fingerprint_of_all)
+    if (s->data != t->data.fingerprint)
         return mt_fail(
             err, MT_EINVAL,
             "resuming from %s: the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64

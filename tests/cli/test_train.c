@@ -338,12 +338,11 @@ static void a_resumed_run_keeps_its_attention(void **state)
     program_arg(&p, "--num-steps=8");
     assert_int_equal(program_run(&p), 0);
     assert_attention(root, 8, "1, 0, 4096, 1, 1");
-    set_attention(root, 8, "1, 0, 4096"); /* from before documents went in parts and cuDNN knew soft caps */
+    set_attention(root, 8, "1, 0, 4096"); /* not all of it */
     set_up(root);
     program_arg(&p, "--resume");
     program_arg(&p, "--num-steps=10");
-    assert_int_equal(program_run(&p), 0);
-    assert_attention(root, 10, "1, 0, 4096, 0, 0");
+    REFUSED("number 4 of \"attention\"");
 }
 
 static void an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there(void **state)
