@@ -1,4 +1,5 @@
-/* The documents: every relative link leads to a file that is there, and every #anchor to a heading of it. */
+/* The documents: every relative link leads to a file that is there, and every #anchor to a heading of it; the tour names
+ * functions that exist. */
 #include "test.h"
 
 #include "base/file.h"
@@ -139,5 +140,26 @@ static void every_page_is_linked_to(void **state)
     closedir(d);
 }
 
+/* "| 3 | `mt_engine_step` | [engine/step.c](../src/engine/step.c) | ...": the file has the function. */
+static void the_tour_walks_through_functions_that_are_there(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    char *tour, *source, name[64], path[256], at[1024], sought[80];
+    int n_rows = 0, number;
+    assert_ok(mt_file_read(&tour, NULL, ROOT "/docs/tour.md", 1 << 22, &err));
+    for (const char *line = tour; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        if (sscanf(line, "| %d | `%63[a-z_0-9]` | [%*[^]]](../%255[^)])", &number, name, path) != 3) continue;
+        assert_int_equal(number, ++n_rows);
+        snprintf(sought, sizeof sought, " %s(", name);
+        snprintf(at, sizeof at, ROOT "/%s", path);
+        assert_ok(mt_file_read(&source, NULL, at, 1 << 22, &err));
+        if (!strstr(source, sought)) fail_msg("docs/tour.md: %s is not in %s", name, path);
+        mt_free(source);
+    }
+    mt_free(tour);
+    assert_true(n_rows >= 10);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(every_link_leads_somewhere), cmocka_unit_test(headings_are_named_as_on_github),
-             cmocka_unit_test(every_page_is_linked_to))
+             cmocka_unit_test(every_page_is_linked_to), cmocka_unit_test(the_tour_walks_through_functions_that_are_there))
