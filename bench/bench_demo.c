@@ -38,7 +38,7 @@ typedef struct bench {
     mt_plan *plan;
     mt_engine *engine;
     mt_batch batch;
-    json_t *docs[2];
+    const mt_value *docs[2];
     sample *train, *test;
     size_t n_train, n_test;
 } bench;
@@ -63,13 +63,13 @@ static mt_rc add_tokens(bench *b, sample *s, const char *text, bool train, mt_er
     return rc;
 }
 
-static const char *field(const json_t *record, const char *key)
+static const char *field(const mt_value *record, const char *key)
 {
-    const char *s = json_string_value(json_object_get(record, key));
+    const char *s = mt_json_string(mt_value_get(record, key));
     return s ? s : "";
 }
 
-static mt_rc read_sample(bench *b, sample *s, const json_t *record, mt_err *err)
+static mt_rc read_sample(bench *b, sample *s, const mt_value *record, mt_err *err)
 {
     char prompt[512], answer[256];
     const char *input = field(record, "input");
@@ -81,15 +81,15 @@ static mt_rc read_sample(bench *b, sample *s, const json_t *record, mt_err *err)
     return add_tokens(b, s, answer, true, err);
 }
 
-static mt_rc read_samples(bench *b, const char *dir, const char *file, json_t **doc, sample **out, size_t *n, mt_err *err)
+static mt_rc read_samples(bench *b, const char *dir, const char *file, const mt_value **doc, sample **out, size_t *n, mt_err *err)
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", dir, file);
     MT_TRY(mt_json_read(doc, path, err));
-    *n = json_array_size(*doc);
+    *n = mt_value_items(*doc);
     *out = mt_calloc(*n, sizeof **out);
     if (!*out) return mt_fail(err, MT_ENOMEM, "no host memory for the samples");
-    for (size_t i = 0; i < *n; i++) MT_TRY(read_sample(b, &(*out)[i], json_array_get(*doc, i), err));
+    for (size_t i = 0; i < *n; i++) MT_TRY(read_sample(b, &(*out)[i], mt_value_at(*doc, i), err));
     return MT_OK;
 }
 
@@ -256,8 +256,8 @@ static void close_all(bench *b)
     mt_batch_free(&b->batch);
     mt_free(b->train);
     mt_free(b->test);
-    json_decref(b->docs[0]);
-    json_decref(b->docs[1]);
+    mt_json_free(b->docs[0]);
+    mt_json_free(b->docs[1]);
     mt_tok_scratch_free(b->scratch);
     mt_tokenizer_close(b->tok);
 }

@@ -1,7 +1,6 @@
 # Libraries from the distribution.  scripts/install-deps.sh installs them; the names are listed there once.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(ONIG REQUIRED IMPORTED_TARGET oniguruma)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
@@ -14,7 +13,7 @@ pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 find_library(SNAPPY_LIBRARY snappy REQUIRED)
 find_path(SNAPPY_INCLUDE_DIR snappy-c.h REQUIRED)
 
-set(MT_LIBRARIES PkgConfig::JANSSON PkgConfig::YAML PkgConfig::ONIG PkgConfig::UTF8PROC PkgConfig::ZLIB
+set(MT_LIBRARIES PkgConfig::YAML PkgConfig::ONIG PkgConfig::UTF8PROC PkgConfig::ZLIB
     PkgConfig::ZSTD PkgConfig::LZ4 PkgConfig::CURL PkgConfig::OPENBLAS ${SNAPPY_LIBRARY} Threads::Threads m)
 if(BROTLI_FOUND)
   list(APPEND MT_LIBRARIES PkgConfig::BROTLI)

@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
     build-essential cmake ninja-build pkg-config
-    libjansson-dev libyaml-dev libonig-dev libutf8proc-dev
+    libyaml-dev libonig-dev libutf8proc-dev
     libopenblas-dev libcurl4-openssl-dev
     zlib1g-dev libzstd-dev libsnappy-dev liblz4-dev libbrotli-dev
     libcmocka-dev
@@ -13,7 +13,7 @@ packages=(
 
 if ! command -v dpkg-query >/dev/null; then
     # Not Debian or Ubuntu: trust what CMake finds, and say what it will look for.
-    if ! command -v cmake >/dev/null || ! pkg-config --exists jansson yaml-0.1 oniguruma libutf8proc openblas libcurl 2>/dev/null; then
+    if ! command -v cmake >/dev/null || ! pkg-config --exists yaml-0.1 oniguruma libutf8proc openblas libcurl 2>/dev/null; then
         echo "megatrain needs these (Debian's names); install your distribution's equivalents and run make again:" >&2
         printf '  %s\n' "${packages[@]}" >&2
         exit 1

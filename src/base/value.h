@@ -60,6 +60,22 @@ bool mt_value_equal(const mt_value *a, const mt_value *b); /* 1 == 1.0, maps in 
 bool mt_value_is(const mt_value *v, const char *text);     /* a string equal to text */
 const char *mt_value_type_name(const mt_value *v);         /* "a string", "a list", ... */
 
+/* These take NULL, too, for what is not there. */
+static inline bool mt_value_has(const mt_value *v, mt_value_type type) { return v && v->type == type; }
+static inline bool mt_value_is_true(const mt_value *v) { return mt_value_has(v, MT_VALUE_BOOL) && v->b; }
+static inline bool mt_value_is_false(const mt_value *v) { return mt_value_has(v, MT_VALUE_BOOL) && !v->b; }
+bool mt_value_is_number(const mt_value *v); /* and finite */
+/* The number; 0 for anything else. */
+double mt_value_number(const mt_value *v);
+static inline int64_t mt_value_int(const mt_value *v) { return mt_value_has(v, MT_VALUE_INT) ? v->i : 0; }
+/* Items of a list, pairs of a map; 0 for anything else.  Item i, or NULL when v is no list or has no such item. */
+static inline size_t mt_value_items(const mt_value *v) { return mt_value_has(v, MT_VALUE_LIST) ? v->list.n : 0; }
+static inline size_t mt_value_pairs(const mt_value *v) { return mt_value_has(v, MT_VALUE_MAP) ? v->map.n : 0; }
+static inline const mt_value *mt_value_at(const mt_value *v, size_t i)
+{
+    return i < mt_value_items(v) ? &v->list.items[i] : NULL;
+}
+
 /* One JSON document.  `what` names it in messages.  Deeper than 512 levels is refused; integers that do not
  * fit 64 bits become floats; duplicate keys keep the last.  *used (if given) is where it ended, so several
  * may follow each other; without it anything but white space behind the document is an error. */
@@ -72,6 +88,7 @@ typedef struct mt_value_reader {
     int64_t first_line; /* where the text starts, for messages; 0 means 1 */
     const char *whole;  /* what the text is part of, for columns; NULL: the text starts a line */
     size_t max_values;  /* refuse documents of more; 0: any number */
+    bool too_many;      /* set: that is why the last one was refused */
     bool unique_keys;   /* refuse a map that has a key twice */
     mt_pair *stack;     /* items of the open lists and maps, innermost last (lists leave the key unset) */
     size_t cap_stack;
@@ -87,5 +104,7 @@ void mt_value_reader_free(mt_value_reader *r);
 void mt_value_write_float(mt_str *out, double f);
 /* Python's json.dumps(v, ensure_ascii=False): ", " and ": " between items, floats as repr() gives them. */
 void mt_value_write_json(mt_str *out, const mt_value *v);
+/* json.dumps(v, ensure_ascii=False, indent=2). */
+void mt_value_write_indented(mt_str *out, const mt_value *v);
 
 #endif

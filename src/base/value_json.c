@@ -45,6 +45,12 @@ static mt_rc bad(const reader *r, const char *message)
                    (long long)column, message);
 }
 
+static mt_rc too_many(reader *r)
+{
+    r->keep->too_many = true;
+    return bad(r, "more values than one document may have");
+}
+
 static void skip_space(reader *r)
 {
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\r' || *r->p == '\t')) r->p++;
@@ -359,7 +365,7 @@ static mt_rc read_value(reader *r, mt_value *out)
     skip_space(r);
     *out = (mt_value){ 0 };
     if (r->p >= r->end) return bad(r, "the text ends where a value was expected");
-    if (r->keep->max_values && ++r->n_values > r->keep->max_values) return bad(r, "more values than one document may have");
+    if (r->keep->max_values && ++r->n_values > r->keep->max_values) return too_many(r);
     if (*r->p == '{' || *r->p == '[') {
         if (++r->depth > MAX_DEPTH) return bad(r, "nested deeper than 512 levels");
         MT_TRY(*r->p == '{' ? read_map(r, out) : read_list(r, out));

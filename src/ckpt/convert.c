@@ -179,7 +179,7 @@ static mt_rc write_generation_config(const job *j, mt_err *err)
     return !found && mt_shards_gguf(j->shards) ? write_gguf_text(j, name, mt_gguf_generation_config, err) : MT_OK;
 }
 
-static mt_rc read_config(const job *j, json_t **out, mt_err *err)
+static mt_rc read_config(const job *j, const mt_value **out, mt_err *err)
 {
     mt_str text = { 0 };
     char *path = mt_path_join(j->c->in, "config.json");
@@ -193,31 +193,28 @@ static mt_rc read_config(const job *j, json_t **out, mt_err *err)
         if (!rc) rc = mt_json_parse(out, text.s, text.n, "config.json", err);
     } else
         rc = mt_fail(err, MT_ENOENT, "%s has no config.json; download it too", j->c->in);
-    if (!rc && !json_is_object(*out)) rc = mt_fail(err, MT_EFORMAT, "%s: config.json is not an object", j->c->in);
+    if (!rc && !mt_value_has(*out, MT_VALUE_MAP)) rc = mt_fail(err, MT_EFORMAT, "%s: config.json is not an object", j->c->in);
     mt_str_free(&text);
     mt_free(path);
     return rc;
 }
 
 /* As it was, unless it would say something else about the weights than is true now. */
-static mt_rc write_config(const job *j, json_t *config, mt_err *err)
+static mt_rc write_config(const job *j, const mt_value *config, mt_err *err)
 {
-    const char *as, *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
+    const char *as, *key = mt_value_get(config, "dtype") ? "dtype" : "torch_dtype";
     bool quantised = mt_shards_quantised(j->shards, &as) > 0, found;
     if (!quantised && !j->c->recast) {
         MT_TRY(copy_file(j, "config.json", &found, err));
         if (found) return MT_OK;
     }
-    if (quantised) json_object_del(config, "quantization_config");
-    if ((quantised || j->c->recast) &&
-        json_object_set_new(config, key, json_string(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16))))
-        return mt_no_memory(err, "writing config.json");
-    char *text = mt_json_text(
-        config,
-        JSON_INDENT(2) | JSON_REAL_PRECISION(mt_shards_gguf(j->shards) ? 15 : 17)); /* a GGUF file's floats are short ones */
-    if (!text) return mt_no_memory(err, "writing config.json");
-    mt_rc rc = save(j, "config.json", text, strlen(text), err);
-    free(text);
+    mt_value dtype = mt_json_text(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16));
+    if (quantised) MT_TRY(mt_json_set(config, config, "quantization_config", NULL, err));
+    if (quantised || j->c->recast) MT_TRY(mt_json_set(config, config, key, &dtype, err));
+    mt_str text = { 0 };
+    mt_value_write_indented(&text, config);
+    mt_rc rc = mt_str_ok(&text) ? save(j, "config.json", text.s, text.n, err) : mt_no_memory(err, "writing config.json");
+    mt_str_free(&text);
     return rc;
 }
 
@@ -237,7 +234,7 @@ static mt_rc make_out(const char *out, mt_err *err)
 
 static mt_rc run(job *j, mt_err *err)
 {
-    json_t *config = NULL;
+    const mt_value *config = NULL;
     MT_TRY(mt_shards_open(&j->shards, j->c->in, err));
     MT_TRY(read_config(j, &config, err));
     mt_rc rc = make_out(j->c->out, err);
@@ -246,7 +243,7 @@ static mt_rc run(job *j, mt_err *err)
     if (!rc) rc = write_generation_config(j, err);
     if (!rc) rc = mt_model_files_copy_code(j->c->in, j->c->out, err);
     if (!rc) rc = write_config(j, config, err);
-    json_decref(config);
+    mt_json_free(config);
     return rc;
 }
 

@@ -28,18 +28,18 @@ size_t mt__fp8_base(const char *scale_name)
 
 mt_rc mt__fp8_block_size(mt__fp8_block *out, const char *config_path, mt_err *err)
 {
-    json_t *config;
+    const mt_value *config;
     *out = (mt__fp8_block){ DEFAULT_BLOCK, DEFAULT_BLOCK };
     if (!mt_file_exists(config_path)) return MT_OK;
     MT_TRY(mt_json_read(&config, config_path, err));
-    const json_t *size = json_object_get(json_object_get(config, "quantization_config"), "weight_block_size");
+    const mt_value *size = mt_value_get(mt_value_get(config, "quantization_config"), "weight_block_size");
     mt_rc rc = MT_OK;
     if (!mt_json_missing(size)) {
-        *out = (mt__fp8_block){ json_integer_value(json_array_get(size, 0)), json_integer_value(json_array_get(size, 1)) };
-        if (json_array_size(size) != 2 || out->rows < 1 || out->columns < 1)
+        *out = (mt__fp8_block){ mt_value_int(mt_value_at(size, 0)), mt_value_int(mt_value_at(size, 1)) };
+        if (mt_value_items(size) != 2 || out->rows < 1 || out->columns < 1)
             rc = mt_fail(err, MT_EFORMAT, "%s: quantization_config.weight_block_size should be two sizes", config_path);
     }
-    json_decref(config);
+    mt_json_free(config);
     return rc;
 }
 

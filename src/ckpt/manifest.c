@@ -127,7 +127,7 @@ void mt_manifest_deinit(mt_manifest *m)
 /* A name from a file we do not trust: inside the directory, and no way out of it. */
 static bool name_is_safe(const char *name) { return *name && *name != '/' && !strstr(name, ".."); }
 
-static mt_rc verify_file(const char *path, const json_t *entry, const char *list, mt_err *err)
+static mt_rc verify_file(const char *path, const mt_value *entry, const char *list, mt_err *err)
 {
     int64_t want_bytes;
     const char *want_sum;
@@ -153,7 +153,7 @@ typedef struct listed {
     size_t n;
     struct listed_file {
         const char *name;
-        const json_t *entry;
+        const mt_value *entry;
     } *files;
 } listed;
 
@@ -161,21 +161,21 @@ static mt_rc verify_one(void *arg, int64_t i, mt_err *err)
 {
     const listed *l = arg;
     const struct listed_file *f = &l->files[i];
-    if (!json_is_object(f->entry) || !name_is_safe(f->name)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", l->list, f->name);
+    if (!mt_value_has(f->entry, MT_VALUE_MAP) || !name_is_safe(f->name))
+        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", l->list, f->name);
     char *path = mt_path_join(l->dir, f->name);
     mt_rc rc = path ? verify_file(path, f->entry, l->list, err) : mt_no_memory(err, "the checksums of %s", l->dir);
     mt_free(path);
     return rc;
 }
 
-static mt_rc verify_files(const char *dir, const json_t *files, const char *list, mt_err *err)
+static mt_rc verify_files(const char *dir, const mt_value *files, const char *list, mt_err *err)
 {
     enum { MOST_THREADS = 8 };
-    listed l = { .dir = dir, .list = list, .files = mt_calloc(json_object_size(files) + 1, sizeof *l.files) };
-    const char *name;
-    json_t *entry;
+    listed l = { .dir = dir, .list = list, .files = mt_calloc(mt_value_pairs(files) + 1, sizeof *l.files) };
     if (!l.files) return mt_no_memory(err, "the checksums of %s", dir);
-    json_object_foreach((json_t *)(uintptr_t)files, name, entry) l.files[l.n++] = (struct listed_file){ name, entry };
+    for (size_t i = 0; i < mt_value_pairs(files); i++)
+        l.files[l.n++] = (struct listed_file){ files->map.pairs[i].key, &files->map.pairs[i].value };
     mt_rc rc = mt_spread((int)mt_min_i64(mt_cpu_count(), MOST_THREADS), (int64_t)l.n, verify_one, &l, err);
     mt_free(l.files);
     return rc;
@@ -183,14 +183,14 @@ static mt_rc verify_files(const char *dir, const json_t *files, const char *list
 
 mt_rc mt_manifest_verify(const char *dir, mt_err *err)
 {
-    json_t *doc = NULL;
+    const mt_value *doc = NULL;
     char *list = mt_path_join(dir, MT_MANIFEST_NAME);
     if (!list) return mt_no_memory(err, "the checksums of %s", dir);
     mt_rc rc = mt_json_read(&doc, list, err);
-    const json_t *files = rc ? NULL : json_object_get(doc, "files");
-    if (!rc && !json_is_object(files)) rc = mt_fail(err, MT_EFORMAT, "%s: {\"files\": {...}} was expected", list);
+    const mt_value *files = rc ? NULL : mt_value_get(doc, "files");
+    if (!rc && !mt_value_has(files, MT_VALUE_MAP)) rc = mt_fail(err, MT_EFORMAT, "%s: {\"files\": {...}} was expected", list);
     if (!rc) rc = verify_files(dir, files, list, err);
-    json_decref(doc);
+    mt_json_free(doc);
     mt_free(list);
     return rc;
 }

@@ -137,16 +137,14 @@ static mt_rc join_fp8(mt_shards *s, const char *dir, mt_err *err)
 
 static mt_rc check_listed(const mt_shards *s, const mt__index *index, mt_err *err)
 {
-    const char *name;
-    json_t *file;
-    size_t i;
-    json_object_foreach(index->weight_map, name, file)
-    {
-        if (!mt__names_find(&s->names, name, &i))
+    size_t at;
+    for (size_t i = 0; i < mt_value_pairs(index->weight_map); i++) {
+        const mt_pair *p = &index->weight_map->map.pairs[i];
+        if (!mt__names_find(&s->names, p->key, &at))
             return mt_fail(err, MT_EFORMAT,
                            "tensor \"%.200s\" is listed in %s and is not in %.200s; the files look like different revisions, "
                            "download the model again",
-                           name, index->name, json_string_value(file));
+                           p->key, index->name, mt_json_string(&p->value));
     }
     return MT_OK;
 }

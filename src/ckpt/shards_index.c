@@ -10,20 +10,25 @@ mt_rc mt__index_open(mt__index *index, const char *path, const char *tail, mt_er
 {
     *index = (mt__index){ .name = mt_path_base(path), .tail = tail };
     MT_TRY(mt_json_read(&index->document, path, err));
-    index->weight_map = json_object_get(index->document, "weight_map");
-    if (json_is_object(index->weight_map) && json_object_size(index->weight_map)) return MT_OK;
-    return mt_fail(err, MT_EFORMAT, "%s: \"weight_map\" should be an object of tensor names and files", index->name);
+    index->weight_map = mt_value_get(index->document, "weight_map");
+    size_t n = mt_value_pairs(index->weight_map);
+    if (!n) return mt_fail(err, MT_EFORMAT, "%s: \"weight_map\" should be an object of tensor names and files", index->name);
+    if (!mt__names_init(&index->names, n)) return mt_no_memory(err, "reading %s", index->name);
+    for (size_t i = 0; i < n; i++) mt__names_add(&index->names, index->weight_map->map.pairs[i].key, i);
+    return MT_OK;
 }
 
 void mt__index_close(mt__index *index)
 {
-    json_decref(index->document);
+    mt__names_deinit(&index->names);
+    mt_json_free(index->document);
     *index = (mt__index){ 0 };
 }
 
 const char *mt__index_home(const mt__index *index, const char *tensor)
 {
-    return json_string_value(json_object_get(index->weight_map, tensor));
+    size_t i;
+    return mt__names_find(&index->names, tensor, &i) ? mt_json_string(&index->weight_map->map.pairs[i].value) : NULL;
 }
 
 /* A name in the index must be a plain file name: anything else could reach outside the directory. */
@@ -40,14 +45,11 @@ static int by_text(const void *a, const void *b) { return strcmp(*(const char *c
 
 mt_rc mt__index_files(const mt__index *index, const char ***out, size_t *n_out, mt_err *err)
 {
-    const char *tensor;
-    json_t *file;
     size_t n = 0, kept = 0;
-    const char **names = mt_calloc(json_object_size(index->weight_map), sizeof *names);
+    const char **names = mt_calloc(mt_value_pairs(index->weight_map), sizeof *names);
     if (!names) return mt_no_memory(err, "reading %s", index->name);
-    json_object_foreach(index->weight_map, tensor, file)
-    {
-        const char *name = json_string_value(file);
+    for (size_t i = 0; i < mt_value_pairs(index->weight_map); i++) {
+        const char *tensor = index->weight_map->map.pairs[i].key, *name = mt_json_string(&index->weight_map->map.pairs[i].value);
         if (!name || !plain_file_name(name, index->tail)) {
             mt_free(names);
             return mt_fail(err, MT_EFORMAT,

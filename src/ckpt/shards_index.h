@@ -4,11 +4,13 @@
 #define MT_CKPT_SHARDS_INDEX_H
 
 #include "base/json.h"
+#include "ckpt/names.h"
 
 typedef struct mt__index {
     const char *name; /* of the file, for messages; inside the path it was opened with */
     const char *tail; /* what its files' names end with */
-    json_t *document, *weight_map;
+    const mt_value *document, *weight_map;
+    mt__names names; /* tensor -> index in weight_map: there may be 60,000 */
 } mt__index;
 
 mt_rc mt__index_open(mt__index *index, const char *path, const char *tail, mt_err *err);

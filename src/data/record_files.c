@@ -38,7 +38,7 @@ static mt_rc has_file(bool *out, const char *dir, const char *name, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc read_json_in(json_t **out, const char *dir, const char *name, mt_err *err)
+static mt_rc read_json_in(const mt_value **out, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
     if (!path) return mt_no_memory(err, "a path");
@@ -50,20 +50,20 @@ static mt_rc read_json_in(json_t **out, const char *dir, const char *name, mt_er
 /* save_to_disk: {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...]} */
 static mt_rc list_saved(mt_name_list *out, const char *dir, mt_err *err)
 {
-    json_t *state = NULL;
+    const mt_value *state = NULL;
     MT_TRY(read_json_in(&state, dir, "state.json", err));
-    const json_t *files = json_object_get(state, "_data_files");
+    const mt_value *files = mt_value_get(state, "_data_files");
     mt_rc rc = MT_OK;
-    if (json_array_size(json_object_get(state, "_indices_data_files")) > 0) /* versions of before 2021 */
+    if (mt_value_items(mt_value_get(state, "_indices_data_files")) > 0) /* versions of before 2021 */
         rc = mt_fail(err, MT_EUNSUPPORTED, "%s picks its rows by a table of indices; save it again with flatten_indices()", dir);
-    for (size_t i = 0; !rc && i < json_array_size(files); i++) {
-        const char *name = json_string_value(json_object_get(json_array_get(files, i), "filename"));
+    for (size_t i = 0; !rc && i < mt_value_items(files); i++) {
+        const char *name = mt_json_string(mt_value_get(mt_value_at(files, i), "filename"));
         if (!name || strchr(name, '/'))
             rc = mt_fail(err, MT_EFORMAT, "%s/state.json: _data_files[%zu] has no plain file name", dir, i);
         else
             rc = add_joined(out, dir, name, err);
     }
-    json_decref(state);
+    mt_json_free(state);
     if (rc) return rc;
     if (out->n == 0) return mt_fail(err, MT_EFORMAT, "%s/state.json names no data files", dir);
     return MT_OK;
@@ -72,13 +72,13 @@ static mt_rc list_saved(mt_name_list *out, const char *dir, mt_err *err)
 /* dataset_dict.json: {"splits": ["train", "test"]}, each a folder of save_to_disk */
 static mt_rc list_saved_split(mt_name_list *out, const char *dir, const char *split, mt_err *err)
 {
-    json_t *dict = NULL;
+    const mt_value *dict = NULL;
     MT_TRY(read_json_in(&dict, dir, "dataset_dict.json", err));
-    const json_t *splits = json_object_get(dict, "splits");
+    const mt_value *splits = mt_value_get(dict, "splits");
     mt_str known = { 0 };
     bool found = false;
-    for (size_t i = 0; i < json_array_size(splits); i++) {
-        const char *name = json_string_value(json_array_get(splits, i));
+    for (size_t i = 0; i < mt_value_items(splits); i++) {
+        const char *name = mt_json_string(mt_value_at(splits, i));
         if (name && strcmp(name, split) == 0) found = true;
         mt_str_printf(&known, "%s%s", i ? ", " : "", name ? name : "?");
     }
@@ -86,7 +86,7 @@ static mt_rc list_saved_split(mt_name_list *out, const char *dir, const char *sp
     if (!found || strchr(split, '/'))
         rc = mt_fail(err, MT_ENOENT, "%s has no split \"%s\"; it has %s", dir, split, known.s ? known.s : "none");
     mt_str_free(&known);
-    json_decref(dict);
+    mt_json_free(dict);
     if (rc) return rc;
     char *sub = mt_path_join(dir, split);
     rc = sub ? list_saved(out, sub, err) : mt_no_memory(err, "a path");

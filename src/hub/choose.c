@@ -101,19 +101,20 @@ static bool has_any(const char *dir, const char *pattern)
 /* Every file the index names. */
 static mt_rc index_complete(const char *dir, const char *index, bool *complete, mt_err *err)
 {
-    json_t *doc = NULL;
-    const char *key;
-    json_t *value;
+    const mt_value *doc = NULL;
     *complete = false;
     if (!has(dir, index)) return MT_OK;
     char *path = mt_path_join(dir, index);
     mt_rc rc = path ? mt_json_read(&doc, path, err) : mt_no_memory(err, "a path");
     mt_free(path);
     if (rc) return rc;
-    *complete = json_object_size(json_object_get(doc, "weight_map")) > 0;
-    json_object_foreach(json_object_get(doc, "weight_map"), key, value) *complete =
-        *complete && json_is_string(value) && has(dir, json_string_value(value));
-    json_decref(doc);
+    const mt_value *map = mt_value_get(doc, "weight_map");
+    *complete = mt_value_pairs(map) > 0;
+    for (size_t i = 0; *complete && i < mt_value_pairs(map); i++) {
+        const char *file = mt_json_string(&map->map.pairs[i].value);
+        *complete = file && has(dir, file);
+    }
+    mt_json_free(doc);
     return MT_OK;
 }
 

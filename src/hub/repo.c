@@ -92,18 +92,18 @@ static void suggest(const mt_hub *hub, const mt__repo *repo, mt_nearest *near)
 {
     mt_str url = { 0 };
     mt_http_response r = { 0 };
-    json_t *list = NULL;
+    const mt_value *list = NULL;
     mt_err ignored = { 0 };
     const char *slash = strchr(repo->name, '/');
     mt_str_printf(&url, "%s/api/%ss?limit=%d&search=", hub->at.endpoint, kind_of(repo), MAX_SUGGESTIONS);
     mt__hub_escape(&url, slash ? slash + 1 : repo->name, "");
     bool ok = mt_str_ok(&url) && !mt_http_get(hub->http, &(mt_http_request){ .url = url.s, .stop = hub->o.stop }, &r, &ignored) &&
               r.status == 200 && !mt_json_parse(&list, r.body.s ? r.body.s : "", r.body.n, "suggestions", &ignored);
-    for (size_t i = 0; ok && i < json_array_size(list); i++) {
-        const char *id = json_string_value(json_object_get(json_array_get(list, i), "id"));
+    for (size_t i = 0; ok && i < mt_value_items(list); i++) {
+        const char *id = mt_json_string(mt_value_get(mt_value_at(list, i), "id"));
         if (id && strlen(id) < sizeof near->best && mt_hub_is_name(id)) mt_nearest_offer(near, id);
     }
-    json_decref(list);
+    mt_json_free(list);
     mt_http_response_free(&r);
     mt_str_free(&url);
 }
@@ -182,7 +182,7 @@ mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err)
 /* -- asking ---------------------------------------------------------------------------------------- */
 
 /* A JSON document; *next (may be NULL) is the address of the page behind it, or NULL. */
-static mt_rc ask(mt_hub *hub, const mt__repo *repo, const char *url, json_t **out, char **next, mt_err *err)
+static mt_rc ask(mt_hub *hub, const mt__repo *repo, const char *url, const mt_value **out, char **next, mt_err *err)
 {
     mt_http_response r;
     mt_rc rc = mt_http_get_patiently(hub->http, &(mt_http_request){ .url = url, .stop = hub->o.stop }, hub->o.pause_s, &r, err);
@@ -201,23 +201,23 @@ static mt_rc ask(mt_hub *hub, const mt__repo *repo, const char *url, json_t **ou
 
 mt_rc mt__repo_resolve(mt_hub *hub, mt__repo *repo, mt_err *err)
 {
-    json_t *info = NULL;
+    const mt_value *info = NULL;
     char *url = api_url(hub, repo, "revision", repo->revision, "");
     mt_rc rc = url ? ask(hub, repo, url, &info, NULL, err) : mt_no_memory(err, "a repository's files");
-    const char *sha = json_string_value(json_object_get(info, "sha"));
+    const char *sha = mt_json_string(mt_value_get(info, "sha"));
     if (!rc && (!sha || !mt__hub_is_commit(sha))) rc = mt_fail(err, MT_EFORMAT, "%s: the hub names no commit", url);
     if (!rc) snprintf(repo->commit, sizeof repo->commit, "%s", sha);
-    json_decref(info);
+    mt_json_free(info);
     mt_free(url);
     return rc;
 }
 
-static mt_rc add_entry(mt__files *out, const mt__repo *repo, const json_t *e, mt_err *err)
+static mt_rc add_entry(mt__files *out, const mt__repo *repo, const mt_value *e, mt_err *err)
 {
-    const char *type = json_string_value(json_object_get(e, "type")), *path = json_string_value(json_object_get(e, "path"));
-    const json_t *lfs = json_object_get(e, "lfs"), *from = json_is_object(lfs) ? lfs : e;
-    const char *hash = json_string_value(json_object_get(from, "oid"));
-    json_int_t size = json_integer_value(json_object_get(from, "size"));
+    const char *type = mt_json_string(mt_value_get(e, "type")), *path = mt_json_string(mt_value_get(e, "path"));
+    const mt_value *lfs = mt_value_get(e, "lfs"), *from = mt_value_has(lfs, MT_VALUE_MAP) ? lfs : e;
+    const char *hash = mt_json_string(mt_value_get(from, "oid"));
+    int64_t size = mt_value_int(mt_value_get(from, "size"));
     if (!type || strcmp(type, "file") != 0) return MT_OK;
     if (!path || !mt__hub_safe_path(path)) {
         mt_str shown = { 0 };
@@ -233,10 +233,10 @@ static mt_rc add_entry(mt__files *out, const mt__repo *repo, const json_t *e, mt
     return mt__files_add(out, path, (uint64_t)size, hash, err);
 }
 
-static mt_rc add_page(mt__files *out, const mt__repo *repo, const json_t *page, mt_err *err)
+static mt_rc add_page(mt__files *out, const mt__repo *repo, const mt_value *page, mt_err *err)
 {
-    if (!json_is_array(page)) return mt_fail(err, MT_EFORMAT, "%s: the hub's list of files is no list", repo->name);
-    for (size_t i = 0; i < json_array_size(page); i++) MT_TRY(add_entry(out, repo, json_array_get(page, i), err));
+    if (!mt_value_has(page, MT_VALUE_LIST)) return mt_fail(err, MT_EFORMAT, "%s: the hub's list of files is no list", repo->name);
+    for (size_t i = 0; i < mt_value_items(page); i++) MT_TRY(add_entry(out, repo, mt_value_at(page, i), err));
     return MT_OK;
 }
 
@@ -246,12 +246,12 @@ mt_rc mt__repo_list(mt_hub *hub, const mt__repo *repo, mt__files *out, mt_err *e
     char *url = api_url(hub, repo, "tree", repo->commit, "?recursive=true");
     mt_rc rc = url ? MT_OK : mt_no_memory(err, "a repository's files");
     for (int page_i = 0; !rc && url; page_i++) {
-        json_t *page = NULL;
+        const mt_value *page = NULL;
         char *next = NULL;
         rc = page_i < MAX_PAGES ? ask(hub, repo, url, &page, &next, err)
                                 : mt_fail(err, MT_EFORMAT, "%s: the hub's list of files does not end", repo->name);
         if (!rc) rc = add_page(out, repo, page, err);
-        json_decref(page);
+        mt_json_free(page);
         mt_free(url);
         url = next;
     }

@@ -36,10 +36,10 @@ static mt_rc assume(reader *r, const char *fmt, ...)
     return mt_no_memory(r->err, "the model's description");
 }
 
-const char *mt__config_spelling(const json_t *doc, const char *const *names)
+const char *mt__config_spelling(const mt_value *doc, const char *const *names)
 {
     for (; *names; names++)
-        if (!mt_json_missing(json_object_get(doc, *names))) return *names;
+        if (!mt_json_missing(mt_value_get(doc, *names))) return *names;
     return NULL;
 }
 
@@ -102,7 +102,7 @@ static mt_rc read_activation(reader *r)
     const char *own = r->c->family->act_key, *name;
     const char *key = own ? own : spelling(r, MT__NAMES("hidden_act", "hidden_activation", "activation_function", "activation"));
     r->c->act = r->c->family->default_act;
-    if (!key || mt_json_missing(json_object_get(r->doc, key))) return MT_OK;
+    if (!key || mt_json_missing(mt_value_get(r->doc, key))) return MT_OK;
     MT_TRY(mt_json_str(r->doc, key, "", &name, r->path, r->err));
     for (size_t i = 0; i < MT_COUNT(known); i++)
         if (strcmp(known[i].name, name) == 0) return r->c->act = known[i].act, MT_OK;
@@ -126,7 +126,7 @@ static void read_dropout(reader *r)
                                         "resid_pdrop",       "hidden_dropout",     "residual_dropout", "embedding_dropout",
                                         "dropout",           "activation_dropout", "layerdrop",        "hidden_dropout_prob" };
     for (size_t i = 0; i < MT_COUNT(keys); i++) {
-        double share = json_number_value(json_object_get(r->doc, keys[i])); /* 0 for what is no number */
+        double share = mt_value_number(mt_value_get(r->doc, keys[i])); /* 0 for what is no number */
         if (share <= r->c->dropout) continue;
         r->c->dropout = share;
         r->c->dropout_key = keys[i];
@@ -170,8 +170,8 @@ static mt_rc read_traits(reader *r)
     c->pad_id = pad >= 0 && pad < c->V ? (int32_t)pad : -1;
     read_dropout(r);
     const char *dtype;
-    const json_t *at = spelling(r, MT__NAMES("dtype", "torch_dtype")) ? r->doc : r->top;
-    MT_TRY(mt_json_str(at, mt_json_missing(json_object_get(at, "dtype")) ? "torch_dtype" : "dtype", "float32", &dtype, r->path,
+    const mt_value *at = spelling(r, MT__NAMES("dtype", "torch_dtype")) ? r->doc : r->top;
+    MT_TRY(mt_json_str(at, mt_json_missing(mt_value_get(at, "dtype")) ? "torch_dtype" : "dtype", "float32", &dtype, r->path,
                        r->err));
     if (!mt_dtype_from_torch(dtype, &c->dtype)) return mt_fail(r->err, MT_EFORMAT, "%s: unknown dtype \"%s\"", r->path, dtype);
     return read_activation(r);
@@ -186,7 +186,7 @@ static mt_rc refuse_unfit(reader *r)
     if (enc_dec)
         return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models",
                        r->path, r->c->model_type);
-    if (!mt_json_missing(json_object_get(r->doc, "kv_lora_rank")))
+    if (!mt_json_missing(mt_value_get(r->doc, "kv_lora_rank")))
         return mt_fail(r->err, MT_EUNSUPPORTED,
                        "%s: \"%s\" uses latent attention (\"kv_lora_rank\"), which is not supported so far", r->path,
                        r->c->model_type);
@@ -224,19 +224,19 @@ static mt_rc refuse_other_kinds(reader *r)
 /* The text part of a multimodal model's config; its own type, where it has one, decides. */
 static void find_text(reader *r)
 {
-    const json_t *text = json_object_get(r->top, "text_config");
-    r->doc = json_is_object(text) ? text : r->top;
+    const mt_value *text = mt_value_get(r->top, "text_config");
+    r->doc = mt_value_has(text, MT_VALUE_MAP) ? text : r->top;
 }
 
 /* The key is there and not switched off; of windows with a switch, the switch tells. */
-static bool says(const json_t *doc, const char *key)
+static bool says(const mt_value *doc, const char *key)
 {
-    const json_t *v = json_object_get(doc, key);
-    bool switched = strcmp(key, "sliding_window") == 0 && json_object_get(doc, "use_sliding_window");
-    return !mt_json_missing(v) && !json_is_false(v) && !switched;
+    const mt_value *v = mt_value_get(doc, key);
+    bool switched = strcmp(key, "sliding_window") == 0 && mt_value_get(doc, "use_sliding_window");
+    return !mt_json_missing(v) && !mt_value_is_false(v) && !switched;
 }
 
-static int n_telling(const json_t *doc, const mt_family *f)
+static int n_telling(const mt_value *doc, const mt_family *f)
 {
     int n = 0;
     for (const char *const *key = f->telling; *key; key++) n += says(doc, *key);
@@ -251,7 +251,7 @@ static bool listed(const char *const *names, const char *name)
 
 /* A key of config.json that tells of other families and means nothing to this one: something it would not compute.  NULL:
  * none. */
-static const char *foreign_key(const json_t *doc, const mt_family *f)
+static const char *foreign_key(const mt_value *doc, const mt_family *f)
 {
     for (const mt_family *const *other = mt_families; *other; other++)
         for (const char *const *key = (*other)->telling; *key; key++)
@@ -310,8 +310,8 @@ static mt_rc find_family(reader *r)
     MT_TRY(mt_json_str(r->top, "model_type", "", &of_whole, r->path, r->err));
     MT_TRY(mt_json_str(r->doc, "model_type", of_whole, &text, r->path, r->err));
     snprintf(c->model_type, sizeof c->model_type, "%s", text);
-    const json_t *archs = json_object_get(r->top, "architectures"), *first = json_array_get(archs, 0);
-    snprintf(c->architecture, sizeof c->architecture, "%s", json_is_string(first) ? json_string_value(first) : "");
+    const mt_value *archs = mt_value_get(r->top, "architectures"), *first = mt_value_at(archs, 0);
+    snprintf(c->architecture, sizeof c->architecture, "%s", mt_value_has(first, MT_VALUE_STR) ? mt_json_string(first) : "");
     mt_utf8_tame(c->model_type); /* both are shown */
     mt_utf8_tame(c->architecture);
     MT_TRY(refuse_unfit(r));
@@ -343,7 +343,7 @@ static void complete_layers(mt_config *c)
 
 static mt_rc resolve(reader *r)
 {
-    if (!json_is_object(r->top)) return mt_fail(r->err, MT_EFORMAT, "%s: a JSON object was expected", r->path);
+    if (!mt_value_has(r->top, MT_VALUE_MAP)) return mt_fail(r->err, MT_EFORMAT, "%s: a JSON object was expected", r->path);
     find_text(r);
     MT_TRY(find_family(r));
     MT_TRY(read_dimensions(r));
@@ -372,14 +372,14 @@ static mt_rc read_all(mt_config **out, reader *r)
 }
 
 /* Takes the document over.  as: NULL where the document decides. */
-static mt_rc from_document(mt_config **out, json_t *doc, const char *what, const mt_family *as, mt_err *err)
+static mt_rc from_document(mt_config **out, const mt_value *doc, const char *what, const mt_family *as, mt_err *err)
 {
     reader r = { .top = doc, .path = what, .as = as, .err = err };
     mt_rc rc = read_all(out, &r);
     if (!rc && r.guessed)
         (*out)->document = doc;
     else
-        json_decref(doc);
+        mt_json_free(doc);
     return rc;
 }
 
@@ -431,7 +431,7 @@ mt_rc mt_config_check_known(const mt_config *c, mt_err *err)
 
 mt_rc mt_config_parse_as(mt_config **out, const char *text, size_t n, const char *what, const mt_family *family, mt_err *err)
 {
-    json_t *doc;
+    const mt_value *doc;
     *out = NULL;
     MT_TRY(mt_json_parse(&doc, text, n, what, err));
     return from_document(out, doc, what, family, err);
@@ -447,7 +447,7 @@ mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
     *out = NULL;
     char *path = mt_dir_exists(dir_or_file) ? mt_path_join(dir_or_file, "config.json") : mt_strdup(dir_or_file);
     if (!path) return mt_no_memory(err, "a path");
-    json_t *doc;
+    const mt_value *doc;
     mt_rc rc = mt_json_read(&doc, path, err);
     if (rc == MT_ENOENT)
         rc = mt_fail(err, MT_ENOENT,
@@ -463,6 +463,6 @@ void mt_config_close(mt_config *c)
     for (size_t i = 0; i < c->n_assumptions; i++) mt_free(c->assumptions[i]);
     mt_free(c->assumptions);
     mt_free(c->layers);
-    json_decref(c->document);
+    mt_json_free(c->document);
     mt_free(c);
 }

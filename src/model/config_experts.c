@@ -10,11 +10,11 @@ static const char *const active_names[] = { "num_experts_per_tok", "moe_k", "moe
                                             "experts_per_token",   NULL };
 
 /* No experts at all is what a dense model may say. */
-const char *mt__config_experts_key(const json_t *doc)
+const char *mt__config_experts_key(const mt_value *doc)
 {
     const char *key = mt__config_spelling(doc, count_names);
-    const json_t *v = key ? json_object_get(doc, key) : NULL;
-    return json_is_integer(v) && json_integer_value(v) == 0 ? NULL : key;
+    const mt_value *v = key ? mt_value_get(doc, key) : NULL;
+    return mt_value_has(v, MT_VALUE_INT) && mt_value_int(v) == 0 ? NULL : key;
 }
 
 /* -- numbers --------------------------------------------------------------------------------------- */
@@ -22,11 +22,11 @@ const char *mt__config_experts_key(const json_t *doc)
 /* A number that some files list once per layer: all the same, or it is not supported. */
 static mt_rc read_number(reader *r, const char *key, int64_t fallback, int64_t *out)
 {
-    const json_t *v = json_object_get(r->doc, key);
-    if (!json_is_array(v)) return mt_json_i64(r->doc, key, fallback, out, r->path, r->err);
-    *out = json_integer_value(json_array_get(v, 0));
-    for (size_t i = 0; i < json_array_size(v); i++)
-        if (!json_is_integer(json_array_get(v, i)) || json_integer_value(json_array_get(v, i)) != *out)
+    const mt_value *v = mt_value_get(r->doc, key);
+    if (!mt_value_has(v, MT_VALUE_LIST)) return mt_json_i64(r->doc, key, fallback, out, r->path, r->err);
+    *out = mt_value_int(mt_value_at(v, 0));
+    for (size_t i = 0; i < mt_value_items(v); i++)
+        if (!mt_value_has(mt_value_at(v, i), MT_VALUE_INT) || mt_value_int(mt_value_at(v, i)) != *out)
             return mt_fail(r->err, MT_EUNSUPPORTED,
                            "%s: \"%s\" differs from layer to layer (entry %zu is not %lld); only one number for all layers is "
                            "supported",
@@ -57,7 +57,7 @@ static mt_rc read_sizes(reader *r, mt_layer_spec *s)
                        mt__config_spelling(r->doc, active_names), (long long)s->T, (long long)s->E,
                        mt__config_spelling(r->doc, count_names));
     s->I = r->c->F;
-    if (rules->mlp_width && mt_json_missing(json_object_get(r->doc, "moe_intermediate_size"))) return MT_OK;
+    if (rules->mlp_width && mt_json_missing(mt_value_get(r->doc, "moe_intermediate_size"))) return MT_OK;
     return read_needed(r, MT__NAMES("moe_intermediate_size", "intermediate_size"), MOST_WIDE, &s->I);
 }
 
@@ -79,23 +79,23 @@ static mt_rc read_shared(reader *r, mt_layer_spec *s)
 
 /* -- which layers ---------------------------------------------------------------------------------- */
 
-static bool is_listed(const json_t *list, int64_t layer)
+static bool is_listed(const mt_value *list, int64_t layer)
 {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_integer_value(json_array_get(list, i)) == layer) return true;
+    for (size_t i = 0; i < mt_value_items(list); i++)
+        if (mt_value_int(mt_value_at(list, i)) == layer) return true;
     return false;
 }
 
 typedef struct sparse {
     int64_t first, last, step, offset; /* layers i of [first, last] with (i + offset) % step = 0 */
-    const json_t *dense;               /* and not in this list */
+    const mt_value *dense;               /* and not in this list */
 } sparse;
 
 static mt_rc read_step(reader *r, sparse *s)
 {
     s->offset = 1;
-    s->dense = json_object_get(r->doc, "mlp_only_layers");
-    if (!mt_json_missing(s->dense) && !json_is_array(s->dense))
+    s->dense = mt_value_get(r->doc, "mlp_only_layers");
+    if (!mt_json_missing(s->dense) && !mt_value_has(s->dense, MT_VALUE_LIST))
         return mt_fail(r->err, MT_EFORMAT, "%s: \"mlp_only_layers\" should list the layers without experts", r->path);
     return mt_json_i64(r->doc, "decoder_sparse_step", 1, &s->step, r->path, r->err);
 }
@@ -186,5 +186,5 @@ mt_rc mt__config_read_experts(mt__config_reader *r)
 
 void mt_config_default_pad(mt_config *c, const mt_keys *k, int32_t id)
 {
-    if (!json_object_get(k->doc, "pad_token_id") && id < c->V) c->pad_id = id;
+    if (!mt_value_get(k->doc, "pad_token_id") && id < c->V) c->pad_id = id;
 }

@@ -10,14 +10,14 @@ typedef mt__config_reader reader;
 
 /* -- windows --------------------------------------------------------------------------------------- */
 
-static mt_rc window_from_layer_types(reader *r, const json_t *types, int64_t width)
+static mt_rc window_from_layer_types(reader *r, const mt_value *types, int64_t width)
 {
     mt_config *c = r->c;
-    if (!json_is_array(types) || json_array_size(types) < (size_t)c->L)
+    if (!mt_value_has(types, MT_VALUE_LIST) || mt_value_items(types) < (size_t)c->L)
         return mt_fail(r->err, MT_EFORMAT, "%s: \"layer_types\" should list all %lld layers", r->path, (long long)c->L);
     for (int64_t i = 0; i < c->L; i++) {
-        const json_t *v = json_array_get(types, (size_t)i);
-        const char *name = json_is_string(v) ? json_string_value(v) : "";
+        const mt_value *v = mt_value_at(types, (size_t)i);
+        const char *name = mt_value_has(v, MT_VALUE_STR) ? mt_json_string(v) : "";
         if (strcmp(name, "sliding_attention") == 0)
             c->layers[i].window = width;
         else if (strcmp(name, "full_attention") != 0 && strcmp(name, "attention") != 0)
@@ -31,10 +31,10 @@ static mt_rc window_from_layer_types(reader *r, const json_t *types, int64_t wid
 /* Every how many layers one is full: a number, or a string with a letter a layer ("LLLG"), the last of which is. */
 static mt_rc window_pattern(reader *r, int64_t fallback, int64_t *out)
 {
-    const json_t *v = json_object_get(r->doc, "sliding_window_pattern");
+    const mt_value *v = mt_value_get(r->doc, "sliding_window_pattern");
     *out = fallback;
-    if (json_is_string(v))
-        *out = (int64_t)json_string_length(v);
+    if (mt_value_has(v, MT_VALUE_STR))
+        *out = (int64_t)v->str.n;
     else
         MT_TRY(mt_json_i64(r->doc, "sliding_window_pattern", fallback, out, r->path, r->err));
     if (*out < 1) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window_pattern\" of %lld layers", r->path, (long long)*out);
@@ -45,7 +45,7 @@ mt_rc mt__config_read_windows(mt__config_reader *r)
 {
     mt_config *c = r->c;
     const mt_family *f = c->family;
-    const json_t *key = json_object_get(r->doc, "sliding_window"), *types = json_object_get(r->doc, "layer_types");
+    const mt_value *key = mt_value_get(r->doc, "sliding_window"), *types = mt_value_get(r->doc, "layer_types");
     int64_t width = 0, first = 0, pattern = 0;
     bool used = f->window == MT_WINDOW_ALL;
     if (f->window == MT_WINDOW_NEVER) return MT_OK;
@@ -71,7 +71,7 @@ mt_rc mt__config_read_windows(mt__config_reader *r)
 
 static double yarn_mscale(double factor, double m) { return factor <= 1 ? 1.0 : 0.1 * m * log(factor) + 1.0; }
 
-static mt_rc read_yarn(reader *r, const json_t *d, mt_rope_spec *rope)
+static mt_rc read_yarn(reader *r, const mt_value *d, mt_rope_spec *rope)
 {
     double mscale, mscale_all, given;
     MT_TRY(mt_json_f64(d, "beta_fast", 32, &rope->beta_fast, r->path, r->err));
@@ -90,16 +90,16 @@ static mt_rc read_yarn(reader *r, const json_t *d, mt_rope_spec *rope)
 }
 
 /* Ministral 3 alone scales queries.  A model of an unknown type that asks for it is not of another family. */
-static mt_rc read_query_scale(reader *r, const json_t *d, mt_rope_spec *rope)
+static mt_rc read_query_scale(reader *r, const mt_value *d, mt_rope_spec *rope)
 {
-    const json_t *beta = json_object_get(d, "llama_4_scaling_beta");
+    const mt_value *beta = mt_value_get(d, "llama_4_scaling_beta");
     if (!r->c->family->query_scale && (!r->as || mt_json_missing(beta))) return MT_OK;
     if (!r->c->family->query_scale)
         return mt_fail(r->err, MT_EUNSUPPORTED,
                        "%s: model_type \"%s\" is not known, and taken for a %s model its \"llama_4_scaling_beta\" would be ignored; "
                        "this model is not supported",
                        r->path, r->c->model_type, r->c->family->name);
-    if (mt_json_missing(beta) || mt_json_missing(json_object_get(d, "original_max_position_embeddings")))
+    if (mt_json_missing(beta) || mt_json_missing(mt_value_get(d, "original_max_position_embeddings")))
         return mt_fail(r->err, MT_EFORMAT,
                        "%s: the rope settings of a %s model should have \"llama_4_scaling_beta\" and "
                        "\"original_max_position_embeddings\"",
@@ -107,7 +107,7 @@ static mt_rc read_query_scale(reader *r, const json_t *d, mt_rope_spec *rope)
     return mt_json_f64(d, "llama_4_scaling_beta", 0, &rope->q_beta, r->path, r->err);
 }
 
-static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
+static mt_rc read_scaling(reader *r, const mt_value *d, mt_rope_spec *rope)
 {
     static const struct {
         const char *name;
@@ -125,7 +125,7 @@ static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
                        "%s: rope scaling \"%s\" is not supported (default, linear, dynamic, llama3, yarn, longrope are)", r->path,
                        name);
     rope->type = known[i].type;
-    if (!mt_json_missing(json_object_get(d, "short_factor"))) rope->type = MT_ROPE_LONG; /* Phi-3 called it yarn, too */
+    if (!mt_json_missing(mt_value_get(d, "short_factor"))) rope->type = MT_ROPE_LONG; /* Phi-3 called it yarn, too */
     MT_TRY(mt_json_f64(d, "rope_theta", rope->theta, &rope->theta, r->path, r->err));
     double from_top;
     MT_TRY(mt_json_f64(d, "original_max_position_embeddings", (double)r->c->max_positions, &rope->original_positions, r->path,
@@ -146,22 +146,22 @@ static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
     return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK; /* the rest of longrope once dr is known */
 }
 
-static mt_rc read_factors(reader *r, const json_t *d, const char *key, int64_t n, double *out)
+static mt_rc read_factors(reader *r, const mt_value *d, const char *key, int64_t n, double *out)
 {
-    const json_t *list = json_object_get(d, key);
-    if (!json_is_array(list) || json_array_size(list) != (size_t)n)
+    const mt_value *list = mt_value_get(d, key);
+    if (!mt_value_has(list, MT_VALUE_LIST) || mt_value_items(list) != (size_t)n)
         return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should list %lld numbers, half of a head's rotated width",
                        r->path, key, (long long)n);
     for (int64_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(list, (size_t)i);
-        out[i] = json_number_value(v);
-        if (!json_is_number(v) || !(out[i] > 0))
+        const mt_value *v = mt_value_at(list, (size_t)i);
+        out[i] = mt_value_number(v);
+        if (!mt_value_is_number(v) || !(out[i] > 0))
             return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should hold positive numbers", r->path, key);
     }
     return MT_OK;
 }
 
-static mt_rc read_longrope(reader *r, const json_t *d, mt_rope_spec *rope)
+static mt_rc read_longrope(reader *r, const mt_value *d, mt_rope_spec *rope)
 {
     double implied = rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_positions));
     MT_TRY(mt_json_f64(d, "attention_factor", implied, &rope->attention_factor, r->path, r->err));
@@ -170,13 +170,13 @@ static mt_rc read_longrope(reader *r, const json_t *d, mt_rope_spec *rope)
 }
 
 /* One set of rope settings, or none (d missing): the top-level keys and the family's defaults. */
-static mt_rc read_rope_spec(reader *r, const json_t *d, double theta, mt_rope_spec *rope)
+static mt_rc read_rope_spec(reader *r, const mt_value *d, double theta, mt_rope_spec *rope)
 {
     const mt_config *c = r->c;
     const char *partial_key = mt__config_spelling(r->doc, MT__NAMES("partial_rotary_factor", "rotary_pct", "rope_pct"));
     double partial;
     *rope = (mt_rope_spec){ .style = c->family->rope, .factor = 1, .attention_factor = 1, .theta = theta };
-    if (!mt_json_missing(d) && !json_is_object(d))
+    if (!mt_json_missing(d) && !mt_value_has(d, MT_VALUE_MAP))
         return mt_fail(r->err, MT_EFORMAT, "%s: the rope settings should be an object", r->path);
     MT_TRY(mt_json_f64(r->doc, partial_key ? partial_key : "partial_rotary_factor",
                        c->family->default_partial ? c->family->default_partial : 1, &partial, r->path, r->err));
@@ -196,7 +196,7 @@ static mt_rc read_rope_spec(reader *r, const json_t *d, double theta, mt_rope_sp
 static mt_rc read_no_rope(reader *r)
 {
     mt_config *c = r->c;
-    const json_t *list = json_object_get(r->doc, "no_rope_layers");
+    const mt_value *list = mt_value_get(r->doc, "no_rope_layers");
     int64_t interval = 0;
     if (mt_json_missing(list)) {
         MT_TRY(mt_json_i64(r->doc, "no_rope_layer_interval", c->family->nope_interval, &interval, r->path, r->err));
@@ -204,10 +204,10 @@ static mt_rc read_no_rope(reader *r)
             if ((i + 1) % interval == 0) c->layers[i].rope = MT_LAYER_NOPE;
         return MT_OK;
     }
-    if (!json_is_array(list) || json_array_size(list) < (size_t)c->L)
+    if (!mt_value_has(list, MT_VALUE_LIST) || mt_value_items(list) < (size_t)c->L)
         return mt_fail(r->err, MT_EFORMAT, "%s: \"no_rope_layers\" should list all %lld layers", r->path, (long long)c->L);
     for (int64_t i = 0; i < c->L; i++)
-        if (json_integer_value(json_array_get(list, (size_t)i)) == 0) c->layers[i].rope = MT_LAYER_NOPE;
+        if (mt_value_int(mt_value_at(list, (size_t)i)) == 0) c->layers[i].rope = MT_LAYER_NOPE;
     return MT_OK;
 }
 
@@ -217,10 +217,10 @@ mt_rc mt__config_read_rope(mt__config_reader *r)
     const mt_family *f = c->family;
     double theta, local_theta;
     if (f->rope == MT_ROPE_NONE) return MT_OK;
-    const json_t *d = json_object_get(r->doc, "rope_scaling"), *both = json_object_get(r->doc, "rope_parameters"), *local = NULL;
-    bool keyed = json_is_object(json_object_get(both, "full_attention"));
-    if (keyed) local = json_object_get(both, "sliding_attention");
-    if (mt_json_missing(d)) d = keyed ? json_object_get(both, "full_attention") : both;
+    const mt_value *d = mt_value_get(r->doc, "rope_scaling"), *both = mt_value_get(r->doc, "rope_parameters"), *local = NULL;
+    bool keyed = mt_value_has(mt_value_get(both, "full_attention"), MT_VALUE_MAP);
+    if (keyed) local = mt_value_get(both, "sliding_attention");
+    if (mt_json_missing(d)) d = keyed ? mt_value_get(both, "full_attention") : both;
     const char *theta_key = mt__config_spelling(r->doc, MT__NAMES("rope_theta", "rotary_emb_base"));
     MT_TRY(mt_json_f64(r->doc, theta_key ? theta_key : "rope_theta", f->default_theta, &theta, r->path, r->err));
     MT_TRY(read_rope_spec(r, d, theta, &c->rope));

@@ -5,8 +5,8 @@
 #include "model/family.h"
 
 typedef struct mt__config_reader {
-    const json_t *doc; /* the part about text */
-    const json_t *top; /* the whole file; the same unless it is of a multimodal model */
+    const mt_value *doc; /* the part about text */
+    const mt_value *top; /* the whole file; the same unless it is of a multimodal model */
     const char *path;
     const mt_family *as; /* the family is given, not looked for */
     bool as_told;        /* by the user */
@@ -18,7 +18,7 @@ typedef struct mt__config_reader {
 /* Several spellings of a key, the usual one first. */
 #define MT__NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 /* The first of them that is there; NULL: none. */
-const char *mt__config_spelling(const json_t *doc, const char *const *names);
+const char *mt__config_spelling(const mt_value *doc, const char *const *names);
 
 /* -- config_layers.c -- */
 mt_rc mt__config_read_windows(mt__config_reader *r);
@@ -26,7 +26,7 @@ mt_rc mt__config_read_rope(mt__config_reader *r); /* needs the windows */
 
 /* -- config_experts.c -- */
 /* The key that says how many experts there are; NULL: none does. */
-const char *mt__config_experts_key(const json_t *doc);
+const char *mt__config_experts_key(const mt_value *doc);
 mt_rc mt__config_read_experts(mt__config_reader *r); /* into the layers' E, T, I, Is */
 
 #endif

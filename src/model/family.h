@@ -131,7 +131,7 @@ typedef enum mt_window_rule {
 
 /* A family's own keys: what its `read` gets. */
 typedef struct mt_keys {
-    const json_t *doc;
+    const mt_value *doc;
     const char *path; /* for messages */
     mt_err *err;
 } mt_keys;

@@ -27,8 +27,8 @@ static mt_rc read(mt_config *c, const mt_keys *k)
             k->err, MT_EUNSUPPORTED,
             "%s: \"z_loss_weight\" is %g; that term of the loss is not supported: set it to 0, as the published models have it",
             k->path, z_loss);
-    c->norm_head = !mt_json_missing(json_object_get(k->doc, "z_loss_weight")) || c->V > BAICHUAN1_VOCAB;
-    if (!mt_json_missing(json_object_get(k->doc, "max_position_embeddings"))) return MT_OK;
+    c->norm_head = !mt_json_missing(mt_value_get(k->doc, "z_loss_weight")) || c->V > BAICHUAN1_VOCAB;
+    if (!mt_json_missing(mt_value_get(k->doc, "max_position_embeddings"))) return MT_OK;
     mt_config_no_rope(c);
     c->alibi = 1;
     return MT_OK;

@@ -5,8 +5,8 @@
 static mt_rc read_cwm(mt_config *c, const mt_keys *k)
 {
     int64_t width;
-    if (!mt_json_missing(json_object_get(k->doc, "layer_types"))) return MT_OK;
-    MT_TRY(mt_json_i64(k->doc, "sliding_window", json_object_get(k->doc, "sliding_window") ? 0 : 8192, &width, k->path, k->err));
+    if (!mt_json_missing(mt_value_get(k->doc, "layer_types"))) return MT_OK;
+    MT_TRY(mt_json_i64(k->doc, "sliding_window", mt_value_get(k->doc, "sliding_window") ? 0 : 8192, &width, k->path, k->err));
     for (int64_t i = 0; i < c->L; i++) c->layers[i].window = i % 4 == 0 ? 0 : width;
     return MT_OK;
 }

@@ -47,7 +47,7 @@ static mt_rc read_gemma(mt_config *c, const mt_keys *k)
 /* null says none; a missing key says the class's default. */
 static mt_rc read_cap(const mt_keys *k, const char *key, double fallback, double *out)
 {
-    return mt_json_f64(k->doc, key, json_object_get(k->doc, key) ? 0 : fallback, out, k->path, k->err);
+    return mt_json_f64(k->doc, key, mt_value_get(k->doc, key) ? 0 : fallback, out, k->path, k->err);
 }
 
 static mt_rc read_scale(mt_config *c, const mt_keys *k)

@@ -23,9 +23,9 @@ static const mt_tensor_row tensors[] = {
 /* "dynamic" with an alpha is static: only the base grows. */
 static mt_rc read_hunyuan(mt_config *c, const mt_keys *k)
 {
-    const json_t *d = json_object_get(k->doc, "rope_scaling");
+    const mt_value *d = mt_value_get(k->doc, "rope_scaling");
     double alpha, width = (double)c->rope.dr;
-    if (mt_json_missing(d)) d = json_object_get(k->doc, "rope_parameters");
+    if (mt_json_missing(d)) d = mt_value_get(k->doc, "rope_parameters");
     if (c->rope.type != MT_ROPE_DYNAMIC) return MT_OK;
     MT_TRY(mt_json_f64(d, "alpha", 0, &alpha, k->path, k->err));
     if (alpha == 0) return MT_OK;

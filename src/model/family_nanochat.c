@@ -16,7 +16,7 @@ static const mt_tensor_row tensors[] = {
 
 static mt_rc read_nanochat(mt_config *c, const mt_keys *k)
 {
-    const json_t *cap = json_object_get(k->doc, "final_logit_softcapping"); /* null: none */
+    const mt_value *cap = mt_value_get(k->doc, "final_logit_softcapping"); /* null: none */
     c->rope.backwards = true;
     c->qk_norm_bare = true;
     return mt_json_f64(k->doc, "final_logit_softcapping", cap ? 0 : 15, &c->logit_softcap, k->path, k->err);

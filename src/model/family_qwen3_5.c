@@ -33,15 +33,15 @@ static mt_rc read_delta_shape(mt_delta_shape *d, const mt_keys *k)
 /* layer_types, or every n-th layer has attention. */
 static mt_rc read_mixers(mt_config *c, const mt_keys *k)
 {
-    const json_t *types = json_object_get(k->doc, "layer_types");
+    const mt_value *types = mt_value_get(k->doc, "layer_types");
     const bool listed = !mt_json_missing(types);
     int64_t interval;
     MT_TRY(read_size(k, "full_attention_interval", 4, 1, INT32_MAX, &interval));
-    if (listed && (!json_is_array(types) || json_array_size(types) < (size_t)c->L))
+    if (listed && (!mt_value_has(types, MT_VALUE_LIST) || mt_value_items(types) < (size_t)c->L))
         return mt_fail(k->err, MT_EFORMAT, "%s: \"layer_types\" should list all %lld layers", k->path, (long long)c->L);
     for (int64_t i = 0; i < c->L; i++) {
-        const json_t *v = json_array_get(types, (size_t)i);
-        const char *type = listed ? (json_is_string(v) ? json_string_value(v) : "")
+        const mt_value *v = mt_value_at(types, (size_t)i);
+        const char *type = listed ? (mt_value_has(v, MT_VALUE_STR) ? mt_json_string(v) : "")
                                   : ((i + 1) % interval ? "linear_attention" : "full_attention");
         if (strcmp(type, "linear_attention") == 0)
             c->layers[i].mixer = &mt_mixer_delta;

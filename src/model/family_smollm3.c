@@ -8,11 +8,11 @@ static mt_rc read(mt_config *c, const mt_keys *k)
 {
     bool used;
     int64_t width;
-    const json_t *types = json_object_get(k->doc, "layer_types");
+    const mt_value *types = mt_value_get(k->doc, "layer_types");
     MT_TRY(mt_json_bool(k->doc, "use_sliding_window", false, &used, k->path, k->err));
     MT_TRY(mt_json_i64(k->doc, "sliding_window", 0, &width, k->path, k->err));
     for (int64_t i = 0; used && width > 0 && i < c->L; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        const char *type = mt_json_string(mt_value_at(types, (size_t)i));
         bool slides = type ? strcmp(type, "sliding_attention") == 0 : c->layers[i].rope == MT_LAYER_NOPE;
         c->layers[i].window = slides ? width : 0;
     }

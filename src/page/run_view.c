@@ -47,7 +47,7 @@ static mt_rc metrics_inside(char **out, const char *dir, const char *name, mt_er
 static mt_rc metrics_path(char **out, const mt_run_at *run, mt_err *err)
 {
     mt_err ignored;
-    json_t *plan = NULL;
+    const mt_value *plan = NULL;
     const char *name = "metrics.jsonl";
     char *text = NULL, *path = mt_path_join(run->dir, "plan.json");
     size_t n;
@@ -62,7 +62,7 @@ static mt_rc metrics_path(char **out, const mt_run_at *run, mt_err *err)
     mt_rc rc = path ? metrics_inside(out, run->dir, name, err) : mt_no_memory(err, "a name");
     mt_free(text);
     mt_free(path);
-    json_decref(plan);
+    mt_json_free(plan);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "plan/knobs.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct hunt {

@@ -21,13 +21,14 @@ static int by_text(const void *a, const void *b) { return strcmp(*(char *const *
 /* A line that is not one of ours lists nothing: a kill may have cut the last one. */
 static mt_rc take_line(mt_run_files *f, const char *line, size_t n, const char *dir, mt_err *err)
 {
-    json_t *v = json_loadb(line, n, JSON_DECODE_ANY, NULL);
-    const char *path = json_string_value(v);
+    const mt_value *v;
+    if (mt_json_parse(&v, line, n, dir, err) == MT_ENOMEM) return MT_ENOMEM;
+    const char *path = mt_json_string(v);
     mt_rc rc = path ? mt_grow(&f->paths, &f->cap, f->n + 1, sizeof *f->paths, err) : MT_OK;
     char *copy = path && !rc ? mt_strdup(path) : NULL;
     if (path && !rc && !copy) rc = mt_no_memory(err, "the list of files in %s", dir);
     if (copy) f->paths[f->n++] = copy;
-    json_decref(v);
+    mt_json_free(v);
     return rc;
 }
 

@@ -9,16 +9,16 @@
 
 enum { MAX_BYTES = 64 << 20 };
 
-static mt_rc copy_text(const json_t *doc, const char *key, char **out, mt_err *err)
+static mt_rc copy_text(const mt_value *doc, const char *key, char **out, mt_err *err)
 {
-    const char *text = json_string_value(json_object_get(doc, key));
+    const char *text = mt_json_string(mt_value_get(doc, key));
     *out = text ? mt_strdup(text) : NULL;
     return text && !*out ? mt_no_memory(err, "a name") : MT_OK;
 }
 
 mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err)
 {
-    json_t *doc = NULL;
+    const mt_value *doc = NULL;
     char *path = mt_path_join(t->dir.path, "plan.json");
     char *text = NULL;
     size_t n;
@@ -29,7 +29,7 @@ mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err)
     if (rc == MT_ENOENT || rc == MT_EFORMAT) return MT_OK; /* no run is lost with it */
     if (!rc) rc = copy_text(doc, "metrics_file", &t->earlier.metrics_file, err);
     if (!rc) rc = copy_text(doc, "began_from", &t->earlier.began_from, err);
-    json_decref(doc);
+    mt_json_free(doc);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ static void put_date(const mt_trainer *t, mt_str *s)
         mt_str_printf(s, "  \"date\": \"%s\",\n", text);
 }
 
-static mt_rc read_date(const json_t *doc, struct tm *out, const char *what, mt_err *err)
+static mt_rc read_date(const mt_value *doc, struct tm *out, const char *what, mt_err *err)
 {
     const char *text;
     struct tm d = { .tm_isdst = -1 };
@@ -152,7 +153,7 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
 
 /* -- reading --------------------------------------------------------------------------------------- */
 
-static mt_rc read_dtype(const json_t *doc, const char *key, mt_dtype *out, const char *what, mt_err *err)
+static mt_rc read_dtype(const mt_value *doc, const char *key, mt_dtype *out, const char *what, mt_err *err)
 {
     const char *text;
     MT_TRY(mt_json_str(doc, key, "", &text, what, err));
@@ -160,7 +161,7 @@ static mt_rc read_dtype(const json_t *doc, const char *key, mt_dtype *out, const
     return MT_OK;
 }
 
-static mt_rc read_moments(const json_t *doc, mt_moments *out, const char *what, mt_err *err)
+static mt_rc read_moments(const mt_value *doc, mt_moments *out, const char *what, mt_err *err)
 {
     const char *text;
     MT_TRY(mt_json_str(doc, "adam_state", "", &text, what, err));
@@ -169,14 +170,14 @@ static mt_rc read_moments(const json_t *doc, mt_moments *out, const char *what, 
 }
 
 /* [ways, cudnn_head, workspace, parts, caps] */
-static mt_rc read_attention(const json_t *j, mt_attention_use *use, const char *what, mt_err *err)
+static mt_rc read_attention(const mt_value *j, mt_attention_use *use, const char *what, mt_err *err)
 {
     static const int64_t most[] = { UINT32_MAX, INT32_MAX, INT64_MAX, 1, 1 };
     int64_t n[MT_COUNT(most)];
     for (size_t i = 0; i < MT_COUNT(most); i++) {
-        const json_t *v = json_array_get(j, i);
-        n[i] = json_integer_value(v);
-        if (!json_is_integer(v) || n[i] < 0 || n[i] > most[i])
+        const mt_value *v = mt_value_at(j, i);
+        n[i] = mt_value_int(v);
+        if (!v || !mt_value_has(v, MT_VALUE_INT) || n[i] < 0 || n[i] > most[i])
             return mt_fail(err, MT_EFORMAT, "%s: number %zu of \"attention\" is not one from 0 to %" PRId64, what, i + 1,
                            most[i]);
     }
@@ -186,17 +187,17 @@ static mt_rc read_attention(const json_t *j, mt_attention_use *use, const char *
     return MT_OK;
 }
 
-static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *what, mt_err *err)
+static mt_rc read_arithmetic(const mt_value *doc, mt_arithmetic *a, const char *what, mt_err *err)
 {
-    const json_t *j = json_object_get(doc, "arithmetic");
-    if (!json_is_object(j)) return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is missing", what);
+    const mt_value *j = mt_value_get(doc, "arithmetic");
+    if (!mt_value_has(j, MT_VALUE_MAP)) return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is missing", what);
     MT_TRY(read_dtype(j, "compute", &a->compute, what, err));
     MT_TRY(read_dtype(j, "grad", &a->grad, what, err));
     MT_TRY(read_moments(j, &a->moments, what, err));
     MT_TRY(mt_json_i64(j, "micro_tokens", 0, &a->micro_tokens, what, err));
     MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
-    MT_TRY(read_attention(json_object_get(j, "attention"), &a->attention, what, err));
+    MT_TRY(read_attention(mt_value_get(j, "attention"), &a->attention, what, err));
     const int64_t MOST = INT64_C(1) << 40;
     if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1 || a->micro_tokens > MOST || a->mlp_rows > MOST ||
         a->head_rows > MOST)
@@ -204,7 +205,7 @@ static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *wh
     return MT_OK;
 }
 
-static mt_rc read_hex(const json_t *doc, const char *key, uint64_t *out, const char *what, mt_err *err)
+static mt_rc read_hex(const mt_value *doc, const char *key, uint64_t *out, const char *what, mt_err *err)
 {
     const char *text;
     MT_TRY(mt_json_str(doc, key, "", &text, what, err));
@@ -212,7 +213,7 @@ static mt_rc read_hex(const json_t *doc, const char *key, uint64_t *out, const c
     return MT_OK;
 }
 
-static mt_rc read_document(const json_t *doc, saved_state *s, struct tm *now, const char *what, mt_err *err)
+static mt_rc read_document(const mt_value *doc, saved_state *s, struct tm *now, const char *what, mt_err *err)
 {
     progress *p = &s->at;
     const struct {
@@ -244,16 +245,16 @@ static mt_rc read_document(const json_t *doc, saved_state *s, struct tm *now, co
     MT_TRY(read_hex(doc, "data", &s->data, what, err));
     MT_TRY(read_hex(doc, "model", &s->model, what, err));
     MT_TRY(read_date(doc, now, what, err));
-    p->unfinished = json_is_true(json_object_get(doc, "unfinished"));
+    p->unfinished = mt_value_is_true(mt_value_get(doc, "unfinished"));
     return read_arithmetic(doc, &s->arithmetic, what, err);
 }
 
 mt_rc mt__train_state_parse(const char *text, size_t n, saved_state *out, struct tm *now, mt_err *err)
 {
-    json_t *doc = NULL;
+    const mt_value *doc = NULL;
     mt_rc rc = mt_json_parse(&doc, text, n, "state.json", err);
     if (!rc) rc = read_document(doc, out, now, "state.json", err);
-    json_decref(doc);
+    mt_json_free(doc);
     return rc;
 }
 

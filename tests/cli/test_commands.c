@@ -96,15 +96,15 @@ static void what_bench_prints_for_programs_is_json_whatever_the_model_is_called(
 {
     char args[1024], path[512], out[16384];
     mt_err err = { 0 };
-    json_t *line;
+    const mt_value *line;
     snprintf(path, sizeof path, "%s/a \"model\"", (const char *)*state);
     assert_int_equal(symlink(MODEL, path), 0);
     snprintf(args, sizeof args, BENCH "--json --model '%s'", path);
     assert_int_equal(run_program(args, out, sizeof out), 0);
     assert_ok(mt_json_parse(&line, out, strlen(out), "what bench printed", &err));
-    assert_string_equal(json_string_value(json_object_get(line, "shape")), path);
-    assert_int_equal(json_number_value(json_object_get(line, "tokens_per_step")), 64);
-    json_decref(line);
+    assert_string_equal(mt_json_string(mt_value_get(line, "shape")), path);
+    assert_int_equal(mt_value_number(mt_value_get(line, "tokens_per_step")), 64);
+    mt_json_free(line);
 }
 
 static void bench_times_the_traced_step_where_steps_are_long(void **state)

@@ -63,10 +63,10 @@ static void holds(const char *expected_name, mt_dtype dtype)
     mt_safetensors_close(expected);
 }
 
-static json_t *config(void)
+static const mt_value *config(void)
 {
     mt_err err = { 0 };
-    json_t *c;
+    const mt_value *c;
     char path[1200];
     snprintf(path, sizeof path, "%s/config.json", out);
     assert_ok(mt_json_read(&c, path, &err));
@@ -79,10 +79,10 @@ static void a_gguf_file_becomes_a_directory(void **state)
     char args[2200];
     convert("gguf_llama_q8/model.gguf", "--dtype float32", 0, "quantised (mostly Q8_0)");
     holds("gguf_llama_q8", MT_DTYPE_F32);
-    json_t *c = config();
-    assert_string_equal(json_string_value(json_object_get(c, "torch_dtype")), "float32");
-    assert_true(json_is_true(json_object_get(c, "tie_word_embeddings")));
-    json_decref(c);
+    const mt_value *c = config();
+    assert_string_equal(mt_json_string(mt_value_get(c, "torch_dtype")), "float32");
+    assert_true(mt_value_is_true(mt_value_get(c, "tie_word_embeddings")));
+    mt_json_free(c);
     snprintf(args, sizeof args, "inspect '%s'", out);
     expect_program(args, 0, "tied head, qkv bias yes");
     snprintf(args, sizeof args, "tokenize '%s' < /dev/null", out);
@@ -95,10 +95,10 @@ static void fp8_weights_become_bfloat16(void **state)
     (void)state;
     convert("fp8", "", 0, "8 tensors");
     holds("fp8", MT_DTYPE_BF16);
-    json_t *c = config();
-    assert_null(json_object_get(c, "quantization_config"));
-    assert_string_equal(json_string_value(json_object_get(c, "torch_dtype")), "bfloat16");
-    json_decref(c);
+    const mt_value *c = config();
+    assert_null(mt_value_get(c, "quantization_config"));
+    assert_string_equal(mt_json_string(mt_value_get(c, "torch_dtype")), "bfloat16");
+    mt_json_free(c);
 }
 
 /* A config.json that is written anew keeps the numbers that only Python writes. */

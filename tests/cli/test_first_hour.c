@@ -112,13 +112,13 @@ static void quiet_leaves_results_and_warnings(void **state)
 
 /* -- for scripts ----------------------------------------------------------------------------------- */
 
-static json_t *parsed(void)
+static const mt_value *parsed(void)
 {
     mt_err err = { 0 };
-    json_t *doc = NULL;
+    const mt_value *doc = NULL;
     if (p.status) fail_msg("status %d: %s", p.status, p.text);
     if (mt_json_parse(&doc, p.text, strlen(p.text), "the output", &err)) fail_msg("%s in: %s", err.msg, p.text);
-    assert_int_equal(json_integer_value(json_object_get(doc, "version")), 1);
+    assert_int_equal(mt_value_int(mt_value_get(doc, "version")), 1);
     return doc;
 }
 
@@ -126,33 +126,33 @@ static void inspect_families_data_and_generate_answer_scripts(void **state)
 {
     const char *dir = *state;
     RUN(dir, "families", "--json");
-    json_t *doc = parsed(), *list = json_object_get(doc, "families");
-    assert_true(json_array_size(list) >= 31);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "name")), "llama");
-    json_decref(doc);
+    const mt_value *doc = parsed(), *list = mt_value_get(doc, "families");
+    assert_true(mt_value_items(list) >= 31);
+    assert_string_equal(mt_json_string(mt_value_get(mt_value_at(list, 0), "name")), "llama");
+    mt_json_free(doc);
     RUN(dir, "inspect", ROOT "/data/demo_model", "--json", "--tensors");
     doc = parsed();
-    assert_string_equal(json_string_value(json_object_get(doc, "family")), "qwen3");
-    assert_int_equal(json_integer_value(json_object_get(doc, "layers")), 4);
-    assert_true(json_is_null(json_object_get(doc, "weights")));
-    assert_true(json_array_size(json_object_get(doc, "tensors")) > 40);
-    json_decref(doc);
+    assert_string_equal(mt_json_string(mt_value_get(doc, "family")), "qwen3");
+    assert_int_equal(mt_value_int(mt_value_get(doc, "layers")), 4);
+    assert_true(mt_value_has(mt_value_get(doc, "weights"), MT_VALUE_NULL));
+    assert_true(mt_value_items(mt_value_get(doc, "tensors")) > 40);
+    mt_json_free(doc);
     RUN(dir, "data", "my.yaml", "--json", "--quiet");
     doc = parsed();
-    assert_int_equal(json_integer_value(json_object_get(doc, "train_samples")), 704);
-    const json_t *sample = json_array_get(json_object_get(doc, "samples"), 0), *parts = json_object_get(sample, "parts");
-    assert_int_equal(json_array_size(json_object_get(sample, "input_ids")), json_array_size(json_object_get(sample, "labels")));
-    assert_true(json_is_false(json_object_get(json_array_get(parts, 0), "trained")));
-    assert_true(json_is_true(json_object_get(json_array_get(parts, 1), "trained")));
-    json_decref(doc);
+    assert_int_equal(mt_value_int(mt_value_get(doc, "train_samples")), 704);
+    const mt_value *sample = mt_value_at(mt_value_get(doc, "samples"), 0), *parts = mt_value_get(sample, "parts");
+    assert_int_equal(mt_value_items(mt_value_get(sample, "input_ids")), mt_value_items(mt_value_get(sample, "labels")));
+    assert_true(mt_value_is_false(mt_value_get(mt_value_at(parts, 0), "trained")));
+    assert_true(mt_value_is_true(mt_value_get(mt_value_at(parts, 1), "trained")));
+    mt_json_free(doc);
     RUN(dir, "generate", ROOT "/data/demo_model", "--from-scratch", "--device", "cpu", "--prompt", "one", "--prompt", "two \"x\"",
         "--max-new-tokens", "2", "--json", "--quiet");
     doc = parsed();
-    list = json_object_get(doc, "answers");
-    assert_int_equal(json_array_size(list), 2);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "prompt")), "two \"x\"");
-    assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 0), "tokens")), 2);
-    json_decref(doc);
+    list = mt_value_get(doc, "answers");
+    assert_int_equal(mt_value_items(list), 2);
+    assert_string_equal(mt_json_string(mt_value_get(mt_value_at(list, 1), "prompt")), "two \"x\"");
+    assert_int_equal(mt_value_int(mt_value_get(mt_value_at(list, 0), "tokens")), 2);
+    mt_json_free(doc);
 }
 
 /* -- statuses -------------------------------------------------------------------------------------- */

@@ -4,11 +4,10 @@
  * The view is JSON, whatever the files hold.  It reports a place inside the file, and nothing of the files becomes markup in the
  * page.  A file outside the run directory never shows, whatever plan.json names. */
 #define _GNU_SOURCE
+#include "base/json.h"
 #include "folder.h"
 #include "harness.h"
 #include "page/page.h"
-
-#include <jansson.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -24,23 +23,23 @@ static void fill_folder(void)
     expect(symlink("..", folder_at("run/up").s) == 0);
 }
 
-static json_int_t number(const json_t *doc, const char *key)
+static int64_t number(const mt_value *doc, const char *key)
 {
-    const json_t *v = json_object_get(doc, key);
-    expect(json_is_integer(v));
-    return json_integer_value(v);
+    const mt_value *v = mt_value_get(doc, key);
+    expect(mt_value_has(v, MT_VALUE_INT));
+    return mt_value_int(v);
 }
 
 static void check_view(const mt_str *view, int64_t asked, const fuzz_part *metrics)
 {
     static const char *const texts[] = { "name", "metrics", "plan", "config", "log" };
-    json_t *doc = json_loadb(view->s, view->n, JSON_ALLOW_NUL, NULL);
-    expect(doc != NULL);
-    for (size_t i = 0; i < MT_COUNT(texts); i++) expect(json_is_string(json_object_get(doc, texts[i])));
-    json_int_t from = number(doc, "from"), end = number(doc, "bytes");
+    const mt_value *doc;
+    expect(!mt_json_parse(&doc, view->s, view->n, "the view", NULL));
+    for (size_t i = 0; i < MT_COUNT(texts); i++) expect(mt_value_has(mt_value_get(doc, texts[i]), MT_VALUE_STR));
+    int64_t from = number(doc, "from"), end = number(doc, "bytes");
     expect((from == asked || from == 0) && end >= from);
     if (from) expect((uint64_t)end <= (metrics->n > 12 ? metrics->n : 12)); /* or of more/metrics.jsonl */
-    json_decref(doc);
+    mt_json_free(doc);
 }
 
 static size_t count(const mt_str *s, char c)

@@ -19,27 +19,32 @@ static bool looks_like_another(const char *name)
     return false;
 }
 
-static void erase(json_t *doc)
+static void erase(const mt_value *doc, const mt_value *part)
 {
-    json_object_set_new(doc, "model_type", json_string("wombat"));
-    if (json_object_get(doc, "architectures")) json_object_set_new(doc, "architectures", json_pack("[s]", "WombatForCausalLM"));
-    json_t *text = json_object_get(doc, "text_config");
-    if (text) erase(text);
+    mt_err err = { 0 };
+    mt_value type = mt_json_text("wombat"), name = mt_json_text("WombatForCausalLM"), names = { .type = MT_VALUE_LIST };
+    names.list.items = &name;
+    names.list.n = 1;
+    assert_ok(mt_json_set(doc, part, "model_type", &type, &err));
+    if (mt_value_get(part, "architectures")) assert_ok(mt_json_set(doc, part, "architectures", &names, &err));
+    const mt_value *text = mt_value_get(part, "text_config");
+    if (text) erase(doc, text);
 }
 
 static mt_rc open_erased(rig *r, const char *name, mt_err *why)
 {
     mt_err err = { 0 };
     char path[512], notice[256];
-    json_t *doc;
+    const mt_value *doc;
     *r = (rig){ 0 };
     snprintf(path, sizeof path, GOLDEN_DIR "%s/config.json", name);
     assert_ok(mt_json_read(&doc, path, &err));
-    erase(doc);
-    char *text = json_dumps(doc, JSON_REAL_PRECISION(17));
-    json_decref(doc);
-    mt_rc rc = mt_config_parse(&r->config, text, strlen(text), "config.json", why);
-    free(text);
+    erase(doc, doc);
+    mt_str text = { 0 };
+    mt_value_write_json(&text, doc);
+    mt_json_free(doc);
+    mt_rc rc = mt_config_parse(&r->config, text.s, text.n, "config.json", why);
+    mt_str_free(&text);
     if (rc) return rc;
     snprintf(path, sizeof path, GOLDEN_DIR "%s", name);
     assert_ok(mt_shards_open(&r->shards, path, &err));

@@ -28,10 +28,10 @@ static void for_each_case(case_fn fn)
     assert_true(n >= 54);
 }
 
-static json_t *read_json(const char *name, const char *file)
+static const mt_value *read_json(const char *name, const char *file)
 {
     mt_err err = { 0 };
-    json_t *v;
+    const mt_value *v;
     char path[1024];
     snprintf(path, sizeof path, "%s%s/%s", GOLDEN_DIR, name, file);
     assert_ok(mt_json_read(&v, path, &err));
@@ -98,23 +98,23 @@ static void every_parameter_has_gradient_and_updated_value(void **state)
 static void rows_fit(const char *name)
 {
     mt_safetensors *expected = golden_open(name, "expected.safetensors");
-    json_t *tokens = read_json(name, "tokens.json"), *config = read_json(name, "config.json");
-    const json_t *rows = json_object_get(tokens, "input_ids"), *labels = json_object_get(tokens, "labels");
-    const json_t *text = json_object_get(config, "text_config"), *said = json_object_get(text ? text : config, "vocab_size");
-    json_int_t n_vocab = json_integer_value(said ? said : json_object_get(config, "padded_vocab_size"));
-    assert_true(json_array_size(rows) >= 2);
-    assert_true(!labels || json_array_size(labels) == json_array_size(rows));
-    for (size_t i = 0; i < json_array_size(rows); i++) {
+    const mt_value *tokens = read_json(name, "tokens.json"), *config = read_json(name, "config.json");
+    const mt_value *rows = mt_value_get(tokens, "input_ids"), *labels = mt_value_get(tokens, "labels");
+    const mt_value *text = mt_value_get(config, "text_config"), *said = mt_value_get(text ? text : config, "vocab_size");
+    int64_t n_vocab = mt_value_int(said ? said : mt_value_get(config, "padded_vocab_size"));
+    assert_true(mt_value_items(rows) >= 2);
+    assert_true(!labels || mt_value_items(labels) == mt_value_items(rows));
+    for (size_t i = 0; i < mt_value_items(rows); i++) {
         char logits[32];
         snprintf(logits, sizeof logits, "logits.%zu", i);
         const mt_st_tensor *t = mt_safetensors_find(expected, logits);
         assert_non_null(t);
-        size_t n = json_array_size(json_array_get(rows, i));
+        size_t n = mt_value_items(mt_value_at(rows, i));
         assert_true(t->n_dims == 2 && (size_t)t->shape[0] == n && t->shape[1] == n_vocab);
-        assert_true(!labels || json_array_size(json_array_get(labels, i)) == n);
+        assert_true(!labels || mt_value_items(mt_value_at(labels, i)) == n);
     }
-    json_decref(config);
-    json_decref(tokens);
+    mt_json_free(config);
+    mt_json_free(tokens);
     mt_safetensors_close(expected);
 }
 
@@ -125,7 +125,7 @@ static void every_row_has_its_logits(void **state)
 }
 
 /* log p(target) from one row of logits. */
-static double log_p(const float *z, size_t n, json_int_t target)
+static double log_p(const float *z, size_t n, int64_t target)
 {
     double max = z[0], sum = 0;
     for (size_t i = 1; i < n; i++) max = fmax(max, (double)z[i]);
@@ -136,12 +136,12 @@ static double log_p(const float *z, size_t n, json_int_t target)
 static void loss_fits(const char *name)
 {
     mt_safetensors *expected = golden_open(name, "expected.safetensors");
-    json_t *tokens = read_json(name, "tokens.json"), *steps = read_json(name, "steps.json");
-    const json_t *labels = json_object_get(tokens, "labels");
-    if (!labels) labels = json_object_get(tokens, "input_ids");
+    const mt_value *tokens = read_json(name, "tokens.json"), *steps = read_json(name, "steps.json");
+    const mt_value *labels = mt_value_get(tokens, "labels");
+    if (!labels) labels = mt_value_get(tokens, "input_ids");
     double sum = 0;
     size_t count = 0;
-    for (size_t i = 0; i < json_array_size(labels); i++) {
+    for (size_t i = 0; i < mt_value_items(labels); i++) {
         char logits[32];
         snprintf(logits, sizeof logits, "logits.%zu", i);
         const mt_st_tensor *t = mt_safetensors_find(expected, logits);
@@ -149,8 +149,8 @@ static void loss_fits(const char *name)
         float *z = mt_malloc(t->bytes);
         assert_non_null(z);
         mt_to_f32(z, t->data, t->dtype, t->n);
-        for (size_t k = 1; k < json_array_size(json_array_get(labels, i)); k++) {
-            json_int_t target = json_integer_value(json_array_get(json_array_get(labels, i), k));
+        for (size_t k = 1; k < mt_value_items(mt_value_at(labels, i)); k++) {
+            int64_t target = mt_value_int(mt_value_at(mt_value_at(labels, i), k));
             if (target == -100) continue;
             sum -= log_p(z + (k - 1) * n_vocab, n_vocab, target);
             count++;
@@ -158,11 +158,11 @@ static void loss_fits(const char *name)
         mt_free(z);
     }
     float loss = (float)(sum / (double)count);
-    float first = (float)json_real_value(json_array_get(json_object_get(steps, "losses"), 0));
+    float first = (float)mt_value_number(mt_value_at(mt_value_get(steps, "losses"), 0));
     assert_true(golden_near(expected, "loss", &loss, 1, GOLDEN_LOSS));
     assert_true(golden_near(expected, "loss", &first, 1, GOLDEN_LOSS));
-    json_decref(steps);
-    json_decref(tokens);
+    mt_json_free(steps);
+    mt_json_free(tokens);
     mt_safetensors_close(expected);
 }
 
@@ -174,18 +174,18 @@ static void the_loss_is_the_mean_over_trained_targets_of_all_rows(void **state)
 
 static void steps_clip_sometimes(const char *name)
 {
-    json_t *steps = read_json(name, "steps.json");
-    const json_t *norms = json_object_get(steps, "grad_norms"), *clipped = json_object_get(steps, "clipped");
-    double max_norm = json_number_value(json_object_get(steps, "max_norm"));
+    const mt_value *steps = read_json(name, "steps.json");
+    const mt_value *norms = mt_value_get(steps, "grad_norms"), *clipped = mt_value_get(steps, "clipped");
+    double max_norm = mt_value_number(mt_value_get(steps, "max_norm"));
     int n_clipped = 0;
-    assert_int_equal(json_array_size(norms), 10);
+    assert_int_equal(mt_value_items(norms), 10);
     for (size_t i = 0; i < 10; i++) {
-        bool clips = json_number_value(json_array_get(norms, i)) > max_norm;
-        assert_int_equal(clips, json_is_true(json_array_get(clipped, i)));
+        bool clips = mt_value_number(mt_value_at(norms, i)) > max_norm;
+        assert_int_equal(clips, mt_value_is_true(mt_value_at(clipped, i)));
         n_clipped += clips;
     }
     assert_true(n_clipped >= 3 && n_clipped < 10);
-    json_decref(steps);
+    mt_json_free(steps);
 }
 
 static void some_steps_clip_and_some_do_not(void **state)

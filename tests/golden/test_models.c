@@ -271,7 +271,7 @@ static void in_bf16_they_are_near(void **state)
 typedef struct steps {
     mt_hyper hyper;
     double losses[10], norms[10];
-    json_t *doc;
+    const mt_value *doc;
 } steps;
 
 static void read_steps(steps *s, const char *name)
@@ -280,24 +280,24 @@ static void read_steps(steps *s, const char *name)
     char path[512];
     snprintf(path, sizeof path, "%s%s/steps.json", GOLDEN_DIR, name);
     assert_ok(mt_json_read(&s->doc, path, &err));
-    const json_t *d = s->doc;
-    s->hyper = (mt_hyper){ .lr = json_number_value(json_object_get(d, "lr")),
-                           .beta1 = json_number_value(json_object_get(d, "beta1")),
-                           .beta2 = json_number_value(json_object_get(d, "beta2")),
-                           .eps = json_number_value(json_object_get(d, "eps")),
-                           .weight_decay = json_number_value(json_object_get(d, "weight_decay")),
-                           .max_grad_norm = json_number_value(json_object_get(d, "max_norm")) };
+    const mt_value *d = s->doc;
+    s->hyper = (mt_hyper){ .lr = mt_value_number(mt_value_get(d, "lr")),
+                           .beta1 = mt_value_number(mt_value_get(d, "beta1")),
+                           .beta2 = mt_value_number(mt_value_get(d, "beta2")),
+                           .eps = mt_value_number(mt_value_get(d, "eps")),
+                           .weight_decay = mt_value_number(mt_value_get(d, "weight_decay")),
+                           .max_grad_norm = mt_value_number(mt_value_get(d, "max_norm")) };
     for (size_t i = 0; i < 10; i++) {
-        s->losses[i] = json_number_value(json_array_get(json_object_get(d, "losses"), i));
-        s->norms[i] = json_number_value(json_array_get(json_object_get(d, "grad_norms"), i));
+        s->losses[i] = mt_value_number(mt_value_at(mt_value_get(d, "losses"), i));
+        s->norms[i] = mt_value_number(mt_value_at(mt_value_get(d, "grad_norms"), i));
     }
 }
 
 static bool is_gradient_only(const steps *s, const char *name)
 {
-    const json_t *list = json_object_get(s->doc, "gradient_only");
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (strcmp(json_string_value(json_array_get(list, i)), name) == 0) return true;
+    const mt_value *list = mt_value_get(s->doc, "gradient_only");
+    for (size_t i = 0; i < mt_value_items(list); i++)
+        if (strcmp(mt_json_string(mt_value_at(list, i)), name) == 0) return true;
     return false;
 }
 
@@ -372,7 +372,7 @@ static double ten_steps(const char *name, memory room, mt_hyper (*change)(mt_hyp
         mt_free(m);
     }
     mt_safetensors_close(after);
-    json_decref(s.doc);
+    mt_json_free(s.doc);
     rig_close(&r);
     return worst;
 }

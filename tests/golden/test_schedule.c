@@ -6,19 +6,19 @@
 
 #include <math.h>
 
-static json_t *goldens(void)
+static const mt_value *goldens(void)
 {
     mt_err err = { 0 };
-    json_t *doc;
+    const mt_value *doc;
     assert_ok(mt_json_read(&doc, MT_TESTS_DIR "/golden/schedule/schedules.json", &err));
     return doc;
 }
 
-static mt_schedule_config config_of(const json_t *c)
+static mt_schedule_config config_of(const mt_value *c)
 {
     mt_err err = { 0 };
     mt_schedule_config s = mt_schedule_defaults();
-    const json_t *k = json_object_get(c, "kwargs");
+    const mt_value *k = mt_value_get(c, "kwargs");
     assert_ok(mt_json_str(c, "name", NULL, &s.name, "golden", &err));
     assert_ok(mt_json_f64(c, "lr", 0, &s.lr, "golden", &err));
     assert_ok(mt_json_i64(c, "n_steps", 0, &s.n_steps, "golden", &err));
@@ -42,17 +42,17 @@ static void factors_are_those_of_transformers(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    json_t *doc = goldens(), *c, *point;
-    size_t i, j, n = 0;
-    json_array_foreach(json_object_get(doc, "cases"), i, c)
-    {
+    const mt_value *doc = goldens(), *cases = mt_value_get(doc, "cases");
+    size_t n = 0;
+    for (size_t i = 0; i < mt_value_items(cases); i++) {
+        const mt_value *c = mt_value_at(cases, i), *factors = mt_value_get(c, "factors");
         mt_schedule_config config = config_of(c);
         mt_schedule s;
         assert_ok(mt_schedule_init(&s, &config, &err));
-        json_array_foreach(json_object_get(c, "factors"), j, point)
-        {
-            int64_t step = json_integer_value(json_array_get(point, 0));
-            double want = json_real_value(json_array_get(point, 1)), got = mt_schedule_factor(&s, step);
+        for (size_t j = 0; j < mt_value_items(factors); j++) {
+            const mt_value *point = mt_value_at(factors, j);
+            int64_t step = mt_value_int(mt_value_at(point, 0));
+            double want = mt_value_number(mt_value_at(point, 1)), got = mt_schedule_factor(&s, step);
             if (!(fabs(got - want) <= 1e-12 * fabs(want) + 1e-15))
                 fail_msg("%s, case %zu, step %lld: %.17g, expected %.17g", config.name, i, (long long)step, got, want);
             assert_true(mt_schedule_lr(&s, step) == config.lr * got);
@@ -60,32 +60,32 @@ static void factors_are_those_of_transformers(void **state)
         }
     }
     assert_true(n > 1500);
-    json_decref(doc);
+    mt_json_free(doc);
 }
 
 static void warmup_is_counted_as_transformers_does(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    json_t *doc = goldens(), *row;
+    const mt_value *doc = goldens(), *rows = mt_value_get(doc, "warmups");
     size_t i;
-    json_array_foreach(json_object_get(doc, "warmups"), i, row)
-    {
+    for (i = 0; i < mt_value_items(rows); i++) {
+        const mt_value *row = mt_value_at(rows, i);
         mt_schedule_config c = mt_schedule_defaults();
         mt_schedule s;
         c.name = "linear";
-        c.n_steps = json_integer_value(json_array_get(row, 0));
-        c.warmup_steps = json_number_value(json_array_get(row, 1));
+        c.n_steps = mt_value_int(mt_value_at(row, 0));
+        c.warmup_steps = mt_value_number(mt_value_at(row, 1));
         assert_ok(mt_schedule_init(&s, &c, &err));
-        assert_true(s.warmup == (double)json_integer_value(json_array_get(row, 2)));
+        assert_true(s.warmup == (double)mt_value_int(mt_value_at(row, 2)));
         if (c.warmup_steps >= 1) continue;
         c.warmup_ratio = c.warmup_steps; /* the same thing by its older name */
         c.warmup_steps = 0;
         assert_ok(mt_schedule_init(&s, &c, &err));
-        assert_true(s.warmup == (double)json_integer_value(json_array_get(row, 2)));
+        assert_true(s.warmup == (double)mt_value_int(mt_value_at(row, 2)));
     }
     assert_true(i > 30);
-    json_decref(doc);
+    mt_json_free(doc);
 }
 
 static void steps_win_over_the_ratio(void **state)

@@ -204,7 +204,7 @@ static void json_errors_say_where_and_what(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    json_t *doc;
+    const mt_value *doc;
     assert_int_equal(mt_json_parse(&doc, "{\"a\": }", 7, "config.json", &err), MT_EFORMAT);
     assert_says("config.json: not valid JSON at line 1");
     static const char text[] = "{\"a\": \"x\", \"b\": null, \"c\": 4.0}";
@@ -216,19 +216,19 @@ static void json_errors_say_where_and_what(void **state)
     assert_int_equal(v, 9);
     assert_ok(mt_json_i64(doc, "c", 9, &v, "config.json", &err));
     assert_int_equal(v, 4);
-    json_decref(doc);
+    mt_json_free(doc);
 }
 
-/* The first error of each jansson stops at, and Python does not. */
+/* Much that is not JSON is in files, because Python writes it. */
 static void json_that_python_reads_is_read(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    json_t *doc;
+    const mt_value *doc;
     static const char *const alone[] = { "[Infinity]", "[1000000000000000019884624838656]", "[1e400]", "[\"\\ud800\"]", "NaN" };
     for (size_t i = 0; i < MT_COUNT(alone); i++) {
         assert_ok(mt_json_parse(&doc, alone[i], strlen(alone[i]), "config.json", &err));
-        json_decref(doc);
+        mt_json_free(doc);
     }
     static const char text[] = "{\"a\": 1e400, \"b\": 1000000000000000019884624838656, \"c\": [null, true, -Infinity, NaN],"
                                " \"d\": \"\\ud800\", \"e\": 7, \"f\": {\"Infinity\": \"x \\\"NaN\"}, \"a\": Infinity}";
@@ -246,15 +246,36 @@ static void json_that_python_reads_is_read(void **state)
     assert_string_equal(s, "\xef\xbf\xbd");
     assert_ok(mt_json_i64(doc, "e", 0, &i, "config.json", &err));
     assert_int_equal(i, 7);
-    char *written = mt_json_text(doc, JSON_COMPACT);
-    assert_string_equal(written, "{\"a\":Infinity,\"b\":1e30,\"c\":[null,true,-Infinity,NaN],\"d\":\"\xef\xbf\xbd\",\"e\":7,"
-                                 "\"f\":{\"Infinity\":\"x \\\"NaN\"}}");
-    free(written);
-    json_decref(doc);
+    mt_str written = { 0 };
+    mt_value_write_json(&written, doc);
+    assert_string_equal(written.s,
+                        "{\"a\": Infinity, \"b\": 1e+30, \"c\": [null, true, -Infinity, NaN], \"d\": \"\xef\xbf\xbd\", \"e\": 7, "
+                        "\"f\": {\"Infinity\": \"x \\\"NaN\"}}");
+    mt_str_free(&written);
+    mt_json_free(doc);
     static const char broken[] = "{\"a\": Infinity, }"; /* what is wrong is not Infinity */
     assert_int_equal(mt_json_parse(&doc, broken, sizeof broken - 1, "config.json", &err), MT_EFORMAT);
     assert_says("config.json: not valid JSON at line 1, column 17: a key in double quotes was expected");
     assert_null(doc);
+}
+
+static void a_document_can_be_changed_and_written_again(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    const mt_value *doc;
+    static const char text[] = "{\"a\": 1, \"b\": {\"c\": \"x\\ny\", \"d\": []}, \"e\": 1e-06}";
+    assert_ok(mt_json_parse(&doc, text, sizeof text - 1, "config.json", &err));
+    const mt_value new = mt_json_text("new");
+    assert_ok(mt_json_set(doc, doc, "a", NULL, &err));
+    assert_ok(mt_json_set(doc, mt_value_get(doc, "b"), "c", &new, &err));
+    assert_ok(mt_json_set(doc, doc, "f", &new, &err));
+    assert_ok(mt_json_set(doc, doc, "nowhere", NULL, &err));
+    mt_str s = { 0 };
+    mt_value_write_indented(&s, doc); /* as Python's indent=2 */
+    assert_string_equal(s.s, "{\n  \"b\": {\n    \"c\": \"new\",\n    \"d\": []\n  },\n  \"e\": 1e-06,\n  \"f\": \"new\"\n}");
+    mt_str_free(&s);
+    mt_json_free(doc);
 }
 
 static void a_missing_file_is_named(void **state)
@@ -464,8 +485,8 @@ MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_u
              cmocka_unit_test(counts_are_read_as_they_are_written), cmocka_unit_test(every_half_float_survives_the_round_trip),
              cmocka_unit_test(dtype_names_are_understood), cmocka_unit_test(utf8_is_strict),
              cmocka_unit_test(json_strings_escape_what_json_must), cmocka_unit_test(json_errors_say_where_and_what),
-             cmocka_unit_test(json_that_python_reads_is_read), cmocka_unit_test(a_missing_file_is_named),
-             cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly),
+             cmocka_unit_test(json_that_python_reads_is_read), cmocka_unit_test(a_document_can_be_changed_and_written_again),
+             cmocka_unit_test(a_missing_file_is_named), cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly),
              cmocka_unit_test(lack_of_memory_names_the_thing_and_the_bytes), cmocka_unit_test(the_pool_visits_every_index_once),
              cmocka_unit_test(a_spread_loop_ends_at_its_first_failure), cmocka_unit_test(pinned_threads_have_a_core_each),
              cmocka_unit_test(pinning_can_be_turned_off_and_needs_cores), cmocka_unit_test(memory_is_spread_over_nodes),

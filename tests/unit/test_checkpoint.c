@@ -374,10 +374,10 @@ static void export_to(fake *f, const char *dir)
     assert_ok(mt_export_write(&f->export, &f->io, dir, &err));
 }
 
-static json_t *read_json(const char *dir, const char *name)
+static const mt_value *read_json(const char *dir, const char *name)
 {
     mt_err err = { 0 };
-    json_t *doc = NULL;
+    const mt_value *doc = NULL;
     assert_ok(mt_json_read(&doc, workspace_path("%s/%s", dir, name).s, &err));
     return doc;
 }
@@ -414,10 +414,10 @@ static void a_template_of_the_run_takes_the_place_of_the_models(void **state)
     export_to(&a, out.s);
     assert_ok(mt_file_read(&text, &n, workspace_path("%s/chat_template.jinja", out.s).s, 1000, &err));
     assert_string_equal(text, "{{ \"new\" }}\n");
-    json_t *tokenizer = read_json(out.s, "tokenizer_config.json");
-    assert_string_equal(json_string_value(json_object_get(tokenizer, "chat_template")), "{{ \"new\" }}\n");
+    const mt_value *tokenizer = read_json(out.s, "tokenizer_config.json");
+    assert_string_equal(mt_json_string(mt_value_get(tokenizer, "chat_template")), "{{ \"new\" }}\n");
     assert_false(mt_file_exists(workspace_path("%s/chat_template.json", out.s).s));
-    json_decref(tokenizer);
+    mt_json_free(tokenizer);
     mt_free(text);
     fake_close(&a);
 }
@@ -433,16 +433,16 @@ static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
     a.export.end_of_turn = 9;
     a.export.end_of_turn_text = "<|end|>";
     export_to(&a, out.s);
-    json_t *config = read_json(out.s, "config.json"), *generation = read_json(out.s, "generation_config.json"),
-           *tokenizer = read_json(out.s, "tokenizer_config.json");
-    assert_int_equal(json_array_size(json_object_get(config, "eos_token_id")), 2);
-    assert_int_equal(json_integer_value(json_array_get(json_object_get(generation, "eos_token_id"), 2)), 9);
-    assert_true(json_real_value(json_object_get(generation, "temperature")) == 0.6);
-    assert_string_equal(json_string_value(json_object_get(tokenizer, "eos_token")), "<|end|>");
-    assert_true(json_real_value(json_object_get(config, "rms_norm_eps")) == 1e-6);
-    json_decref(config);
-    json_decref(generation);
-    json_decref(tokenizer);
+    const mt_value *config = read_json(out.s, "config.json"), *generation = read_json(out.s, "generation_config.json"),
+                   *tokenizer = read_json(out.s, "tokenizer_config.json");
+    assert_int_equal(mt_value_items(mt_value_get(config, "eos_token_id")), 2);
+    assert_int_equal(mt_value_int(mt_value_at(mt_value_get(generation, "eos_token_id"), 2)), 9);
+    assert_true(mt_value_number(mt_value_get(generation, "temperature")) == 0.6);
+    assert_string_equal(mt_json_string(mt_value_get(tokenizer, "eos_token")), "<|end|>");
+    assert_true(mt_value_number(mt_value_get(config, "rms_norm_eps")) == 1e-6);
+    mt_json_free(config);
+    mt_json_free(generation);
+    mt_json_free(tokenizer);
     fake_close(&a);
 }
 
@@ -491,9 +491,9 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
     a.export.dtype = MT_DTYPE_F32;
     a.export.max_shard_bytes = 40000;
     export_to(&a, out.s);
-    json_t *config = read_json(out.s, "config.json");
-    assert_string_equal(json_string_value(json_object_get(config, "torch_dtype")), "float32");
-    json_decref(config);
+    const mt_value *config = read_json(out.s, "config.json");
+    assert_string_equal(mt_json_string(mt_value_get(config, "torch_dtype")), "float32");
+    mt_json_free(config);
     assert_ok(mt_shards_open(&shards, out.s, &err));
     assert_true(mt_shards_file_count(shards) > 3);
     assert_int_equal(mt_shards_bytes(shards), mt_export_bytes(&a.export));

@@ -75,16 +75,17 @@ static void base_name(const char *hub, char *out, size_t n)
 }
 
 /* The model's config.json, from the table of shapes or that of published models. */
-static void open_config(mt_config **out, const char *name, const json_t *published)
+static void open_config(mt_config **out, const char *name, const mt_value *published)
 {
     mt_err err = { 0 };
     *out = NULL;
-    for (size_t i = 0; !*out && i < json_array_size(published); i++) {
-        const json_t *row = json_array_get(published, i);
-        if (strcasecmp(json_string_value(json_object_get(row, "name")), name) != 0) continue;
-        char *text = json_dumps(json_object_get(row, "config"), JSON_REAL_PRECISION(17));
-        assert_ok(mt_config_parse(out, text, strlen(text), name, &err));
-        free(text);
+    for (size_t i = 0; !*out && i < mt_value_items(published); i++) {
+        const mt_value *row = mt_value_at(published, i);
+        if (strcasecmp(mt_json_string(mt_value_get(row, "name")), name) != 0) continue;
+        mt_str text = { 0 };
+        mt_value_write_json(&text, mt_value_get(row, "config"));
+        assert_ok(mt_config_parse(out, text.s, text.n, name, &err));
+        mt_str_free(&text);
     }
     if (!*out) assert_ok(mt_shape_open(out, name, &err));
 }
@@ -109,7 +110,7 @@ static void fits(const ready *c, const mt_model *model, size_t ram, size_t gpu)
     mt_plan_free(plan);
 }
 
-static void plans(const ready *c, const json_t *published)
+static void plans(const ready *c, const mt_value *published)
 {
     mt_err err = { 0 };
     mt_config *config;
@@ -151,7 +152,7 @@ static void every_config_reads_and_plans(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    json_t *registry, *published;
+    const mt_value *registry, *published;
     int n = 0, n_planned = 0, n_ahead = 0;
     assert_ok(mt_json_read(&registry, MT_TESTS_DIR "/../data/dataset_info.json", &err));
     assert_ok(mt_json_read(&published, MT_TESTS_DIR "/unit/published/published.json", &err));
@@ -161,15 +162,15 @@ static void every_config_reads_and_plans(void **state)
         ready c;
         if (!open_ready(&c, e->d_name)) continue;
         n++;
-        for (size_t i = 0; i < c.s.dataset.name.n; i++) assert_non_null(json_object_get(registry, c.s.dataset.name.items[i]));
+        for (size_t i = 0; i < c.s.dataset.name.n; i++) assert_non_null(mt_value_get(registry, c.s.dataset.name.items[i]));
         bool demo = strcmp(c.name, "demo") == 0, waits = listed(c.name, not_yet, MT_COUNT(not_yet));
         if (waits) n_ahead += plans_ahead(&c);
         if (!demo && !waits) plans(&c, published), n_planned++;
         close_ready(&c);
     }
     closedir(d);
-    json_decref(published);
-    json_decref(registry);
+    mt_json_free(published);
+    mt_json_free(registry);
     assert_true(n >= 60);
     assert_true(n_planned >= 55);
     assert_true(n_ahead == (int)MT_COUNT(not_yet));
@@ -217,7 +218,7 @@ static mt_machine machine_of(const char *words)
     return (mt_machine){ 0 };
 }
 
-static void fits_on(const mt_machine *machine, const char *words, double most, const char *file, const json_t *published)
+static void fits_on(const mt_machine *machine, const char *words, double most, const char *file, const mt_value *published)
 {
     ready c;
     mt_err err = { 0 };
@@ -262,7 +263,7 @@ static void what_the_readme_says_a_machine_trains_it_trains(void **state)
     (void)state;
     mt_err err = { 0 };
     char *readme, words[80], range[80], configs[300];
-    json_t *published;
+    const mt_value *published;
     size_t n_rows = 0;
     assert_ok(mt_json_read(&published, MT_TESTS_DIR "/unit/published/published.json", &err));
     assert_ok(mt_file_read(&readme, NULL, MT_TESTS_DIR "/../README.md", 1 << 20, &err));
@@ -281,7 +282,7 @@ static void what_the_readme_says_a_machine_trains_it_trains(void **state)
     }
     assert_int_equal(n_rows, MT_COUNT(machines));
     mt_free(readme);
-    json_decref(published);
+    mt_json_free(published);
 }
 
 MT_TEST_MAIN(cmocka_unit_test(what_the_readme_says_a_machine_trains_it_trains), cmocka_unit_test(every_config_reads_and_plans),

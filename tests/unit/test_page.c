@@ -28,19 +28,19 @@ static void put(const char *dir, const char *name, const char *text)
     mt_free(path);
 }
 
-static json_t *view(const char *dir, int64_t from)
+static const mt_value *view(const char *dir, int64_t from)
 {
     mt_err err;
     mt_str s = { 0 };
-    json_t *out;
+    const mt_value *out;
     assert_ok(mt_run_view_write(&s, &(mt_run_at){ .dir = dir }, from, &err));
     assert_ok(mt_json_parse(&out, s.s, s.n, "view", &err));
     mt_str_free(&s);
     return out;
 }
 
-static const char *text_of(const json_t *v, const char *key) { return json_string_value(json_object_get(v, key)); }
-static long long number_of(const json_t *v, const char *key) { return (long long)json_integer_value(json_object_get(v, key)); }
+static const char *text_of(const mt_value *v, const char *key) { return mt_json_string(mt_value_get(v, key)); }
+static long long number_of(const mt_value *v, const char *key) { return (long long)mt_value_int(mt_value_get(v, key)); }
 
 static const char TWO_LINES[] = "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 2, \"loss\": 2.25}\n";
 
@@ -50,27 +50,27 @@ static void view_holds_the_files_as_they_are(void **state)
     put(dir, "metrics.jsonl", TWO_LINES);
     put(dir, "plan.json", "{\"n_steps\": 2}");
     put(dir, "log.txt", "line </script> \"quoted\" \xff\n");
-    json_t *v = view(dir, 0);
+    const mt_value *v = view(dir, 0);
     assert_string_equal(text_of(v, "metrics"), TWO_LINES);
     assert_string_equal(text_of(v, "plan"), "{\"n_steps\": 2}");
     assert_string_equal(text_of(v, "log"), "line </script> \"quoted\" \xef\xbf\xbd\n");
     assert_string_equal(text_of(v, "config"), "");
     assert_int_equal(number_of(v, "bytes"), sizeof TWO_LINES - 1);
-    json_decref(v);
+    mt_json_free(v);
 }
 
 static void view_goes_on_where_it_stopped(void **state)
 {
     const char *dir = *state;
     put(dir, "metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\n{\"st"); /* the third is being written */
-    json_t *v = view(dir, 12);
+    const mt_value *v = view(dir, 12);
     assert_string_equal(text_of(v, "metrics"), "{\"step\": 2}\n");
     assert_int_equal(number_of(v, "bytes"), 24);
-    json_decref(v);
+    mt_json_free(v);
     v = view(dir, 1000); /* the run was resumed and the file is shorter: everything again */
     assert_int_equal(number_of(v, "from"), 0);
     assert_string_equal(text_of(v, "metrics"), "{\"step\": 1}\n{\"step\": 2}\n");
-    json_decref(v);
+    mt_json_free(v);
 }
 
 static void long_runs_are_thinned_but_keep_evaluations_and_the_end(void **state)
@@ -83,7 +83,7 @@ static void long_runs_are_thinned_but_keep_evaluations_and_the_end(void **state)
         if (i % 9999 == 0) mt_str_printf(&s, "{\"step\": %d, \"eval_loss\": 1}\n", i);
     }
     put(dir, "metrics.jsonl", s.s);
-    json_t *v = view(dir, 0);
+    const mt_value *v = view(dir, 0);
     int n = 0, evals = 0;
     for (const char *at = text_of(v, "metrics"); *at; at = strchr(at, '\n') + 1, n++)
         evals += strncmp(strstr(at, ", \""), ", \"eval_loss", 12) == 0;
@@ -91,7 +91,7 @@ static void long_runs_are_thinned_but_keep_evaluations_and_the_end(void **state)
     assert_int_equal(evals, LINES / 9999);
     assert_non_null(strstr(text_of(v, "metrics"), "\"step\": 50000, "));
     assert_int_equal(number_of(v, "bytes"), s.n);
-    json_decref(v);
+    mt_json_free(v);
     mt_str_free(&s);
 }
 
@@ -122,9 +122,9 @@ static void metrics_may_lie_elsewhere(void **state)
     mt_err err;
     put(dir, "numbers.jsonl", TWO_LINES);
     put(dir, "plan.json", "{\"metrics_file\": \"numbers.jsonl\"}");
-    json_t *v = view(dir, 0);
+    const mt_value *v = view(dir, 0);
     assert_string_equal(text_of(v, "metrics"), TWO_LINES);
-    json_decref(v);
+    mt_json_free(v);
     assert_ok(mt_run_view_check(&(mt_run_at){ .dir = dir }, &err));
 }
 

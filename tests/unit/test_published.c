@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-static int64_t number(const json_t *row, const char *key) { return (int64_t)json_integer_value(json_object_get(row, key)); }
+static int64_t number(const mt_value *row, const char *key) { return (int64_t)mt_value_int(mt_value_get(row, key)); }
 
 static int64_t n_params(const mt_unit *u)
 {
@@ -26,10 +26,10 @@ static int64_t layer_params(const mt_model *m, int layer)
 }
 
 /* Of all layers, or of each. */
-static int64_t expected_layer(const json_t *row, int layer)
+static int64_t expected_layer(const mt_value *row, int layer)
 {
-    const json_t *v = json_object_get(row, "layer");
-    return (int64_t)json_integer_value(json_is_array(v) ? json_array_get(v, (size_t)layer) : v);
+    const mt_value *v = mt_value_get(row, "layer");
+    return (int64_t)mt_value_int(mt_value_has(v, MT_VALUE_LIST) ? mt_value_at(v, (size_t)layer) : v);
 }
 
 static bool is(const char *name, const char *what, int64_t got, int64_t expected)
@@ -39,7 +39,7 @@ static bool is(const char *name, const char *what, int64_t got, int64_t expected
     return false;
 }
 
-static bool has_its_sizes(const char *name, const json_t *row, const mt_model *m)
+static bool has_its_sizes(const char *name, const mt_value *row, const mt_model *m)
 {
     int64_t L = number(row, "layers"), head = number(row, "head");
     bool ok = is(name, "it", m->n_params, number(row, "params")) &
@@ -53,26 +53,27 @@ static void published_models_are_known_and_have_their_sizes(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    json_t *rows;
+    const mt_value *rows;
     bool ok = true;
     assert_ok(mt_json_read(&rows, MT_TESTS_DIR "/unit/published/published.json", &err));
-    assert_true(json_array_size(rows) >= 60);
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i);
-        const char *name = json_string_value(json_object_get(row, "name"));
-        char *text = json_dumps(json_object_get(row, "config"), JSON_REAL_PRECISION(17));
+    assert_true(mt_value_items(rows) >= 60);
+    for (size_t i = 0; i < mt_value_items(rows); i++) {
+        const mt_value *row = mt_value_at(rows, i);
+        const char *name = mt_json_string(mt_value_get(row, "name"));
+        mt_str text = { 0 };
+        mt_value_write_json(&text, mt_value_get(row, "config"));
         mt_config *c;
         mt_model *m;
-        assert_ok(mt_config_parse(&c, text, strlen(text), name, &err));
+        assert_ok(mt_config_parse(&c, text.s, text.n, name, &err));
         assert_ok(mt_model_create(&m, c, NULL, &err));
-        assert_string_equal(c->family->name, json_string_value(json_object_get(row, "family")));
+        assert_string_equal(c->family->name, mt_json_string(mt_value_get(row, "family")));
         assert_int_equal(c->n_assumptions, 0);
         ok &= has_its_sizes(name, row, m);
         mt_model_free(m);
         mt_config_close(c);
-        free(text);
+        mt_str_free(&text);
     }
-    json_decref(rows);
+    mt_json_free(rows);
     assert_true(ok);
 }
 
@@ -81,22 +82,22 @@ static void shapes_have_the_sizes_of_what_they_are_named_for(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    json_t *rows;
+    const mt_value *rows;
     size_t found = 0;
     assert_ok(mt_json_read(&rows, MT_TESTS_DIR "/unit/published/published.json", &err));
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i);
+    for (size_t i = 0; i < mt_value_items(rows); i++) {
+        const mt_value *row = mt_value_at(rows, i);
         const mt_shape *shape;
         mt_config *c;
         mt_model *m;
-        if (mt_shape_find(&shape, json_string_value(json_object_get(row, "name")), &err) || shape->untrained) continue;
+        if (mt_shape_find(&shape, mt_json_string(mt_value_get(row, "name")), &err) || shape->untrained) continue;
         assert_ok(mt_shape_model(&c, &m, shape, NULL, &err));
         assert_true(is(shape->name, "it", m->n_params, number(row, "params")));
         mt_model_free(m);
         mt_config_close(c);
         found++;
     }
-    json_decref(rows);
+    mt_json_free(rows);
     assert_true(found >= 60);
 }
 

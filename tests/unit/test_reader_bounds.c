@@ -306,11 +306,12 @@ static void documents_have_bounded_depth_and_size(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    json_t *doc = NULL;
+    const mt_value *doc = NULL;
     mt_str text = { 0 };
     forge_repeat(&text, "[", 600), forge_repeat(&text, "]", 600);
     assert_int_equal(mt_json_parse(&doc, text.s, text.n, "config.json", &err), MT_EFORMAT);
-    assert_says("config.json: nested deeper than 512 levels");
+    assert_says("config.json: ");
+    assert_says("nested deeper than 512 levels");
     mt_str_clear(&text);
     mt_str_puts(&text, "[0"), forge_repeat(&text, ",0", 5000000), mt_str_puts(&text, "]");
     assert_int_equal(mt_json_parse(&doc, text.s, text.n, "config.json", &err), MT_ERANGE);
@@ -318,7 +319,7 @@ static void documents_have_bounded_depth_and_size(void **state)
     mt_str_clear(&text);
     mt_str_puts(&text, "[\""), forge_repeat(&text, "[\\\",", 1000), mt_str_puts(&text, "\"]"); /* brackets in a string are text */
     assert_ok(mt_json_parse(&doc, text.s, text.n, "config.json", &err));
-    json_decref(doc);
+    mt_json_free(doc);
     mt_str_free(&text);
 }
 

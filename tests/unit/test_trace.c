@@ -204,19 +204,19 @@ static void the_file_is_a_chrome_trace(void **state)
     mt_trace_turn(f.trace);
     assert_ok(mt_trace_collect(f.trace, &err));
     assert_ok(mt_trace_write(f.trace, path, &err));
-    json_t *json;
+    const mt_value *json;
     bool dx = false, track = false;
-    size_t at;
-    const json_t *span;
     assert_ok(mt_json_read(&json, path, &err));
-    json_array_foreach(json_object_get(json, "traceEvents"), at, span) {
-        const char *name = json_string_value(json_object_get(span, "name")),
-                   *of = json_string_value(json_object_get(json_object_get(span, "args"), "name"));
-        dx |= name && strcmp(name, "linear_dx 64x64") == 0 && json_number_value(json_object_get(span, "dur")) > 0;
+    const mt_value *events = mt_value_get(json, "traceEvents");
+    for (size_t i = 0; i < mt_value_items(events); i++) {
+        const mt_value *span = mt_value_at(events, i);
+        const char *name = mt_json_string(mt_value_get(span, "name")),
+                   *of = mt_json_string(mt_value_get(mt_value_get(span, "args"), "name"));
+        dx |= name && strcmp(name, "linear_dx 64x64") == 0 && mt_value_number(mt_value_get(span, "dur")) > 0;
         track |= of && strcmp(of, "copy-in") == 0;
     }
     assert_true(dx && track);
-    json_decref(json);
+    mt_json_free(json);
     assert_int_equal(mt_trace_write(f.trace, "/nowhere/at/all.json", &err), MT_EIO);
     close_fixture(&f);
 }
