@@ -5,6 +5,7 @@
  * each finished list is one exact allocation.  Strings are most of what training data is: they are scanned
  * eight bytes at a time, and only those with a byte past ASCII are checked as UTF-8. */
 #include "base/hash.h"
+#include "base/le.h"
 #include "base/utf8.h"
 #include "base/value.h"
 
@@ -105,12 +106,12 @@ static mt_rc read_unicode_escape(reader *r, char *dst, size_t *n)
 static uint64_t zeros(uint64_t x) { return (x - ONES) & ~x & HIGHS; }
 static uint64_t below(uint64_t x, uint64_t n) { return (x - ONES * n) & ~x & HIGHS; }
 
-/* The next quote, backslash or control character; *high collects the top bits of what was passed.  The lowest
- * byte of a word is the first: we run on little-endian machines. */
+/* The next quote, backslash or control character; *high collects the top bits of what was passed.  The lowest byte of a word is
+ * the first. */
 static const char *scan_string(const char *p, const char *end, uint64_t *high)
 {
     for (uint64_t x; end - p >= 8; p += 8) {
-        memcpy(&x, p, sizeof x);
+        x = mt__le64(p);
         uint64_t stops = zeros(x ^ ONES * '"') | zeros(x ^ ONES * '\\') | below(x, 0x20);
         if (stops) {
             uint64_t passed = (stops & -stops) - 1; /* all bits below the stop's top bit */

@@ -2,7 +2,7 @@
  * aligned places.  Nothing is believed: every length is checked against the file before it is used. */
 #include "ckpt/gguf_impl.h"
 
-#include "ckpt/le.h"
+#include "base/le.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -133,8 +133,6 @@ const mt__kv *mt__gguf_find_arch(const mt_gguf *g, const char *key)
 double mt__kv_item(const mt__kv *kv, size_t i)
 {
     const uint8_t *p = kv->data + i * number_bytes(kv->type);
-    double d;
-    uint64_t bits;
     switch (kv->type) {
     case MT_KV_U8: return p[0];
     case MT_KV_I8: return (int8_t)p[0];
@@ -146,10 +144,7 @@ double mt__kv_item(const mt__kv *kv, size_t i)
     case MT_KV_F32: return (double)mt_f32_from_bits(mt__le32(p));
     case MT_KV_U64: return (double)mt__le64(p);
     case MT_KV_I64: return (double)(int64_t)mt__le64(p);
-    default:
-        bits = mt__le64(p);
-        memcpy(&d, &bits, sizeof d);
-        return d;
+    default: return mt__le_f64(p);
     }
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
-#include "ckpt/le.h"
+#include "base/le.h"
 #include "ckpt/names.h"
 #include "ckpt/unpickle.h"
 #include "ckpt/weight_file.h"

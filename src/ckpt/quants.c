@@ -4,7 +4,7 @@
 #include "ckpt/quants.h"
 
 #include "base/mem.h"
-#include "ckpt/le.h"
+#include "base/le.h"
 
 static float half(const uint8_t *p) { return mt_f16_to_f32(mt__le16(p)); }
 

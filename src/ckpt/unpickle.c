@@ -4,7 +4,7 @@
  * more are copied than the pickle has bytes.  So memory is bounded by the size of the pickle.  Nothing recurses. */
 #include "ckpt/unpickle.h"
 
-#include "ckpt/le.h"
+#include "base/le.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "ckpt/zip.h"
 
-#include "ckpt/le.h"
+#include "base/le.h"
 
 #include <string.h>
 

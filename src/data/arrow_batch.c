@@ -2,6 +2,7 @@
  *
  * The message lists, in the order of a walk through the fields, a node (length, nulls) per field and the
  * buffers of each.  Compressed buffers are unpacked here; those of columns nobody wants are passed over. */
+#include "base/le.h"
 #include "data/arrow.h"
 
 #include <string.h>
@@ -30,9 +31,8 @@ static mt_rc bad(const loader *l, const ar_field *f, const char *message)
 /* A compressed buffer: its unpacked length in 8 bytes (-1: it is not compressed after all), then the data. */
 static mt_rc unpack(loader *l, const ar_field *f, ar_bytes *b)
 {
-    int64_t whole;
     if (b->n < 8) return bad(l, f, "a compressed buffer is cut off");
-    memcpy(&whole, b->p, 8);
+    int64_t whole = (int64_t)mt__le64(b->p);
     b->p += 8;
     b->n -= 8;
     if (whole == -1) return MT_OK;

@@ -1,4 +1,5 @@
 /* arrow_value.c - one value of an Arrow array.  Whatever the buffers say about other places is checked here. */
+#include "base/le.h"
 #include "data/arrow.h"
 
 #include <string.h>
@@ -14,8 +15,7 @@ static bool bit(const uint8_t *bits, int64_t i) { return bits[i / 8] >> i % 8 & 
 
 static int64_t load_int(const uint8_t *p, size_t width, bool is_unsigned)
 {
-    uint64_t u = 0;
-    memcpy(&u, p, width); /* little endian */
+    uint64_t u = width == 8 ? mt__le64(p) : width == 4 ? mt__le32(p) : width == 2 ? mt__le16(p) : *p;
     if (is_unsigned || width == 8) return (int64_t)u;
     int shift = (int)(64 - 8 * width);
     return (int64_t)(u << shift) >> shift;
@@ -76,10 +76,8 @@ static mt_rc int_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out)
 
 static mt_value float_value(const ar_array *a, int64_t i)
 {
-    float f32;
-    double f64;
-    if (a->field->width == 4) return memcpy(&f32, a->main.p + (size_t)i * 4, 4), mt__scalar_float(f32);
-    return memcpy(&f64, a->main.p + (size_t)i * 8, 8), mt__scalar_float(f64);
+    const uint8_t *p = a->main.p + (size_t)i * a->field->width;
+    return mt__scalar_float(a->field->width == 4 ? (double)mt__le_f32(p) : mt__le_f64(p));
 }
 
 static mt_rc struct_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out)

@@ -1,5 +1,7 @@
 #include "data/flatbuf.h"
 
+#include "base/le.h"
+
 #include <string.h>
 
 static bool inside(mt_flatbuf *b, size_t at, size_t n)
@@ -11,15 +13,12 @@ static bool inside(mt_flatbuf *b, size_t at, size_t n)
 
 static int64_t load(const mt_flatbuf *b, size_t at, size_t bytes)
 {
-    int8_t i8;
-    int16_t i16;
-    int32_t i32;
-    int64_t i64;
+    const uint8_t *p = b->data + at;
     switch (bytes) {
-    case 1: return memcpy(&i8, b->data + at, 1), i8;
-    case 2: return memcpy(&i16, b->data + at, 2), i16;
-    case 4: return memcpy(&i32, b->data + at, 4), i32;
-    default: return memcpy(&i64, b->data + at, 8), i64;
+    case 1: return (int8_t)*p;
+    case 2: return (int16_t)mt__le16(p);
+    case 4: return (int32_t)mt__le32(p);
+    default: return (int64_t)mt__le64(p);
     }
 }
 

@@ -3,6 +3,7 @@
  * A stream is a row of messages: a schema, then dictionaries and record batches.  A file is the same between
  * two magic words, with a footer that says where each message lies, so dictionaries can be read first.  A
  * message is a length (behind 0xffffffff, except in streams of before 2019), metadata, and a body. */
+#include "base/le.h"
 #include "data/arrow.h"
 
 #include <string.h>
@@ -42,22 +43,15 @@ static mt_rc bad(const arrow_file *f, mt_err *err, const char *what)
     return mt_fail(err, MT_EFORMAT, "%s: not a valid Arrow file: %s", f->src->path, what);
 }
 
-static uint32_t load_u32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return v;
-}
-
 /* The prefix at `at`: where the metadata starts and how long it is.  Length 0: the end of a stream. */
 static bool read_prefix(const mt_record_bytes *src, size_t at, size_t *start, size_t *n)
 {
     if (at > src->size || src->size - at < 4) return false;
-    *n = load_u32(src->data + at);
+    *n = mt__le32(src->data + at);
     *start = at + 4;
     if (*n != UINT32_MAX) return true;
     if (src->size - at < 8) return false;
-    *n = load_u32(src->data + at + 4);
+    *n = mt__le32(src->data + at + 4);
     *start = at + 8;
     return true;
 }
@@ -183,7 +177,7 @@ static mt_rc load_footer(arrow_file *f, mt_err *err)
     f->has_footer = true;
     if (src->size < 18 || memcmp(src->data + src->size - 6, "ARROW1", 6) != 0)
         return bad(f, err, "its end is missing; is it complete?");
-    size_t n = load_u32(src->data + src->size - 10);
+    size_t n = mt__le32(src->data + src->size - 10);
     if (n > src->size - 18) return bad(f, err, "its footer is larger than the file");
     f->footer = (mt_flatbuf){ .data = src->data + src->size - 10 - n, .size = n };
     mt_flat_table root = mt__flat_root(&f->footer);
@@ -249,7 +243,7 @@ static mt_rc open_arrow(void **out, const mt_record_bytes *src, mt_err *err)
 /* Files start with their magic, streams with a continuation mark and a plausible schema length. */
 static bool recognise(const uint8_t *data, size_t size)
 {
-    return is_file(data, size) || (size >= 8 && load_u32(data) == UINT32_MAX && load_u32(data + 4) <= size - 8);
+    return is_file(data, size) || (size >= 8 && mt__le32(data) == UINT32_MAX && mt__le32(data + 4) <= size - 8);
 }
 
 static int64_t batch_rows(message *m) { return m->header_type == HEADER_BATCH ? mt__flat_int(header_of(m), 0, 8, 0) : 0; }

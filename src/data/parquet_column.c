@@ -2,6 +2,7 @@
  *
  * At any time a column holds its dictionary, one page and one batch of decoded entries, so memory depends on
  * page sizes, not on the row group's.  Uncompressed pages are read where they lie in the file. */
+#include "base/le.h"
 #include "data/parquet.h"
 #include "data/thrift.h"
 
@@ -150,12 +151,11 @@ static int bit_width(int max)
 /* Version 1: levels stand before the values, each behind its length in four bytes. */
 static const char *take_levels(pq_runs *runs, const uint8_t **p, const uint8_t *end, int max, int64_t encoding)
 {
-    uint32_t n;
     mt__pq_runs_init(runs, *p, *p, 0);
     if (max == 0) return NULL;
     if (encoding != PQ_RLE) return "levels in the old bit-packed form, which is not supported";
     if (end - *p < 4) return "levels are cut off";
-    memcpy(&n, *p, 4);
+    uint32_t n = mt__le32(*p);
     if (n > (uint64_t)(end - *p - 4)) return "levels are cut off";
     mt__pq_runs_init(runs, *p + 4, *p + 4 + n, bit_width(max));
     *p += 4 + (size_t)n;

@@ -1,4 +1,5 @@
 /* parquet_meta.c - Parquet's footer (FileMetaData in parquet.thrift), as far as reading rows needs it. */
+#include "base/le.h"
 #include "data/parquet.h"
 #include "data/thrift.h"
 
@@ -266,10 +267,9 @@ static mt_rc read_footer(mt_thrift *t, pq_footer *m, const mt_record_bytes *src,
 mt_rc mt__pq_footer_read(pq_footer *out, const mt_record_bytes *src, mt_err *err)
 {
     *out = (pq_footer){ 0 };
-    uint32_t n;
     if (src->size < 12 || memcmp(src->data + src->size - 4, "PAR1", 4) != 0)
         return mt_fail(err, MT_EFORMAT, "%s starts as a Parquet file and does not end as one; is it complete?", src->path);
-    memcpy(&n, src->data + src->size - 8, 4);
+    uint32_t n = mt__le32(src->data + src->size - 8);
     if (n > src->size - 12)
         return mt_fail(err, MT_EFORMAT, "%s: the Parquet footer is said to have %u bytes, the file has %zu", src->path, n,
                        src->size);

@@ -2,6 +2,7 @@
  *
  * Hybrid runs: each run is a header and either one value to repeat or groups of eight bit-packed values.
  * Delta packing: blocks of differences, each block with a smallest one and, per miniblock, a bit width. */
+#include "base/le.h"
 #include "data/parquet.h"
 #include "data/thrift.h"
 
@@ -15,7 +16,7 @@ static uint64_t take_bits(const uint8_t *bits, const uint8_t *end, uint64_t at, 
     int shift = (int)(at % 8);
     uint64_t x = 0;
     if (end - p >= 8)
-        memcpy(&x, p, 8);
+        x = mt__le64(p);
     else
         for (int i = 0; p + i < end; i++) x |= (uint64_t)p[i] << 8 * i;
     x >>= shift;

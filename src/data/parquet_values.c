@@ -1,4 +1,5 @@
 /* parquet_values.c - the values of one page, in whichever encoding it was written, a batch at a time. */
+#include "base/le.h"
 #include "data/parquet.h"
 
 #include <string.h>
@@ -17,19 +18,11 @@ static size_t fixed_width(const pq_node *leaf)
 /* One value of a fixed width, from its bytes. */
 static void load_cell(pq_cell *out, const pq_node *leaf, const uint8_t *p)
 {
-    int32_t i32;
-    float f32;
     switch (leaf->type) {
-    case PQ_INT32:
-        memcpy(&i32, p, 4);
-        out->i = i32;
-        break;
-    case PQ_INT64: memcpy(&out->i, p, 8); break;
-    case PQ_FLOAT:
-        memcpy(&f32, p, 4);
-        out->f = f32;
-        break;
-    case PQ_DOUBLE: memcpy(&out->f, p, 8); break;
+    case PQ_INT32: out->i = (int32_t)mt__le32(p); break;
+    case PQ_INT64: out->i = (int64_t)mt__le64(p); break;
+    case PQ_FLOAT: out->f = mt__le_f32(p); break;
+    case PQ_DOUBLE: out->f = mt__le_f64(p); break;
     default: out->bytes.p = p; out->bytes.n = fixed_width(leaf);
     }
 }
@@ -44,9 +37,8 @@ static const char *read_plain_booleans(pq_values *v, pq_cell *out, size_t n)
 static const char *read_plain_bytes(pq_values *v, pq_cell *out, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        uint32_t len;
         if (v->end - v->p < 4) return "fewer strings than entries";
-        memcpy(&len, v->p, 4);
+        uint32_t len = mt__le32(v->p);
         v->p += 4;
         if (len > (uint64_t)(v->end - v->p)) return "a string reaches past its page";
         out[i].bytes.p = v->p;
@@ -157,10 +149,9 @@ static const char *start_indices(pq_values *v)
 
 static const char *start_rle_booleans(pq_values *v)
 {
-    uint32_t n;
     if (v->leaf->type != PQ_BOOLEAN) return "run-length encoding is for booleans only";
     if (v->end - v->p < 4) return "booleans are cut off";
-    memcpy(&n, v->p, 4);
+    uint32_t n = mt__le32(v->p);
     if (n > (uint64_t)(v->end - v->p - 4)) return "booleans are cut off";
     mt__pq_runs_init(&v->runs, v->p + 4, v->p + 4 + n, 1);
     return NULL;

@@ -1,6 +1,7 @@
 #include "data/scalar.h"
 
 #include "base/dtype.h"
+#include "base/le.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -169,10 +170,8 @@ static bool uuid_from_bytes(mt_value *out, const uint8_t *p, mt_arena *arena)
 
 static bool int96_from_bytes(mt_value *out, const uint8_t *p, mt_arena *arena)
 {
-    int64_t nanos;
-    int32_t julian_day;
-    memcpy(&nanos, p, 8);
-    memcpy(&julian_day, p + 8, 4);
+    int64_t nanos = (int64_t)mt__le64(p);
+    int32_t julian_day = (int32_t)mt__le32(p + 8);
     int64_t day_nanos = 86400 * (int64_t)1000000000, days = (int64_t)julian_day - 2440588 + floor_div(nanos, day_nanos);
     nanos %= day_nanos;
     return put_timestamp(out, arena, days, nanos < 0 ? nanos + day_nanos : nanos, &(mt_scalar){ .per_second = 1000000000 });

@@ -1,5 +1,7 @@
 #include "tokenizer/charsmap.h"
 
+#include "base/le.h"
+
 #include <string.h>
 #include <utf8proc.h>
 
@@ -8,9 +10,8 @@ enum { MAX_GRAPHEME_BYTES = 6 }; /* clusters this long or longer are taken apart
 mt_rc mt_charsmap_init(mt_charsmap *map, const char *blob, size_t n, const char *what, mt_err *err)
 {
     *map = (mt_charsmap){ 0 };
-    uint32_t trie_bytes;
     if (n < 4) return mt_fail(err, MT_EFORMAT, "%s: the character map has %zu bytes, at least 4 were expected", what, n);
-    memcpy(&trie_bytes, blob, 4);
+    uint32_t trie_bytes = mt__le32(blob);
     if (trie_bytes % 4 || trie_bytes > n - 4)
         return mt_fail(err, MT_EFORMAT, "%s: the character map says its trie has %u bytes, %zu are there", what, trie_bytes,
                        n - 4);
@@ -22,7 +23,7 @@ mt_rc mt_charsmap_init(mt_charsmap *map, const char *blob, size_t n, const char 
         mt_charsmap_deinit(map);
         return mt_no_memory(err, "a character map");
     }
-    memcpy(map->units, blob + 4, trie_bytes);
+    for (size_t i = 0; i < map->n_units; i++) map->units[i] = mt__le32(blob + 4 + 4 * i);
     if (mt_utf8_valid(map->strings, map->n_strings, NULL)) return MT_OK;
     mt_charsmap_deinit(map);
     return mt_fail(err, MT_EFORMAT, "%s: the character map's replacements are not valid UTF-8", what);
