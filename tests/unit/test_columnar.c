@@ -1,4 +1,5 @@
 /* Parquet and Arrow files whose description of themselves lies.  Real files are in golden/test_formats.c. */
+#include "forge.h"
 #include "test.h"
 
 #include "base/str.h"
@@ -58,7 +59,7 @@ static void put_page(mt_str *to, int32_t value)
     put_number(to, 4, I32, PQ_RLE);
     end_struct(to);
     end_struct(to);
-    mt_str_add(to, (const char *)&value, sizeof value);
+    forge_le(to, (uint32_t)value, 4);
 }
 
 static void put_chunk(mt_str *to, size_t at, size_t n_bytes)
@@ -102,8 +103,7 @@ static void write_parquet(mt_str *to, int n_again)
     put_number(to, 3, I64, 1);
     end_struct(to);
     end_struct(to);
-    uint32_t n = (uint32_t)(to->n - footer);
-    mt_str_add(to, (const char *)&n, sizeof n);
+    forge_le(to, to->n - footer, 4);
     mt_str_add(to, "PAR1", 4);
     assert_true(mt_str_ok(to));
 }
@@ -176,16 +176,19 @@ static void arrow_fields_are_counted_before_there_is_room_for_them(void **state)
     (void)state;
     enum { N = 10001 };
     static const uint16_t table[] = { 12, 0, 8, 8, 0, 4, 8, 0, 4, 0 }; /* root, vtable, and where vtable and vector are */
-    static uint32_t bytes[6 + N] = { [5] = N };
     mt_err err = { 0 };
     mt_arena arena = { 0 };
     ar_schema schema;
-    memcpy(bytes, table, sizeof table);
-    mt_flatbuf buf = { .data = (const uint8_t *)bytes, .size = sizeof bytes };
+    mt_str bytes = { 0 };
+    for (size_t i = 0; i < MT_COUNT(table); i++) forge_le(&bytes, table[i], 2);
+    forge_le(&bytes, N, 4);
+    forge_zeros(&bytes, N * 4);
+    mt_flatbuf buf = { .data = (const uint8_t *)bytes.s, .size = bytes.n };
     mt_record_bytes src = { .path = "x.arrow", .keep = &arena };
     assert_int_equal(mt__ar_schema_read(&schema, mt__flat_root(&buf), &src, &err), MT_EFORMAT);
     assert_says("x.arrow: Arrow schema: column \"\": too many columns");
     assert_true(arena.total_bytes == 0);
+    mt_str_free(&bytes);
 }
 
 MT_TEST_MAIN(cmocka_unit_test(of_two_lists_of_columns_the_first_counts), cmocka_unit_test(parquet_groups_share_the_elements),

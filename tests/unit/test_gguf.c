@@ -1,4 +1,5 @@
 /* GGUF files that cannot be read: a message that says what and never a crash.  Files are built here, piece by piece. */
+#include "forge.h"
 #include "test.h"
 
 #include "base/fault.h"
@@ -9,8 +10,8 @@
 
 #define DIR MT_TESTS_DIR "/golden/weights/"
 
-static void put_u32(mt_str *b, uint32_t v) { mt_str_add(b, (const char *)&v, sizeof v); }
-static void put_u64(mt_str *b, uint64_t v) { mt_str_add(b, (const char *)&v, sizeof v); }
+static void put_u32(mt_str *b, uint32_t v) { forge_le(b, v, 4); }
+static void put_u64(mt_str *b, uint64_t v) { forge_le(b, v, 8); }
 
 static void put_text(mt_str *b, const char *s)
 {
