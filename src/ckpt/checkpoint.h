@@ -2,9 +2,9 @@
  *
  *     OUTPUT/checkpoint-120/                  opens as a model directory (export.h)
  *         config.json  model.safetensors  tokenizer.json ...
- *         resume/unit-000.safetensors ...     hi, lo, m, v of every tensor of a unit: 12 bytes a trained parameter, 4 a frozen
- * one resume/state.json settings.yaml     what else a run needs to go on; the caller's checksums.json                      every
- * file with its size and checksum, written last
+ *         resume/unit-000.safetensors ...     hi, lo, m, v of every tensor of a unit: 12 bytes a trained parameter, 4 a frozen one
+ *         resume/state.json settings.yaml     what else a run needs to continue; the caller's
+ *         checksums.json                      every file with its size and checksum, written last
  *
  * The rules are numbered C1..C9 in docs/checkpoints.md. */
 #ifndef MT_CKPT_CHECKPOINT_H

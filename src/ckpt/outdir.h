@@ -2,8 +2,9 @@
  *
  *     open      make PATH.tmp, empty
  *     ...       fill it: every file through outfile.h, which syncs it
- *     publish   sync the directories in it, rename to PATH, sync its parent.  A PATH that is there already moves to PATH.old.tmp
- * first close     always last; removes what was not published
+ *     publish   sync the directories in it, rename to PATH, sync its parent; a PATH that is there already first moves to
+ *               PATH.old.tmp
+ *     close     always last; removes what was not published
  *
  * Killed in between, it leaves names that end in .tmp, which the next run removes (run/output_dir.h). */
 #ifndef MT_CKPT_OUTDIR_H

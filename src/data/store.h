@@ -2,15 +2,17 @@
  * them.
  *
  *     mt_store *s;
- *     MT_TRY(mt_store_map(&s, path, key, err));              // MT_EFORMAT, MT_ENOENT: build it (store_build.h), or leave it to
- * cache.h for (int64_t i = 0; i < mt_store_samples(s); i++) mt_store_read(s, i, ids, labels, err); mt_store_close(s);
+ *     MT_TRY(mt_store_map(&s, path, key, err));   // MT_EFORMAT, MT_ENOENT: build it (store_build.h), or leave it to cache.h
+ *     for (int64_t i = 0; i < mt_store_samples(s); i++) MT_TRY(mt_store_read(s, i, ids, labels, err));
+ *     mt_store_close(s);
  *
  * The file holds, little-endian,
  *     header      sizes, counts, the first bad records, checksums; 8 KiB
  *     words       one per token, 2 bytes (vocabularies up to 32768) or 4; the top bit is set where the token is trained
  *     index       where each sample starts, in words, and where the last ends: 8 bytes each; the top bit is set on a record's
- * first sample lengths     samples by length before they were cut, in buckets of MT_STORE_BUCKET tokens A store is immutable and
- * shared by threads.  Only pages that are read take memory. */
+ *                 first sample
+ *     lengths     samples by length before they were cut, in buckets of MT_STORE_BUCKET tokens
+ * A store is immutable and shared by threads.  Only pages that are read take memory. */
 #ifndef MT_DATA_STORE_H
 #define MT_DATA_STORE_H
 

@@ -809,11 +809,29 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
     snprintf(out->name, sizeof out->name, "%s", d->name);
 }
 
-/* In the order of mt_device_api: C++17 has no designated initialisers. */
+/* In the order of mt_device_api, as C++ wants it. */
 extern "C" const mt_device_api mt_device_cuda = {
-    MT_DEVICE_CUDA,     "cuda",           cuda_open,          cuda_close,      cuda_info,
-    cuda_reserve,       cuda_alloc,       cuda_free,          cuda_host_alloc, cuda_host_free,
-    cuda_stream_create, cuda_stream_free, cuda_event_create,  cuda_event_free, cuda_timed_event_create,
-    cuda_event_time,    cuda_record,      cuda_wait,          cuda_sync,       cuda_copy,
-    cuda_copy_small,    cuda_fill,        MT_HOST_POOL_BYTES,
+    .kind = MT_DEVICE_CUDA,
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .info = cuda_info,
+    .reserve = cuda_reserve,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .stream_create = cuda_stream_create,
+    .stream_free = cuda_stream_free,
+    .event_create = cuda_event_create,
+    .event_free = cuda_event_free,
+    .timed_event_create = cuda_timed_event_create,
+    .event_time = cuda_event_time,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .sync = cuda_sync,
+    .copy = cuda_copy,
+    .copy_small = cuda_copy_small,
+    .fill = cuda_fill,
+    .host_pool = MT_HOST_POOL_BYTES,
 };

@@ -28,7 +28,7 @@ static mt_rc call_in_order(mt_stream *s, void (*fn)(void *), void *arg, mt_err *
 
 mt_rc mt__cuda_copy_by_slots(mt_stream *stream, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
-    static const mt_slots_how how = { alloc_slot, free_slot, call_in_order };
+    static const mt_slots_how how = { .alloc = alloc_slot, .free = free_slot, .call = call_in_order };
     mt_cuda_stream *s = (mt_cuda_stream *)stream;
     if (!s->slots) MT_TRY(mt_slots_create(&s->slots, stream->dev, &how, MT_DEVICE_SLOTS_BYTES, err));
     return mt_slots_copy(s->slots, stream, dst, src, bytes, dir, err);

@@ -40,8 +40,9 @@ mt_rc mt__sum_rows_cuda(mt_stream *s, float *sum, const float *partial, int64_t 
 #include "ops/ops.def"
 
 extern "C" const mt_ops mt_ops_cuda = {
-#define MT_OP(n)  guarded_##n##_fwd, guarded_##n##_bwd,
-#define MT_OP1(n) guarded_##n,
+#define MT_OP(n)  .n##_fwd = guarded_##n##_fwd, .n##_bwd = guarded_##n##_bwd,
+#define MT_OP1(n) .n = guarded_##n,
 #include "ops/ops.def"
-    MT_TRAITS_ALL, mt__attention_use_cuda,
+    .traits = MT_TRAITS_ALL,
+    .attention_use = mt__attention_use_cuda,
 };
