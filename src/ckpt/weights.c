@@ -51,6 +51,18 @@ static bool is_asked_for(const mt_model *m, const char *tensor)
     return false;
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+/* xIELU's constants are in the files, too; others than the usual ones would not be computed. */
+static bool is_xielu_constant(const mt_model *m, const char *name)
+{
+    return m->config->act == MT_ACT_XIELU && (ends_in(name, ".act_fn.beta") || ends_in(name, ".act_fn.eps"));
+}
+
 /* A model whose type is not known is taken for a familiar block only if that block uses all it has: a tensor left over (a bias, a
  * second norm) is something the block would not compute. */
 static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, mt_err *err)
@@ -58,7 +70,7 @@ static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, m
     for (size_t i = 0; i < mt_shards_count(shards); i++) {
         const char *name = mt_shards_at(shards, i)->name;
         bool harmless = strstr(name, "rotary") || (m->tied && strcmp(name, "lm_head.weight") == 0);
-        if (!harmless && !is_asked_for(m, name))
+        if (!harmless && !is_xielu_constant(m, name) && !is_asked_for(m, name))
             return mt_fail(
                 err, MT_EUNSUPPORTED,
                 "model_type \"%s\" is not known, and taken for a %s model it would leave tensor \"%s\" unused; this model "
@@ -68,9 +80,24 @@ static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, m
     return MT_OK;
 }
 
+static mt_rc check_xielu(const mt_model *m, const mt_shards *shards, mt_err *err)
+{
+    for (size_t i = 0; m->config->act == MT_ACT_XIELU && i < mt_shards_count(shards); i++) {
+        const mt_st_tensor *t = mt_shards_at(shards, i);
+        float x, usual = ends_in(t->name, ".beta") ? MT_XIELU_BETA : MT_XIELU_EPS;
+        if (!is_xielu_constant(m, t->name) || !mt_st_is_float(t) || t->n != 1) continue;
+        mt_st_read(t, 0, 1, &x);
+        if (fabsf(x - usual) > 0.01f * fabsf(usual))
+            return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is %g; only %g is supported", t->file, t->name, (double)x,
+                           (double)usual);
+    }
+    return MT_OK;
+}
+
 mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unused, mt_err *err)
 {
     size_t used = 0;
+    MT_TRY(check_xielu(m, shards, err));
     for (int i = 0; i < m->n_units; i++)
         for (int k = 0; k < m->units[i].layout->n_weights; k++) {
             const mt_weight *w = &m->units[i].layout->weights[k];

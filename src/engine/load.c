@@ -213,6 +213,8 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     case MT_W_DELTA_NORM:
     case MT_B_DELTA_DT: return 1.0f;
     case MT_W_DELTA_A_LOG: return (float)log(0.01 + 15.99 * mt_rng_uniform(l->seed, stream, (uint64_t)i)); /* never -infinity */
+    case MT_W_ALPHA_P: return (float)log(expm1(0.8));
+    case MT_W_ALPHA_N: return (float)log(expm1(0.8 - (double)MT_XIELU_BETA));
     case MT_W_EMBED:
         if (i / c->D == c->pad_id) return 0.0f;
         break;

@@ -98,14 +98,16 @@ static mt_rc read_activation(reader *r)
         mt_act act;
     } known[] = { { "silu", MT_ACT_SILU },          { "swish", MT_ACT_SILU },          { "gelu_pytorch_tanh", MT_ACT_GELU_TANH },
                   { "gelu_new", MT_ACT_GELU_TANH }, { "gelu_fast", MT_ACT_GELU_TANH }, { "gelu", MT_ACT_GELU_ERF },
-                  { "relu", MT_ACT_RELU },          { "relu2", MT_ACT_RELU2 } };
+                  { "relu", MT_ACT_RELU },          { "relu2", MT_ACT_RELU2 },         { "xielu", MT_ACT_XIELU } };
     const char *own = r->c->family->act_key, *name;
     const char *key = own ? own : spelling(r, MT__NAMES("hidden_act", "hidden_activation", "activation_function", "activation"));
     r->c->act = r->c->family->default_act;
     if (!key || mt_json_missing(mt_value_get(r->doc, key))) return MT_OK;
     MT_TRY(mt_json_str(r->doc, key, "", &name, r->path, r->err));
-    for (size_t i = 0; i < MT_COUNT(known); i++)
-        if (strcmp(known[i].name, name) == 0) return r->c->act = known[i].act, MT_OK;
+    for (size_t i = 0; i < MT_COUNT(known); i++) {
+        bool foreign = known[i].act == MT_ACT_XIELU && r->c->family->default_act != MT_ACT_XIELU; /* it has weights */
+        if (strcmp(known[i].name, name) == 0 && !foreign) return r->c->act = known[i].act, MT_OK;
+    }
     return mt_fail(r->err, MT_EUNSUPPORTED,
                    "%s: activation \"%s\" is not supported (silu, gelu, gelu_new, gelu_pytorch_tanh, relu and relu2 are)",
                    r->path, name);

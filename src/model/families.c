@@ -43,6 +43,7 @@ const mt_family *const mt_families[] = {
     &mt_family_olmo,
     &mt_family_hunyuan,
     &mt_family_nanochat,
+    &mt_family_apertus,
     &mt_family_mixtral,
     &mt_family_qwen3_moe,
     &mt_family_qwen3_5,

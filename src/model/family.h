@@ -45,6 +45,8 @@ typedef enum mt_role {
     MT_W_UP,
     MT_B_GATE,
     MT_B_UP,
+    MT_W_ALPHA_P, /* of xIELU */
+    MT_W_ALPHA_N,
     MT_W_DOWN,
     MT_B_DOWN,
     MT_W_POST2,
@@ -220,7 +222,7 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
     mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
     mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_olmo,
-    mt_family_hunyuan, mt_family_nanochat, mt_family_mixtral, mt_family_qwen3_moe, mt_family_qwen3_5;
+    mt_family_hunyuan, mt_family_nanochat, mt_family_apertus, mt_family_mixtral, mt_family_qwen3_moe, mt_family_qwen3_5;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

@@ -18,6 +18,8 @@ static bool mlp_has_role(const mt_config *c, const mt_layer_spec *s, mt_role rol
     switch (role) {
     case MT_W_UP:
     case MT_W_DOWN: return true;
+    case MT_W_ALPHA_P:
+    case MT_W_ALPHA_N: return c->act == MT_ACT_XIELU;
     case MT_W_GATE: return !c->plain_mlp;
     case MT_B_GATE: return c->mlp_bias && !c->plain_mlp;
     case MT_B_UP:
@@ -60,7 +62,7 @@ static size_t mlp_scratch(const mt_config *c, const mt_layer_spec *s, const mt_s
         mt_linear_scratch(
             &(mt_linear){ .t = shape->t, .M = shape->chunk, .N = gate_up_width(c, s), .K = c->D, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->chunk, .N = c->D, .K = s->F, .dw = some, .db = some }),
-        mt_glu_scratch(&(mt_glu){ .t = shape->t, .N = shape->chunk, .F = s->F }),
+        mt_glu_scratch(&(mt_glu){ .t = shape->t, .act = c->act, .N = shape->chunk, .F = s->F }),
     };
     size_t most = 0;
     for (size_t i = 0; i < MT_COUNT(needs); i++)
@@ -100,7 +102,10 @@ static mt_glu glu_args(const mt_pass *p, mt_span s)
                      .N = s.n,
                      .F = p->s->F,
                      .gu = gate_up_of(p, s),
-                     .y = act_of(p, s) };
+                     .y = act_of(p, s),
+                     .alpha_p = mt_pass_exact(p, MT_W_ALPHA_P),
+                     .alpha_n = mt_pass_exact(p, MT_W_ALPHA_N),
+                     .scratch = p->r->scratch };
 }
 
 static mt_linear down_args(const mt_pass *p, mt_span s)
@@ -147,6 +152,8 @@ static mt_rc mlp_backward(const mt_pass *p, mt_span s, const void *h, const void
     glu.dy = mt_pass_array(p, ACT_WORK);
     if (mt_pass_kept(p, ACT)) glu.y = NULL;
     glu.dgu = gate_up_of(p, s);
+    glu.dalpha_p = mt_pass_grad(p, MT_W_ALPHA_P);
+    glu.dalpha_n = mt_pass_grad(p, MT_W_ALPHA_N);
     MT_TRY(ops->glu_bwd(p->r->stream, &glu, err));
     weights.dw = mt_pass_grad(p, MT_W_DOWN);
     weights.db = mt_pass_grad(p, MT_B_DOWN);

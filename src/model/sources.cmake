@@ -4,6 +4,7 @@ set(sources
     config_layers.c
     ends.c
     families.c
+    family_apertus.c
     family_arcee.c
     family_baichuan.c
     family_cohere.c

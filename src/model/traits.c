@@ -16,6 +16,7 @@ uint32_t mt_traits_of(const mt_config *c)
     if (c->norm_head) t |= MT_TRAIT(NORM_HEAD);
     if (c->qk_norm_last) t |= MT_TRAIT(QK_NORM_LAST);
     if (c->norm_bare || c->qk_norm_bare) t |= MT_TRAIT(BARE_NORM);
+    if (c->act == MT_ACT_XIELU) t |= MT_TRAIT(XIELU);
     if (c->clip_qkv != 0) t |= MT_TRAIT(BOUND);
     if (c->rope.q_beta != 0) t |= MT_TRAIT(QUERY_SCALE);
     return t;

@@ -7,13 +7,39 @@
 
 size_t mt_glu_scratch(const mt_glu *a)
 {
-    (void)a;
-    return 0;
+    if (a->act != MT_ACT_XIELU) return 0;
+    size_t rows = mt_sum_scratch(a->N, 2), blocks = 2 * MT_XIELU_BLOCKS * sizeof(float);
+    return rows > blocks ? rows : blocks;
+}
+
+/* The two numbers xIELU is made of. */
+typedef struct curve {
+    float p, n;
+} curve;
+
+static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+static curve curve_of(const mt_glu *a)
+{
+    if (a->act != MT_ACT_XIELU) return (curve){ 0 };
+    return (curve){ softplus(*a->alpha_p), MT_XIELU_BETA + softplus(*a->alpha_n) };
+}
+
+static float xielu(curve k, float x, float *slope)
+{
+    if (x > 0) {
+        *slope = 2.0f * k.p * x + MT_XIELU_BETA;
+        return k.p * x * x + MT_XIELU_BETA * x;
+    }
+    float e = expm1f(fminf(x, MT_XIELU_EPS));
+    *slope = (x < MT_XIELU_EPS ? e : -1.0f) * k.n + MT_XIELU_BETA;
+    return (e - x) * k.n + MT_XIELU_BETA * x;
 }
 
 /* act(x), and its derivative through *slope. */
-static float activate(mt_act act, float x, float *slope)
+static float activate(mt_act act, curve shape, float x, float *slope)
 {
+    if (act == MT_ACT_XIELU) return xielu(shape, x, slope);
     if (act == MT_ACT_SILU) {
         float s = 1.0f / (1.0f + expf(-x));
         *slope = s * (1.0f + x * (1.0f - s));
@@ -45,16 +71,24 @@ static void forward_row(void *arg, int64_t i)
 {
     const mt_glu *a = arg;
     float slope, w = weight_of(a, i);
+    const curve shape = curve_of(a);
     int64_t base = i * (a->plain ? a->F : 2 * a->F);
     for (int64_t f = 0; f < a->F; f++) {
         float gate = mt_get(a->gu, a->t, base + f), up = a->plain ? 1.0f : mt_get(a->gu, a->t, base + a->F + f);
-        mt_put(a->y, a->t, i * a->F + f, activate(a->act, gate, &slope) * up * w);
+        mt_put(a->y, a->t, i * a->F + f, activate(a->act, shape, gate, &slope) * up * w);
     }
+}
+
+static mt_rc check(const mt_glu *a, mt_err *err)
+{
+    if (a->act == MT_ACT_XIELU && (!a->plain || a->first || a->weights))
+        return mt_fail(err, MT_EUNSUPPORTED, "xIELU with a gate or experts is not supported");
+    return MT_OK;
 }
 
 mt_rc mt__glu_fwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
 {
-    (void)err;
+    MT_TRY(check(a, err));
     mt_pool_for(pool, n_rows(a), forward_row, (void *)a);
     return MT_OK;
 }
@@ -64,11 +98,12 @@ static void backward_row(void *arg, int64_t i)
 {
     const mt_glu *a = arg;
     float w = weight_of(a, i), dw = 0;
+    const curve shape = curve_of(a);
     for (int64_t f = 0; f < a->F; f++) {
         int64_t at_gate = i * (a->plain ? a->F : 2 * a->F) + f, at_up = at_gate + a->F, at = i * a->F + f;
         float gate = mt_get(a->gu, a->t, at_gate), up = a->plain ? 1.0f : mt_get(a->gu, a->t, at_up),
               dy = mt_get(a->dy, a->t, at), slope;
-        float act = activate(a->act, gate, &slope);
+        float act = activate(a->act, shape, gate, &slope);
         dw += dy * (act * up);
         mt_put(a->dgu, a->t, at_gate, dy * w * up * slope);
         if (!a->plain) mt_put(a->dgu, a->t, at_up, dy * w * act);
@@ -77,9 +112,47 @@ static void backward_row(void *arg, int64_t i)
     if (a->dweights) a->dweights[pair_of(a, i)] = dw;
 }
 
+/* Rows of xIELU, and their share of the gradients of p and n. */
+static void xielu_block(void *arg, int64_t block)
+{
+    const mt_glu *a = arg;
+    float *sums = (float *)a->scratch + 2 * block;
+    double p = 0, n = 0;
+    int64_t to = (block + 1) * MT_SUM_ROWS < a->N ? (block + 1) * MT_SUM_ROWS : a->N;
+    for (int64_t i = block * MT_SUM_ROWS; i < to; i++) {
+        for (int64_t at = i * a->F; at < (i + 1) * a->F; at++) {
+            float x = mt_get(a->gu, a->t, at), dy = mt_get(a->dy, a->t, at);
+            if (x > 0)
+                p += (double)(dy * x * x);
+            else
+                n += (double)(dy * (expm1f(fminf(x, MT_XIELU_EPS)) - x));
+        }
+        backward_row(arg, i);
+    }
+    sums[0] = (float)p;
+    sums[1] = (float)n;
+}
+
+static void xielu_backward(mt_pool *pool, const mt_glu *a)
+{
+    int64_t blocks = mt_sum_blocks(a->N);
+    double p = 0, n = 0;
+    mt_pool_for(pool, blocks, xielu_block, (void *)a);
+    for (int64_t b = 0; b < blocks; b++) {
+        p += (double)((const float *)a->scratch)[2 * b];
+        n += (double)((const float *)a->scratch)[2 * b + 1];
+    }
+    if (a->dalpha_p) *a->dalpha_p += (float)p / (1.0f + expf(-*a->alpha_p));
+    if (a->dalpha_n) *a->dalpha_n += (float)n / (1.0f + expf(-*a->alpha_n));
+}
+
 mt_rc mt__glu_bwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
 {
-    (void)err;
+    MT_TRY(check(a, err));
+    if (a->act == MT_ACT_XIELU) {
+        xielu_backward(pool, a);
+        return MT_OK;
+    }
     mt_pool_for(pool, n_rows(a), backward_row, (void *)a);
     return MT_OK;
 }

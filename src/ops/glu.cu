@@ -13,9 +13,28 @@ enum { THREADS = 256, BLOCKS_PER_SM = 16 };
 __device__ __forceinline__ int64_t n_rows(const mt_glu &a) { return a.first ? *a.last - *a.first : a.N; }
 __device__ __forceinline__ int64_t pair_of(const mt_glu &a, int64_t i) { return a.order[(a.first ? *a.first : 0) + i]; }
 
-/* act(x), and its derivative through *slope. */
-template <mt_act ACT> __device__ __forceinline__ float activate(float x, float *slope)
+/* The two numbers xIELU is made of. */
+typedef struct curve {
+    float p, n;
+} curve;
+
+__device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+template <mt_act ACT> __device__ __forceinline__ curve curve_of(const mt_glu &a)
 {
+    curve k = { 0.0f, 0.0f };
+    if (ACT == MT_ACT_XIELU) k = { softplus(*a.alpha_p), MT_XIELU_BETA + softplus(*a.alpha_n) };
+    return k;
+}
+
+/* act(x), and its derivative through *slope. */
+template <mt_act ACT> __device__ __forceinline__ float activate(const curve &shape, float x, float *slope)
+{
+    if (ACT == MT_ACT_XIELU) {
+        float e = expm1f(fminf(x, MT_XIELU_EPS));
+        *slope = x > 0 ? 2.0f * shape.p * x + MT_XIELU_BETA : (x < MT_XIELU_EPS ? e : -1.0f) * shape.n + MT_XIELU_BETA;
+        return x > 0 ? shape.p * x * x + MT_XIELU_BETA * x : (e - x) * shape.n + MT_XIELU_BETA * x;
+    }
     if (ACT == MT_ACT_SILU) {
         float s = 1.0f / (1.0f + expf(-x));
         *slope = s * (1.0f + x * (1.0f - s));
@@ -43,6 +62,7 @@ __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b
 template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void forward_kernel(mt_glu a, int64_t per_row)
 {
     int64_t n = n_rows(a) * per_row;
+    const curve shape = curve_of<ACT>(a);
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (int64_t)gridDim.x * blockDim.x) {
         int64_t i = at / per_row, f = at % per_row * W;
         const T *gu = (const T *)a.gu + i * (PLAIN ? 1 : 2) * a.F + f;
@@ -50,7 +70,7 @@ template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void forward_ker
         float w = a.weights ? a.weights[pair_of(a, i)] : 1.0f;
 #pragma unroll
         for (int k = 0; k < W; k++) {
-            float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope);
+            float slope, act = activate<ACT>(shape, to_f32(gate.at[k]), &slope);
             y.at[k] = from_f32<T>(times(times(act, PLAIN ? 1.0f : to_f32(up.at[k])), w));
         }
         store<T, W>((T *)a.y + i * a.F + f, y);
@@ -59,7 +79,7 @@ template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void forward_ker
 
 /* W elements of row i from column f on, of weight w; returns their share of the weight's gradient. */
 template <typename T, int W, mt_act ACT, bool PLAIN>
-__device__ __forceinline__ float backward_piece(const mt_glu &a, int64_t i, int64_t f, float w)
+__device__ __forceinline__ float backward_piece(const mt_glu &a, const curve &shape, int64_t i, int64_t f, float w)
 {
     int64_t from = i * (PLAIN ? 1 : 2) * a.F + f;
     const T *gu = (const T *)a.gu + from;
@@ -69,7 +89,7 @@ __device__ __forceinline__ float backward_piece(const mt_glu &a, int64_t i, int6
     float dw = 0;
 #pragma unroll
     for (int k = 0; k < W; k++) {
-        float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope), u = PLAIN ? 1.0f : to_f32(up.at[k]), d = to_f32(dy.at[k]);
+        float slope, act = activate<ACT>(shape, to_f32(gate.at[k]), &slope), u = PLAIN ? 1.0f : to_f32(up.at[k]), d = to_f32(dy.at[k]);
         float out = times(act, u);
         dw += d * out;
         d = times(d, w);
@@ -86,17 +106,53 @@ __device__ __forceinline__ float backward_piece(const mt_glu &a, int64_t i, int6
 template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void backward_kernel(mt_glu a, int64_t per_row)
 {
     int64_t n = n_rows(a) * per_row;
+    const curve shape = curve_of<ACT>(a);
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (int64_t)gridDim.x * blockDim.x)
-        backward_piece<T, W, ACT, PLAIN>(a, at / per_row, at % per_row * W, 1.0f);
+        backward_piece<T, W, ACT, PLAIN>(a, shape, at / per_row, at % per_row * W, 1.0f);
+}
+
+/* xIELU: and each block's share of the gradients of p and n. */
+template <typename T, int W> __global__ void xielu_backward_kernel(mt_glu a, int64_t per_row)
+{
+    int64_t n_pieces = a.N * per_row;
+    const curve shape = curve_of<MT_ACT_XIELU>(a);
+    float p = 0, n = 0;
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n_pieces; at += (int64_t)gridDim.x * blockDim.x) {
+        vec<T, W> gate = load<T, W>((const T *)a.gu + at * W), dy = load<T, W>((const T *)a.dy + at * W);
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            float x = to_f32(gate.at[k]), d = to_f32(dy.at[k]);
+            p += x > 0 ? d * x * x : 0.0f;
+            n += x > 0 ? 0.0f : d * (expm1f(fminf(x, MT_XIELU_EPS)) - x);
+        }
+        backward_piece<T, W, MT_ACT_XIELU, true>(a, shape, at / per_row, at % per_row * W, 1.0f);
+    }
+    p = block_sum(p);
+    n = block_sum(n);
+    if (threadIdx.x) return;
+    ((float *)a.scratch)[2 * blockIdx.x] = p;
+    ((float *)a.scratch)[2 * blockIdx.x + 1] = n;
+}
+
+/* dalpha += the sums of at most MT_XIELU_BLOCKS shares, by one tree. */
+__global__ void xielu_sum_kernel(mt_glu a, int n_shares)
+{
+    const float *shares = (const float *)a.scratch;
+    int t = (int)threadIdx.x;
+    float p = block_sum(t < n_shares ? shares[2 * t] : 0.0f), n = block_sum(t < n_shares ? shares[2 * t + 1] : 0.0f);
+    if (t) return;
+    if (a.dalpha_p) *a.dalpha_p += p / (1.0f + expf(-*a.alpha_p));
+    if (a.dalpha_n) *a.dalpha_n += n / (1.0f + expf(-*a.alpha_n));
 }
 
 template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void weighted_backward_kernel(mt_glu a, int64_t per_row)
 {
     int64_t n = n_rows(a);
+    const curve shape = curve_of<ACT>(a);
     for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
         int64_t pair = pair_of(a, i);
         float w = a.weights[pair], dw = 0;
-        for (int64_t at = threadIdx.x; at < per_row; at += blockDim.x) dw += backward_piece<T, W, ACT, PLAIN>(a, i, at * W, w);
+        for (int64_t at = threadIdx.x; at < per_row; at += blockDim.x) dw += backward_piece<T, W, ACT, PLAIN>(a, shape, i, at * W, w);
         dw = block_sum(dw);
         if (a.dweights && threadIdx.x == 0) a.dweights[pair] = dw;
     }
@@ -124,6 +180,18 @@ template <typename T, int W, mt_act ACT> static void launch(mt_stream *s, const 
         launch_by_form<T, W, ACT, false>(s, a, back);
 }
 
+template <typename T, int W> static void launch_xielu(mt_stream *s, const mt_glu *a, bool back)
+{
+    int64_t per_row = a->F / W, blocks = div_up(a->N * per_row, THREADS);
+    if (!back) {
+        launch_by_form<T, W, MT_ACT_XIELU, true>(s, a, false);
+        return;
+    }
+    blocks = mt_min_i64(blocks, MT_XIELU_BLOCKS);
+    xielu_backward_kernel<T, W><<<(unsigned)blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
+    xielu_sum_kernel<<<1, MT_XIELU_BLOCKS, 0, mt_cuda_raw(s)>>>(*a, (int)blocks);
+}
+
 template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, bool back)
 {
     switch (a->act) {
@@ -132,6 +200,7 @@ template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, b
     case MT_ACT_GELU_ERF: launch<T, W, MT_ACT_GELU_ERF>(s, a, back); break;
     case MT_ACT_RELU: launch<T, W, MT_ACT_RELU>(s, a, back); break;
     case MT_ACT_RELU2: launch<T, W, MT_ACT_RELU2>(s, a, back); break;
+    case MT_ACT_XIELU: launch_xielu<T, W>(s, a, back); break;
     }
 }
 
@@ -147,6 +216,8 @@ template <typename T> static void by_width(mt_stream *s, const mt_glu *a, bool b
 
 static mt_rc run(mt_stream *s, const mt_glu *a, bool back, mt_err *err)
 {
+    if (a->act == MT_ACT_XIELU && (!a->plain || a->first || a->weights))
+        return mt_fail(err, MT_EUNSUPPORTED, "xIELU with a gate or experts is not supported");
     if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         by_width<bf16>(s, a, back);

@@ -182,7 +182,13 @@ typedef struct mt_cache_attention {
     void *scratch;
 } mt_cache_attention;
 
-typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2 } mt_act;
+typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2, MT_ACT_XIELU } mt_act;
+
+/* xIELU: with p = softplus(alpha_p), n = beta + softplus(alpha_n), it is p x^2 + beta x for x > 0, else
+ * n (expm1(min(x, eps)) - x) + beta x.  Both alphas are learned; beta and eps are not. */
+#define MT_XIELU_BETA 0.5f
+#define MT_XIELU_EPS  (-1e-6f)
+enum { MT_XIELU_BLOCKS = 1024 }; /* most shares that the alphas' gradients are added up of on a GPU */
 
 /* y = act(gate) * up with gate and up side by side in gu; plain: y = act(gu).  Backward writes dgu (may be gu itself) and, since
  * y is cheap, y again (may be dy itself) unless it is NULL.
@@ -204,6 +210,9 @@ typedef struct mt_glu {
     const int32_t *order;        /* pairs by packed row; with weights */
     const float *weights;        /* [pairs] or NULL: 1 */
     float *dweights;             /* [pairs]; backward, with weights */
+    const float *alpha_p, *alpha_n; /* [1] each; xIELU, which is plain and has no packed rows */
+    float *dalpha_p, *dalpha_n;     /* or NULL: not trained */
+    void *scratch;                  /* backward of xIELU */
 } mt_glu;
 
 /* -- experts ------------------------------------------------------------------------------------------
@@ -541,6 +550,7 @@ typedef struct mt_join_halves {
     X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")                                          \
     X(BARE_NORM, "norms without weights (rmsnorm: no w; rope: bare)")                                        \
     X(QK_NORM_LAST, "query and key norms after the rotation (rope: norm_last)")                              \
+    X(XIELU, "the xIELU activation (glu: MT_ACT_XIELU)")                                                     \
     X(BOUND, "bounded queries, keys and values (bound)")
 
 enum mt_trait_bit {

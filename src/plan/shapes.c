@@ -187,6 +187,7 @@ const mt_shape mt_shapes[] = {
     { "hunyuan-0.5b-instruct", OF("hunyuan_v1_dense", 1024, 3584, 24, 16, 8, 120818, DH(128) POS(262144) TIED) },
     { "hunyuan-7b-instruct", OF("hunyuan_v1_dense", 4096, 14336, 32, 32, 8, 128167, DH(128) POS(262144) TIED) },
     { "nanochat-d32", OF("nanochat", 2048, 8192, 32, 16, 16, 65536, POS(2048)) },
+    { "apertus-8b-2509", OF("apertus", 4096, 21504, 32, 32, 8, 131072, POS(65536)) },
     { "afm-4.5b", OF("arcee", 2560, 18432, 36, 20, 4, 128004, DH(128) POS(65536)) },
     { "falcon-rw-1b",
       "{\"model_type\":\"falcon\",\"hidden_size\":2048,\"num_hidden_layers\":24,\"num_attention_heads\":32,\"vocab_size\":50304,"

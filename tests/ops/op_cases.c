@@ -612,8 +612,11 @@ static const mt_glu glu_cases[] = {
     { .act = MT_ACT_RELU, .plain = true, .N = 33, .F = 65 },
     { .act = MT_ACT_RELU2, .plain = true, .N = 70, .F = 264 },
     { .act = MT_ACT_RELU2, .plain = true, .N = 0, .F = 64 },
+    { .act = MT_ACT_XIELU, .plain = true, .N = 1, .F = 5 },
+    { .act = MT_ACT_XIELU, .plain = true, .N = 70, .F = 264 },
+    { .act = MT_ACT_XIELU, .plain = true, .N = 0, .F = 64 },
     { .act = MT_ACT_SILU, .N = 70, .F = 264 },
-    { .act = MT_ACT_GELU_TANH, .plain = true, .N = 13, .F = 37 },
+    { .act = MT_ACT_XIELU, .plain = true, .N = 131, .F = 37 },
     /* Packed rows of experts: the device alone knows how many; the last three have weights. */
     { .act = MT_ACT_SILU, .N = 33, .F = 40 },
     { .act = MT_ACT_SILU, .N = 0, .F = 16 },
@@ -621,7 +624,7 @@ static const mt_glu glu_cases[] = {
     { .act = MT_ACT_RELU2, .plain = true, .N = 70, .F = 37 },
     { .act = MT_ACT_GELU_TANH, .N = 5, .F = 3000 },
 };
-enum { GLU_KEPT = 16, GLU_PACKED = 18, GLU_WEIGHTED = 20 }; /* from GLU_KEPT on y was kept, so backward does not write it */
+enum { GLU_KEPT = 19, GLU_PACKED = 21, GLU_WEIGHTED = 23 }; /* from GLU_KEPT on y was kept, so backward does not write it */
 
 /* Differences across relu's corner say nothing about its slopes: keep the numbers away from it. */
 static void avoid_zero(op_buf *b)
@@ -646,6 +649,16 @@ static void pack_glu_rows(op_run *r, mt_glu *a, int c)
           op_add(r, &a->dweights, "dweights", OP_OUTPUT, MT_DTYPE_F32, 1, n, 0));
 }
 
+static void learn_xielu(op_run *r, mt_glu *a)
+{
+    needs(r, true, MT_TRAIT(XIELU));
+    grows(r, op_add(r, &a->alpha_p, "alpha_p", OP_INPUT, MT_DTYPE_F32, 1, 1, 0),
+          op_add(r, &a->dalpha_p, "dalpha_p", OP_SUM, MT_DTYPE_F32, 1, 1, 0));
+    grows(r, op_add(r, &a->alpha_n, "alpha_n", OP_INPUT, MT_DTYPE_F32, 1, 1, 0),
+          op_add(r, &a->dalpha_n, "dalpha_n", OP_SUM, MT_DTYPE_F32, 1, 1, 0));
+    add_scratch(r, &a->scratch, mt_glu_scratch(a));
+}
+
 static void declare_glu(op_run *r, int c)
 {
     ARGS(mt_glu, glu_cases[c]);
@@ -660,6 +673,7 @@ static void declare_glu(op_run *r, int c)
            *again = c < GLU_KEPT || c >= GLU_WEIGHTED ? op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0) : NULL;
     op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, width, 0);
     if (relu) avoid_zero(gu);
+    if (a->act == MT_ACT_XIELU) learn_xielu(r, a);
     y->phases = OP_FWD;
     if (again) again->phases = OP_BWD;
     links(r, y, dy);

@@ -203,6 +203,9 @@ CASES = {
                      rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
                                    "mscale_all_dim": 1.0}),
     "nanochat": small("nanochat", "NanoChatForCausalLM", num_hidden_layers=3, final_logit_softcapping=3.0),
+    "apertus": small("apertus", "ApertusForCausalLM",
+                     rope_parameters={"rope_type": "llama3", "rope_theta": 1000.0, "factor": 4.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                                      "original_max_position_embeddings": 32}),
     "qwen3_5": case(QWEN3_5, rows=(65, 200, 1, 63, 64), full=True),
     "qwen3_5_tied": case(QWEN3_5, rows=(6, 14, 9), tie_word_embeddings=True, attention_bias=True, num_hidden_layers=2, num_attention_heads=4,
                          num_key_value_heads=2, full_attention_interval=ABSENT, layer_types=["full_attention", "linear_attention"],
@@ -283,6 +286,7 @@ def write_weights(folder, model, spec):
     """The names transformers reads, in the order of the model; lm_head is left out when it is tied."""
     tensors = as_files(model, {k: v.detach() for k, v in {**dict(model.named_parameters()), **biases_of_choice(model)}.items()}, spec)
     tensors = {k: v.to(spec["dtype"]).contiguous() for k, v in tensors.items()}
+    tensors.update({k: v.to(spec["dtype"]) for k, v in model.named_buffers() if ".act_fn." in k})  # constants that are stored
     if "text_config" in spec["config"]:  # what is not of the text model is none of ours
         for name in ("model.visual.patch.weight", "mtp.fc.weight") if "vision_config" in spec["config"] else ("vision_tower.patch.weight",):
             tensors[name] = torch.ones(2, 3, dtype=spec["dtype"])
@@ -383,7 +387,7 @@ def gradients(model, tokens):
 
 def train(spec, tokens, dtype, max_norm):
     model = load(spec, dtype)
-    decays = {k: (p.ndim >= 2 and "norm" not in k) or k.endswith("A_log") for k, p in trained(model)}  # as Trainer's
+    decays = {k: (p.ndim >= 2 and "norm" not in k) or k.endswith(("A_log", "alpha_p", "alpha_n")) for k, p in trained(model)}  # as Trainer's
     decayed = [p for k, p in trained(model) if decays[k]]
     others = [p for k, p in trained(model) if not decays[k]]
     opt = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],

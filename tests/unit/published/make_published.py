@@ -191,6 +191,8 @@ PUBLISHED = {
                                   rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0}), "hunyuan", 7505.0),
     "nanochat-d32": (usual("nanochat", "NanoChatForCausalLM", 2048, 8192, 32, 16, 16, 65536, hidden_act="relu2", final_logit_softcapping=15.0),
                      "nanochat", 1879.0),
+    "Apertus-8B-2509": (usual("apertus", "ApertusForCausalLM", 4096, 21504, 32, 32, 8, 131072, hidden_act="xielu", rms_norm_eps=1e-5,
+                              max_position_embeddings=65536), "apertus", 8053.0),
     "AFM-4.5B": (usual("arcee", "ArceeForCausalLM", 2560, 18432, 36, 20, 4, 128004, head_dim=128, hidden_act="relu2", rms_norm_eps=1e-5), "arcee", 4618.6),
     "Minitron-4B": (usual("nemotron", "NemotronForCausalLM", 3072, 9216, 32, 24, 8, 256000, head_dim=128, hidden_act="relu2", norm_eps=1e-5,
                           partial_rotary_factor=0.5), "nemotron", 4190.9),
