@@ -64,17 +64,17 @@ static mt_rc read_dimensions(reader *r)
 {
     mt_config *c = r->c;
     const mt_family *f = c->family;
-    MT_TRY(dimension(r, &c->D, or_needed(f->shape.D), MT__NAMES("hidden_size", "n_embd", "d_model")));
-    MT_TRY(dimension(r, &c->L, or_needed(f->shape.L), MT__NAMES("num_hidden_layers", "num_layers", "n_layer")));
-    MT_TRY(dimension(r, &c->H, or_needed(f->shape.H), MT__NAMES("num_attention_heads", "n_head")));
+    MT_TRY(dimension(r, &c->D, or_needed(f->shape.D), MT__NAMES("hidden_size", "n_embd", "d_model", "n_embed")));
+    MT_TRY(dimension(r, &c->L, or_needed(f->shape.L), MT__NAMES("num_hidden_layers", "num_layers", "n_layer", "n_layers")));
+    MT_TRY(dimension(r, &c->H, or_needed(f->shape.H), MT__NAMES("num_attention_heads", "n_head", "num_heads", "n_heads")));
     MT_TRY(dimension(r, &c->K, f->shape.K ? f->shape.K : c->H,
                      MT__NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
     int64_t mlp = f->default_mlp_factor ? f->default_mlp_factor * c->D : or_needed(f->shape.F);
     MT_TRY(dimension(r, &c->F, mlp, MT__NAMES("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")));
     MT_TRY(dimension(r, &c->V, or_needed(f->shape.V), MT__NAMES("vocab_size", "padded_vocab_size")));
-    MT_TRY(
-        dimension(r, &c->max_positions, f->shape.positions ? f->shape.positions : 2048,
-                  MT__NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
+    MT_TRY(dimension(r, &c->max_positions, f->shape.positions ? f->shape.positions : 2048,
+                     MT__NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length",
+                               "max_seq_len")));
     int64_t head = f->default_head_dim ? f->default_head_dim : c->D / c->H;
     MT_TRY(dimension(r, &c->Dh, head, MT__NAMES("head_dim", "kv_channels")));
     if (c->L > MAX_LAYERS) return mt_fail(r->err, MT_ERANGE, "%s: %lld layers, at most %d", r->path, (long long)c->L, MAX_LAYERS);

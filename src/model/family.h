@@ -174,7 +174,7 @@ struct mt_family {
     const char *model_types[8];       /* values of "model_type", NULL-ended */
     const char *architectures[8];     /* values in "architectures" */
     const char *covers;               /* published models, for the list */
-    const char *telling[6];           /* config keys that tell of this family, or of few: where they stand, another one is no
+    const char *telling[7];           /* config keys that tell of this family, or of few: where they stand, another one is no
                                        * match */
     mt_bias_rule qkv_bias, o_bias;    /* by attention_bias, or the key below */
     mt_bias_rule mlp_bias;            /* by mlp_bias, or the key below */
@@ -217,12 +217,14 @@ struct mt_family {
 
 extern const mt_family *const mt_families[]; /* NULL-ended */
 extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_family_qwen3, mt_family_phi3, mt_family_gemma,
-    mt_family_gemma2, mt_family_gemma3, mt_family_glm, mt_family_glm4, mt_family_chatglm, mt_family_internlm2, mt_family_baichuan,
-    mt_family_olmo2, mt_family_olmo3, mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5,
-    mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
-    mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
+    mt_family_gemma2, mt_family_gemma3, mt_family_glm, mt_family_glm4, mt_family_chatglm, mt_family_internlm2,
+    mt_family_baichuan, mt_family_olmo2, mt_family_olmo3, mt_family_granite, mt_family_smollm3, mt_family_exaone4,
+    mt_family_ernie4_5, mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2,
+    mt_family_starcoder2, mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
     mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_olmo,
-    mt_family_hunyuan, mt_family_nanochat, mt_family_apertus, mt_family_mixtral, mt_family_qwen3_moe, mt_family_qwen3_5;
+    mt_family_hunyuan, mt_family_nanochat, mt_family_apertus, mt_family_bloom, mt_family_gptj, mt_family_gpt_neo,
+    mt_family_gpt_bigcode, mt_family_mpt, mt_family_biogpt, mt_family_hyperclovax, mt_family_mixtral, mt_family_qwen3_moe,
+    mt_family_qwen3_5;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

@@ -1,15 +1,52 @@
-/* granite: the llama block with four multipliers. */
-#include "model/family.h"
+/* granite: the llama block with four multipliers; hyperclovax: and a norm after each branch. */
+#include "model/family_rows.h"
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+#define LAYER "model.layers.%d."
+
+static const mt_tensor_row post_norms[] = {
+    MT_ROWS_EMBED,
+    MT_ROWS_NORM1(LAYER),
+    MT_ROWS_QKV(LAYER "self_attn."),
+    MT_ROWS_O(LAYER "self_attn.o_proj"),
+    MT_ROW(MT_W_POST1, LAYER "post_norm1.weight", MT_D),
+    MT_ROWS_NORM2(LAYER),
+    MT_ROWS_GATE_UP(LAYER "mlp."),
+    MT_ROWS_DOWN(LAYER "mlp.down_proj"),
+    MT_ROW(MT_W_POST2, LAYER "post_norm2.weight", MT_D),
+    MT_ROWS_FINAL_NORM("model.norm"),
+    MT_ROWS_HEAD("lm_head"),
+    MT_ROWS_END,
+};
+
+/* All but the attention's; *scaling: what logits_scaling says. */
+static mt_rc read_multipliers(mt_config *c, const mt_keys *k, double *scaling)
+{
+    MT_TRY(mt_json_f64(k->doc, "embedding_multiplier", 1, &c->embed_scale, k->path, k->err));
+    MT_TRY(mt_json_f64(k->doc, "residual_multiplier", 1, &c->residual_scale, k->path, k->err));
+    MT_TRY(mt_json_f64(k->doc, "logits_scaling", 1, scaling, k->path, k->err));
+    if (*scaling == 0 || c->residual_scale == 0) return mt_fail(k->err, MT_ERANGE, "%s: a multiplier of 0", k->path);
+    return MT_OK;
+}
+
+static mt_rc read_granite(mt_config *c, const mt_keys *k)
 {
     double divisor;
-    MT_TRY(mt_json_f64(k->doc, "embedding_multiplier", 1, &c->embed_scale, k->path, k->err));
+    MT_TRY(read_multipliers(c, k, &divisor));
     MT_TRY(mt_json_f64(k->doc, "attention_multiplier", 1, &c->attention_scale, k->path, k->err));
-    MT_TRY(mt_json_f64(k->doc, "residual_multiplier", 1, &c->residual_scale, k->path, k->err));
-    MT_TRY(mt_json_f64(k->doc, "logits_scaling", 1, &divisor, k->path, k->err));
-    if (divisor == 0 || c->residual_scale == 0) return mt_fail(k->err, MT_ERANGE, "%s: a multiplier of 0", k->path);
     c->logit_scale = 1 / divisor;
+    return MT_OK;
+}
+
+static mt_rc read_hyperclovax(mt_config *c, const mt_keys *k)
+{
+    bool post;
+    MT_TRY(read_multipliers(c, k, &c->logit_scale));
+    MT_TRY(mt_json_f64(k->doc, "attention_multiplier", c->attention_scale, &c->attention_scale, k->path, k->err));
+    MT_TRY(mt_json_bool(k->doc, "use_post_norm", true, &post, k->path, k->err));
+    c->norms = post ? MT_NORMS_SANDWICH : MT_NORMS_PRE;
+    if (post && c->residual_scale != 1)
+        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"residual_multiplier\" %g with \"use_post_norm\" is not supported", k->path,
+                       c->residual_scale);
     return MT_OK;
 }
 
@@ -26,5 +63,22 @@ const mt_family mt_family_granite = {
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = mt_tensors_standard,
-    .read = read,
+    .read = read_granite,
+};
+
+const mt_family mt_family_hyperclovax = {
+    .name = "hyperclovax",
+    .model_types = { "hyperclovax" },
+    .architectures = { "HyperCLOVAXForCausalLM" },
+    .covers = "HyperCLOVA X SEED Think 14B",
+    .telling = { "embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier", "use_post_norm" },
+    .qkv_bias = MT_BIAS_BY_KEY,
+    .o_bias = MT_BIAS_BY_KEY,
+    .mlp_bias = MT_BIAS_BY_KEY,
+    .norms = MT_NORMS_SANDWICH,
+    .default_eps = 1e-6,
+    .default_theta = 10000,
+    .rope = MT_ROPE_HALF,
+    .tensors = post_norms,
+    .read = read_hyperclovax,
 };

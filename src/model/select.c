@@ -18,8 +18,9 @@ bool mt_select_is_norm_or_bias(const char *name)
         "norm.*",
         "*[._]norm",
         "*[._]norm.*",
-        "*[._]norm[0-9].*", /* norm1, norm2 */
-        "*.norm_f.*",       /* Mamba's last */
+        "*[._]norm[0-9].*",  /* norm1, norm2 */
+        "*[._]norm_[0-9].*", /* MPT's */
+        "*.norm_f.*",        /* Mamba's last */
         "ln_*",
         "*.ln_*", /* ln_1, ln_f: GPT-2 and its kin */
     };

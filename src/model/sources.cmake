@@ -7,6 +7,8 @@ set(sources
     family_apertus.c
     family_arcee.c
     family_baichuan.c
+    family_biogpt.c
+    family_bloom.c
     family_cohere.c
     family_cwm.c
     family_ernie4_5.c
@@ -15,7 +17,10 @@ set(sources
     family_gemma.c
     family_glm.c
     family_gpt2.c
+    family_gpt_bigcode.c
+    family_gpt_neo.c
     family_gpt_neox.c
+    family_gptj.c
     family_granite.c
     family_helium.c
     family_hunyuan.c
@@ -24,6 +29,7 @@ set(sources
     family_llama.c
     family_mistral.c
     family_mixtral.c
+    family_mpt.c
     family_nanochat.c
     family_olmo.c
     family_olmo2.c

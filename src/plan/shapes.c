@@ -188,6 +188,28 @@ const mt_shape mt_shapes[] = {
     { "hunyuan-7b-instruct", OF("hunyuan_v1_dense", 4096, 14336, 32, 32, 8, 128167, DH(128) POS(262144) TIED) },
     { "nanochat-d32", OF("nanochat", 2048, 8192, 32, 16, 16, 65536, POS(2048)) },
     { "apertus-8b-2509", OF("apertus", 4096, 21504, 32, 32, 8, 131072, POS(65536)) },
+    { "bloomz-560m",
+      "{\"model_type\":\"bloom\",\"hidden_size\":1024,\"n_layer\":24,\"n_head\":16,\"vocab_size\":250880,\"dtype\":\"float16\"}", NULL, 0 },
+    { "bloomz-7b1",
+      "{\"model_type\":\"bloom\",\"hidden_size\":4096,\"n_layer\":30,\"n_head\":32,\"vocab_size\":250880,\"dtype\":\"float16\"}", NULL, 0 },
+    { "gpt-j-6b",
+      "{\"model_type\":\"gptj\",\"n_embd\":4096,\"n_layer\":28,\"n_head\":16,\"n_positions\":2048,\"rotary_dim\":64,"
+      "\"vocab_size\":50400,\"dtype\":\"float16\"}",
+      NULL, 0 },
+    { "gpt-neo-125m",
+      "{\"model_type\":\"gpt_neo\",\"hidden_size\":768,\"num_layers\":12,\"num_heads\":12,\"max_position_embeddings\":2048,"
+      "\"vocab_size\":50257}",
+      NULL, 0 },
+    { "starcoderbase-1b",
+      "{\"model_type\":\"gpt_bigcode\",\"n_embd\":2048,\"n_layer\":24,\"n_head\":16,\"n_inner\":8192,\"n_positions\":8192,"
+      "\"vocab_size\":49152}",
+      NULL, 0 },
+    { "mpt-7b",
+      "{\"model_type\":\"mpt\",\"d_model\":4096,\"n_layers\":32,\"n_heads\":32,\"max_seq_len\":2048,\"vocab_size\":50432,"
+      "\"dtype\":\"bfloat16\"}",
+      NULL, 0 },
+    { "biogpt", OF("biogpt", 1024, 4096, 24, 16, 16, 42384, POS(1024)) },
+    { "hyperclovax-seed-think-14b", OF("hyperclovax", 6144, 14336, 38, 48, 8, 110592, DH(128) POS(131072)) },
     { "afm-4.5b", OF("arcee", 2560, 18432, 36, 20, 4, 128004, DH(128) POS(65536)) },
     { "falcon-rw-1b",
       "{\"model_type\":\"falcon\",\"hidden_size\":2048,\"num_hidden_layers\":24,\"num_attention_heads\":32,\"vocab_size\":50304,"

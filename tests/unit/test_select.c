@@ -63,6 +63,7 @@ static void norms_and_biases_are_told_by_name(void **state)
         "model.layers.0.self_attn.q_proj.bias",
         "model.layers.0.mixer.dt_bias",
         "blocks.0.norm1.weight",
+        "transformer.blocks.0.norm_1.weight",
         "backbone.norm_f.weight",
     };
     static const char *const decay[] = {

@@ -280,8 +280,46 @@ static void fresh_weights_are_as_large_as_transformers_makes_them(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+/* Apertus' files hold the constants of its activation; ours are fixed, so others must not pass unnoticed. */
+static void other_constants_of_xielu_are_refused(void **state)
+{
+    mt_err err = { 0 };
+    const char *dir = *state, *source = MT_TESTS_DIR "/golden/models/apertus";
+    char from[512], path[512], notice[256], *bytes;
+    size_t n;
+    uint64_t header;
+    json_t *doc;
+    const float other = 0.75f;
+    snprintf(from, sizeof from, "%s/model.safetensors", source);
+    assert_ok(mt_file_read(&bytes, &n, from, 1 << 20, &err));
+    memcpy(&header, bytes, sizeof header);
+    assert_ok(mt_json_parse(&doc, bytes + 8, header, "header", &err));
+    const json_t *beta = json_object_get(doc, "model.layers.1.mlp.act_fn.beta");
+    size_t at = 8 + header + (size_t)json_integer_value(json_array_get(json_object_get(beta, "data_offsets"), 0));
+    memcpy(bytes + at, &other, sizeof other);
+    json_decref(doc);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fwrite(bytes, 1, n, f);
+    fclose(f);
+    mt_free(bytes);
+    mt_config *config;
+    mt_shards *shards;
+    mt_model *model;
+    assert_ok(mt_config_open(&config, source, &err));
+    assert_ok(mt_shards_open(&shards, dir, &err));
+    assert_ok(mt_weights_model(&model, &config, shards, NULL, notice, &err));
+    assert_int_equal(mt_weights_check(model, shards, NULL, &err), MT_EUNSUPPORTED);
+    assert_says("model.layers.1.mlp.act_fn.beta");
+    assert_says("0.75");
+    mt_model_free(model);
+    mt_shards_close(shards);
+    mt_config_close(config);
+}
+
 MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted),
              IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused), IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
-             IN_TEMPDIR(numbers_that_are_not_finite_are_refused_by_name),
+             IN_TEMPDIR(numbers_that_are_not_finite_are_refused_by_name), IN_TEMPDIR(other_constants_of_xielu_are_refused),
              cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone),
              cmocka_unit_test(fresh_weights_are_as_large_as_transformers_makes_them))

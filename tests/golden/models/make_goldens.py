@@ -89,6 +89,8 @@ def experts(model_type, architecture, fused=False, **changes):
     return {**small(model_type, architecture, **changes), "experts": "fused" if fused else "each"}
 
 
+GPT = {"num_key_value_heads": ABSENT, "intermediate_size": ABSENT, "hidden_size": ABSENT, "num_hidden_layers": ABSENT,
+       "num_attention_heads": ABSENT, "max_position_embeddings": ABSENT, "n_embd": 16, "n_layer": 2, "n_head": 4}
 CASES = {
     # The widest one, with head_dim left out: hidden_size / num_attention_heads.
     "llama_default": case(LLAMA, hidden_size=32, intermediate_size=48, head_dim=ABSENT, full=True),
@@ -206,6 +208,19 @@ CASES = {
     "apertus": small("apertus", "ApertusForCausalLM",
                      rope_parameters={"rope_type": "llama3", "rope_theta": 1000.0, "factor": 4.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
                                       "original_max_position_embeddings": 32}),
+    # ALiBi with six heads, so that the slopes are of both kinds; the embedding's norm is a part of the first layer.
+    "bloom": small("bloom", "BloomForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, num_hidden_layers=ABSENT,
+                   num_attention_heads=ABSENT, hidden_size=24, n_layer=2, n_head=6, max_position_embeddings=ABSENT, seq_length=64),
+    "gptj": small("gptj", "GPTJForCausalLM", **GPT, n_inner=20, n_positions=64, rotary_dim=2),
+    "gpt_neo": small("gpt_neo", "GPTNeoForCausalLM", num_key_value_heads=ABSENT, num_hidden_layers=ABSENT, num_attention_heads=ABSENT, num_layers=3,
+                     num_heads=4, window_size=5, attention_types=[[["global", "local"], 1], [["local"], 1]]),
+    "gpt_bigcode": small("gpt_bigcode", "GPTBigCodeForCausalLM", **GPT, n_inner=20, n_positions=32),
+    "gpt_bigcode_heads": small("gpt_bigcode", "GPTBigCodeForCausalLM", **{**GPT, "n_layer": 1}, n_inner=20, n_positions=32, multi_query=False),
+    "mpt": small("mpt", "MptForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, num_hidden_layers=ABSENT, num_attention_heads=ABSENT,
+                 hidden_size=ABSENT, max_position_embeddings=ABSENT, d_model=24, n_layers=2, n_heads=6, max_seq_len=64, expansion_ratio=4,
+                 attn_config={"clip_qkv": 0.9, "alibi": True}),
+    "biogpt": small("biogpt", "BioGptForCausalLM", num_key_value_heads=ABSENT, max_position_embeddings=16),
+    "hyperclovax": small("hyperclovax", "HyperCLOVAXForCausalLM", head_dim=4, embedding_multiplier=3.0, attention_multiplier=0.3, logits_scaling=0.4),
     "qwen3_5": case(QWEN3_5, rows=(65, 200, 1, 63, 64), full=True),
     "qwen3_5_tied": case(QWEN3_5, rows=(6, 14, 9), tie_word_embeddings=True, attention_bias=True, num_hidden_layers=2, num_attention_heads=4,
                          num_key_value_heads=2, full_attention_interval=ABSENT, layer_types=["full_attention", "linear_attention"],

@@ -193,6 +193,20 @@ PUBLISHED = {
                      "nanochat", 1879.0),
     "Apertus-8B-2509": (usual("apertus", "ApertusForCausalLM", 4096, 21504, 32, 32, 8, 131072, hidden_act="xielu", rms_norm_eps=1e-5,
                               max_position_embeddings=65536), "apertus", 8053.0),
+    "gpt-j-6b": ({"architectures": ["GPTJForCausalLM"], "model_type": "gptj", "n_embd": 4096, "n_layer": 28, "n_head": 16, "n_inner": None,
+                  "n_positions": 2048, "rotary_dim": 64, "vocab_size": 50400, "tie_word_embeddings": False}, "gptj", 6053.4),
+    "gpt-neo-125m": ({"architectures": ["GPTNeoForCausalLM"], "model_type": "gpt_neo", "hidden_size": 768, "num_layers": 12, "num_heads": 12,
+                      "intermediate_size": None, "max_position_embeddings": 2048, "window_size": 256, "vocab_size": 50257,
+                      "attention_types": [[["global", "local"], 6]]}, "gpt_neo", 125.2),
+    "starcoderbase-1b": ({"architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode", "n_embd": 2048, "n_layer": 24, "n_head": 16,
+                          "n_inner": 8192, "n_positions": 8192, "multi_query": True, "vocab_size": 49152}, "gpt_bigcode", 1137.2),
+    "mpt-7b": ({"architectures": ["MPTForCausalLM"], "model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32, "max_seq_len": 2048,
+                "vocab_size": 50432, "expansion_ratio": 4, "attn_config": {"alibi": True, "alibi_bias_max": 8, "clip_qkv": None}}, "mpt", 6649.3),
+    "biogpt": ({"architectures": ["BioGptForCausalLM"], "model_type": "biogpt", "hidden_size": 1024, "intermediate_size": 4096,
+                "num_hidden_layers": 24, "num_attention_heads": 16, "vocab_size": 42384, "max_position_embeddings": 1024,
+                "scale_embedding": True}, "biogpt", 346.8),
+    "HyperCLOVAX-SEED-Think-14B": (usual("hyperclovax", "HyperCLOVAXForCausalLM", 6144, 14336, 38, 48, 8, 110592, head_dim=128, hidden_act="silu",
+                                         use_post_norm=True, residual_multiplier=1.0), "hyperclovax", 14748.0),
     "AFM-4.5B": (usual("arcee", "ArceeForCausalLM", 2560, 18432, 36, 20, 4, 128004, head_dim=128, hidden_act="relu2", rms_norm_eps=1e-5), "arcee", 4618.6),
     "Minitron-4B": (usual("nemotron", "NemotronForCausalLM", 3072, 9216, 32, 24, 8, 256000, head_dim=128, hidden_act="relu2", norm_eps=1e-5,
                           partial_rotary_factor=0.5), "nemotron", 4190.9),
@@ -238,7 +252,7 @@ PUBLISHED = {
                             moe_intermediate_size=1536, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[]), "qwen3_moe", 235093.6),
 }
 
-LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")
+LAYER = re.compile(r"(?:layers|h|blocks)\.(\d+)\.")
 EMBED = ("embed_tokens", "wte", "wpe", "word_embeddings", "tok_embeddings", "embed_in", "embed_positions")
 
 
