@@ -36,7 +36,7 @@ static bool frame_has_role(const mt_config *c, const mt_layer_spec *s, mt_role r
 static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
     const size_t row = (size_t)c->D * mt_dtype_bytes(t), one = sizeof(float);
-    const size_t pre = pre_norms(s), post = post_norms(s), second = own_norm2(s), entry = s->input_norm;
+    const size_t pre = pre_norms(s), post = post_norms(s), second = own_norm2(s);
     const mt_array arrays[ARRAYS] = {
         [X] = { "x", row, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0, 0 },
         [XMID] = { "xmid", row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
@@ -50,11 +50,12 @@ static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, 
         [H2] = { "norm2", second * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H, 0 },
         [RSTD2] = { "norm2.rstd", second * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD, 0 },
         [DH] = { "dh", row, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
-        [X0] = { "norm0", entry * row, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 }, /* made again before backward */
-        [RSTD0] = { "norm0.rstd", entry * one, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 },
+        [X0] = { "norm0", row, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 }, /* made again before backward */
+        [RSTD0] = { "norm0.rstd", one, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 },
     };
-    for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
-    return ARRAYS;
+    const int n = s->input_norm ? ARRAYS : X0; /* a layer's list has an end (MT_MAX_ARRAYS): no place for what few have */
+    for (int i = 0; i < n; i++) out[i] = arrays[i];
+    return n;
 }
 
 /* Numbers read and written for each of a row's, as measured: a norm forward MT_NORM_NUMBERS, backward 6, a post
