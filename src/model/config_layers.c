@@ -96,8 +96,8 @@ static mt_rc read_query_scale(reader *r, const mt_value *d, mt_rope_spec *rope)
     if (!r->c->family->query_scale && (!r->as || mt_json_missing(beta))) return MT_OK;
     if (!r->c->family->query_scale)
         return mt_fail(r->err, MT_EUNSUPPORTED,
-                       "%s: model_type \"%s\" is not known, and taken for a %s model its \"llama_4_scaling_beta\" would be ignored; "
-                       "this model is not supported",
+                       "%s: model_type \"%s\" is not known, and taken for a %s model its \"llama_4_scaling_beta\" would be "
+                       "ignored; this model is not supported",
                        r->path, r->c->model_type, r->c->family->name);
     if (mt_json_missing(beta) || mt_json_missing(mt_value_get(d, "original_max_position_embeddings")))
         return mt_fail(r->err, MT_EFORMAT,

@@ -91,7 +91,9 @@ static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_it
     int n = 0;
     out[n++] =
         (mt_work_item){ .name = "qkv", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = qkv, .k = D };
-    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = 2 * qk + head_norms + clipped };
+    out[n++] = (mt_work_item){
+        .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = 2 * qk + head_norms + clipped
+    };
     out[n++] = (mt_work_item){ .name = "attention",
                                .kind = MT_WORK_ATTENTION,
                                .when = MT_IN_FORWARD,
