@@ -8,6 +8,7 @@
 #include "cli/hub_bar.h"
 #include "device/blas.h"
 #include "device/device.h"
+#include "model/part.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +78,17 @@ static void print_windows(const mt_config *c)
     if (n) printf("window       %lld tokens on %lld of %lld layers\n", (long long)width, (long long)n, (long long)c->L);
 }
 
+static void print_delta(const mt_config *c)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->L; i++) n += c->layers[i].mixer == &mt_mixer_delta;
+    if (!n) return;
+    printf(
+        "delta nets   on %lld of %lld layers: %lld value heads of %lld, %lld key heads of %lld, a convolution over %lld rows\n",
+        (long long)n, (long long)c->L, (long long)c->delta.H, (long long)c->delta.Dv, (long long)c->delta.K,
+        (long long)c->delta.Dk, (long long)c->delta.width);
+}
+
 static void print_block(const mt_config *c)
 {
     static const char *const norms[] = {
@@ -92,6 +104,7 @@ static void print_block(const mt_config *c)
                                         [MT_ACT_RELU2] = "relu squared" };
     printf("block        %s %s each branch%s; %s; %s mlp, %s\n", c->layer_norm ? "LayerNorm" : "RMS norm", norms[c->norms],
            c->norm_one_plus ? ", weights stored as w - 1" : "", forms[c->form], c->plain_mlp ? "plain" : "gated", acts[c->act]);
+    if (c->o_gate) printf("             attention's output is gated\n");
     if (c->attention_softcap != 0) printf("             scores capped at %g\n", c->attention_softcap);
     if (c->logit_softcap != 0) printf("             logits capped at %g\n", c->logit_softcap);
     if (c->embed_scale != 1 || c->residual_scale != 1 || c->logit_scale != 1)
@@ -110,6 +123,7 @@ static void print_shape(const mt_model *m)
            (long long)c->V);
     print_positions(c);
     print_windows(c);
+    print_delta(c);
     print_block(c);
     printf("traits       %s head, qkv bias %s, o bias %s, mlp bias %s, head norm %s, eps %g, %lld positions\n",
            m->tied ? "tied" : "untied", c->qkv_bias ? "yes" : "no", c->o_bias ? "yes" : "no", c->mlp_bias ? "yes" : "no",

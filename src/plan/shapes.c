@@ -26,6 +26,13 @@
     "{\"model_type\":\"qwen3\",\"head_dim\":128,\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L  \
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                       \
     ",\"rope_theta\":1000000.0,\"max_position_embeddings\":40960,\"dtype\":\"bfloat16\"" REST "}", NULL, 0
+/* The text model: its last number is of value heads, beside 16 key heads. */
+#define QWEN3_5(D, F, L, H, K, HEADS, REST)                                                                                      \
+    "{\"model_type\":\"qwen3_5_text\",\"head_dim\":256,\"hidden_size\":" #D ",\"intermediate_size\":" #F                         \
+    ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":248320"          \
+    ",\"linear_num_key_heads\":16,\"linear_num_value_heads\":" #HEADS                                                            \
+    ",\"rope_theta\":10000000.0,\"max_position_embeddings\":262144,\"dtype\":\"bfloat16\"" REST "}",                             \
+        NULL, 0
 /* Any family: type, D, F, L, H, K, V. */
 #define OF(TYPE, D, F, L, H, K, V, REST) TEXT(TYPE, D, F, L, H, K, V, REST), NULL, 0
 #define TEXT(TYPE, D, F, L, H, K, V, REST)                                                                   \
@@ -105,6 +112,11 @@ const mt_shape mt_shapes[] = {
     { "qwen3-8b", QWEN3(4096, 12288, 36, 32, 8, 151936, "") },
     { "qwen3-14b", QWEN3(5120, 17408, 40, 40, 8, 151936, "") },
     { "qwen3-32b", QWEN3(5120, 25600, 64, 64, 8, 151936, "") },
+    { "qwen3.5-0.8b", QWEN3_5(1024, 3584, 24, 8, 2, 16, TIED) },
+    { "qwen3.5-2b", QWEN3_5(2048, 6144, 24, 8, 2, 16, TIED) },
+    { "qwen3.5-4b", QWEN3_5(2560, 9216, 32, 16, 4, 32, TIED) },
+    { "qwen3.5-9b", QWEN3_5(4096, 12288, 32, 16, 4, 32, "") },
+    { "qwen3.5-27b", QWEN3_5(5120, 17408, 64, 24, 4, 48, "") },
     { "phi-3-mini-4k", OF("phi3", 3072, 8192, 32, 32, 32, 32064, ",\"sliding_window\":2047" POS(4096)) },
     { "phi-3-medium-4k", OF("phi3", 5120, 17920, 40, 40, 10, 32064, POS(4096)) },
     { "phi-3.5-mini", OF("phi3", 3072, 8192, 32, 32, 32, 32064, POS(131072)) },
@@ -242,7 +254,6 @@ const mt_shape mt_shapes[] = {
     { "deepseek-v2", MIX("deepseek_v2", 235.741, 5120, 12288, 60, 128, 128, 128, 102400) },
     { "deepseek-v3", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
     { "deepseek-r1", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
-    { "qwen3.5-27b", MIX("qwen3_5", 26.896, 5120, 17408, 64, 24, 4, 256, 248320) },
     { "glm-4.7-flash", MIX("glm4_moe_lite", 29.943, 2048, 7680, 47, 20, 20, 256, 154880) },
     { "gpt-oss-20b", MIX("gpt_oss", 20.915, 2880, 11520, 24, 64, 8, 64, 201088) },
     { "gpt-oss-120b", MIX("gpt_oss", 116.829, 2880, 11520, 36, 64, 8, 64, 201088) },

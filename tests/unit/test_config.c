@@ -2,6 +2,7 @@
 #include "tempdir.h"
 
 #include "model/model.h"
+#include "model/part.h"
 
 #include <math.h>
 
@@ -174,6 +175,66 @@ static void numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them(vo
     mt_config_close(c);
 }
 
+/* Every fourth layer has attention unless the config says which; keys of three positions mean nothing to text. */
+static void hybrids_say_which_layers_are_delta_nets(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *layers; /* a: attention */
+    } cases[] = {
+        { "\"num_hidden_layers\": 9", "dddadddad" },
+        { "\"num_hidden_layers\": 5, \"full_attention_interval\": 2", "dadad" },
+        { "\"num_hidden_layers\": 2, \"layer_types\": [\"full_attention\", \"linear_attention\"]", "ad" },
+        { "\"num_hidden_layers\": 1, \"rope_parameters\": {\"rope_type\": \"default\", \"mrope_section\": [11, 11, 10], "
+          "\"mrope_interleaved\": true, \"rope_theta\": 1e7}",
+          "d" },
+        { "\"num_hidden_layers\": 1, \"rope_theta\": 1e7, \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [11, 11, "
+          "10]}",
+          "d" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"qwen3_5\", \"vision_config\": {}, \"tie_word_embeddings\": true, \"text_config\": "
+                 "{\"model_type\": "
+                 "\"qwen3_5_text\", %s}}",
+                 cases[i].keys);
+        assert_ok(open_text(&c, text, &err));
+        assert_int_equal(c->L, strlen(cases[i].layers));
+        for (int64_t l = 0; l < c->L; l++)
+            assert_ptr_equal(c->layers[l].mixer, cases[i].layers[l] == 'd' ? &mt_mixer_delta : &mt_mixer_attention);
+        assert_true(c->tied && c->o_gate && c->norm_one_plus && c->delta.H == 32 && c->delta.K == 16 && c->delta.width == 4);
+        assert_int_equal(c->rope.dr, 64); /* a quarter of 256 */
+        assert_int_equal(c->rope.type, MT_ROPE_DEFAULT);
+        assert_int_equal(c->n_assumptions, 0);
+        mt_config_close(c);
+    }
+}
+
+/* One product makes all of a delta net's projections, and what must stay exact is in fp32 runs. */
+static void a_delta_nets_projections_lie_side_by_side(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    assert_ok(open_text(&c, "{\"model_type\": \"qwen3_5_text\", " SHAPE "}", &err));
+    assert_ok(mt_model_create(&m, c, NULL, &err));
+    const mt_layout *l = m->units[1].layout;
+    const int64_t D = c->D, keys = 16 * 128, values = 32 * 128;
+    assert_int_equal(l->at[MT_W_DELTA_K], l->at[MT_W_DELTA_Q] + keys * D);
+    assert_int_equal(l->at[MT_W_DELTA_V], l->at[MT_W_DELTA_K] + keys * D);
+    assert_int_equal(l->at[MT_W_DELTA_Z], l->at[MT_W_DELTA_V] + values * D);
+    assert_int_equal(l->at[MT_W_DELTA_B], l->at[MT_W_DELTA_Z] + values * D);
+    assert_int_equal(l->at[MT_W_DELTA_A], l->at[MT_W_DELTA_B] + 32 * D);
+    assert_true(l->exact_at[MT_W_DELTA_A_LOG] >= 0 && l->exact_at[MT_B_DELTA_DT] >= 0 && l->exact_at[MT_W_DELTA_NORM] < 0);
+    assert_true(l->at[MT_W_DELTA_A_LOG] < l->n_decay && l->at[MT_B_DELTA_DT] >= l->n_decay); /* as Trainer decays them */
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
 static void bad_configs_are_refused_in_words(void **state)
 {
     (void)state;
@@ -230,6 +291,14 @@ static void bad_configs_are_refused_in_words(void **state)
           "max_window_layers", MT_ERANGE },
         { "{\"model_type\": \"mistral\", \"layer_types\": [\"full_attention\", \"mamba2\", \"x\"], " SHAPE "}", "mamba2",
           MT_EUNSUPPORTED },
+        { "{\"model_type\": \"qwen3_5\", \"linear_num_value_heads\": 24, " SHAPE "}", "not a multiple of linear_num_key_heads=16",
+          MT_EFORMAT },
+        { "{\"model_type\": \"qwen3_5\", \"linear_conv_kernel_dim\": 9, " SHAPE "}", "linear_conv_kernel_dim", MT_ERANGE },
+        { "{\"model_type\": \"qwen3_5\", \"linear_key_head_dim\": 0, " SHAPE "}", "linear_key_head_dim", MT_ERANGE },
+        { "{\"model_type\": \"qwen3_5\", \"hidden_act\": \"gelu\", " SHAPE "}", "other than silu", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"qwen3_5\", \"layer_types\": [\"full_attention\", \"mamba2\", \"x\"], " SHAPE "}", "mamba2",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"qwen3_5\", \"layer_types\": [\"full_attention\"], " SHAPE "}", "all 3 layers", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"hidden_size\": 1e9, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, "
           "\"intermediate_size\": 1, \"vocab_size\": 1}",
           "hidden_size", MT_ERANGE },
@@ -307,4 +376,6 @@ MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
              cmocka_unit_test(what_is_not_a_text_decoder_is_never_taken_for_llama),
              cmocka_unit_test(a_guess_is_refused_until_the_user_says_so), cmocka_unit_test(names_are_fit_to_be_shown),
              cmocka_unit_test(numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them),
-             cmocka_unit_test(bad_configs_are_refused_in_words), cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))
+             cmocka_unit_test(hybrids_say_which_layers_are_delta_nets),
+             cmocka_unit_test(a_delta_nets_projections_lie_side_by_side), cmocka_unit_test(bad_configs_are_refused_in_words),
+             cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))

@@ -81,6 +81,18 @@ def gemma3(*dims, **more):
                                                               "query_pre_attn_scalar": 256, **more})
 
 
+def qwen3_5(D, F, L, H, K, values, tied):
+    """As published: the text model inside a multimodal one."""
+    text = usual("qwen3_5_text", None, D, F, L, H, K, 248320, head_dim=256, hidden_act="silu", rms_norm_eps=1e-6, attention_bias=False,
+                 full_attention_interval=4, linear_num_key_heads=16, linear_num_value_heads=values, linear_key_head_dim=128, linear_value_head_dim=128,
+                 linear_conv_kernel_dim=4, max_position_embeddings=262144, mtp_num_hidden_layers=1, tie_word_embeddings=tied, dtype="bfloat16",
+                 rope_parameters={"mrope_interleaved": True, "mrope_section": [11, 11, 10], "rope_type": "default", "rope_theta": 10000000,
+                                  "partial_rotary_factor": 0.25})
+    del text["architectures"]
+    return {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "tie_word_embeddings": tied, "image_token_id": 248056,
+            "vision_config": {"model_type": "qwen3_5"}, "text_config": text}
+
+
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
 
 # name: (configuration, family, published count in millions)
@@ -120,6 +132,11 @@ PUBLISHED = {
     "Qwen3-8B": (qwen3(4096, 12288, 36, 32, 8, 151936), "qwen3", 8190.7),
     "Qwen3-14B": (qwen3(5120, 17408, 40, 40, 8, 151936), "qwen3", 14768.3),
     "Qwen3-32B": (qwen3(5120, 25600, 64, 64, 8, 151936), "qwen3", 32762.1),
+    "Qwen3.5-0.8B": (qwen3_5(1024, 3584, 24, 8, 2, 16, True), "qwen3_5", 752.4),
+    "Qwen3.5-2B": (qwen3_5(2048, 6144, 24, 8, 2, 16, True), "qwen3_5", 1881.8),
+    "Qwen3.5-4B": (qwen3_5(2560, 9216, 32, 16, 4, 32, True), "qwen3_5", 4205.8),
+    "Qwen3.5-9B": (qwen3_5(4096, 12288, 32, 16, 4, 32, False), "qwen3_5", 8953.8),
+    "Qwen3.5-27B": (qwen3_5(5120, 17408, 64, 24, 4, 48, False), "qwen3_5", 26896.0),
     "Phi-3-mini-4k": (phi3(3072, 8192, 32, 32, 32, 32064, sliding_window=2047), "phi3", 3821.1),
     "Phi-3-medium-4k": (phi3(5120, 17920, 40, 40, 10, 32064, sliding_window=2047), "phi3", 13960.2),
     "phi-4": (phi3(5120, 17920, 40, 40, 10, 100352, rope_theta=250000), "phi3", 14659.5),
