@@ -1,6 +1,6 @@
 /* The ops of gated delta nets, on the CPU and, built again for it, on a GPU: documents packed into one call give the bits of one
  * call for each; rows that continue sequences give what the whole sequence gives; and the rule is the recurrence in double
- * precision, from decays that erase the state at once to decays that keep it. */
+ * precision, and its gradients are that one's differences, from decays that erase the state at once to decays that keep it. */
 #include "test.h"
 
 #include "base/rng.h"
@@ -245,12 +245,16 @@ static void recur(const mt_delta_rule *a, const wide *w, int64_t h, int64_t from
     mt_free(S);
 }
 
-static wide recurrence(const mt_delta_rule *a)
+static wide inputs_widened(const mt_delta_rule *a)
 {
-    wide w = { widened(a->q, a->t, N * a->ldq),         widened(a->k, a->t, N * a->ldk),
-               widened(a->v, a->t, N * a->ldv),         widened(a->a, a->t, N * a->H),
-               widened(a->b, a->t, N * a->H),           widened(a->A_log, MT_DTYPE_F32, a->H),
-               widened(a->dt_bias, MT_DTYPE_F32, a->H), mt_calloc((size_t)(N * a->ldo), sizeof(double)) };
+    return (wide){ widened(a->q, a->t, N * a->ldq),         widened(a->k, a->t, N * a->ldk),
+                   widened(a->v, a->t, N * a->ldv),         widened(a->a, a->t, N * a->H),
+                   widened(a->b, a->t, N * a->H),           widened(a->A_log, MT_DTYPE_F32, a->H),
+                   widened(a->dt_bias, MT_DTYPE_F32, a->H), mt_calloc((size_t)(N * a->ldo), sizeof(double)) };
+}
+
+static wide recurrence(const mt_delta_rule *a, wide w)
+{
     norm_rows(w.q, N * a->K, a->Dk, 1 / sqrt((double)a->Dk));
     norm_rows(w.k, N * a->K, a->Dk, 1);
     for (int64_t d = 0; d < N_DOCS; d++)
@@ -265,10 +269,11 @@ static void free_wide(wide *w)
 }
 
 /* softplus of a normal number is about 0.8: decays of about -60, -7, -1, -0.04, -3e-4 and -1e-6 a row. */
+static const double log_decays[] = { 4.3, 2, 0, -3, -8, -13.5 };
+
 static void the_rule_is_the_recurrence_at_every_decay(void **state)
 {
     (void)state;
-    const double log_decays[] = { 4.3, 2, 0, -3, -8, -13.5 };
     for (size_t i = 0; i < 2 * MT_COUNT(log_decays); i++)
         for (size_t k = 0; k < 2; k++) {
             mt_err err = { 0 };
@@ -276,11 +281,83 @@ static void the_rule_is_the_recurrence_at_every_decay(void **state)
             s.log_decay = log_decays[i / 2];
             mt_delta_rule a = with_results(inputs_of(&s, both[i % 2]));
             assert_ok(mt_ops_of(dev)->delta_rule_fwd(stream, &a, &err));
-            wide w = recurrence(&a);
+            wide w = recurrence(&a, inputs_widened(&a));
             double d = distance(a.o, a.t, w.o, N * a.ldo), most = a.t == MT_DTYPE_F32 ? 2e-6 : 1e-2;
             if (!(d <= most))
                 fail_msg("A_log about %g, %s: o is %g away from the recurrence", s.log_decay, mt_dtype_name(a.t), d);
             free_wide(&w);
+            free_arrays();
+        }
+}
+
+/* One of the rule's inputs, and where backward puts its gradient. */
+typedef struct input {
+    const char *name;
+    double *(*of)(const wide *w);
+    const void *gradient;
+    mt_dtype t;
+    int64_t rows, width, ld;
+} input;
+static double *q_of(const wide *w) { return w->q; }
+static double *k_of(const wide *w) { return w->k; }
+static double *v_of(const wide *w) { return w->v; }
+static double *a_of(const wide *w) { return w->a; }
+static double *b_of(const wide *w) { return w->b; }
+static double *A_log_of(const wide *w) { return w->A_log; }
+static double *dt_bias_of(const wide *w) { return w->dt_bias; }
+
+static double step_along(const input *x, int64_t i) { return (double)mt_rng_normal(31, (uint64_t)x->name[0], (uint64_t)i); }
+
+/* <o, d_o> after a step of h along x's direction, in double precision. */
+static double product_after(const mt_delta_rule *a, const input *x, double h)
+{
+    wide w = inputs_widened(a);
+    double *d_o = widened(a->d_o, a->t, N * a->ldo), sum = 0;
+    for (int64_t i = 0; i < x->rows * x->width; i++) x->of(&w)[i] += h * step_along(x, i);
+    w = recurrence(a, w);
+    for (int64_t i = 0; i < N * a->ldo; i++) sum += w.o[i] * d_o[i];
+    mt_free(d_o);
+    free_wide(&w);
+    return sum;
+}
+
+/* The gradient times the direction, against a central difference in double precision; as a share of the gradient's size, or of
+ * what one row of 1 would have, where next to nothing comes through. */
+static void check_gradient(const mt_delta_rule *a, const input *x, double log_decay)
+{
+    double *g = widened(x->gradient, x->t, x->rows * x->ld), along = 0, size = 1;
+    for (int64_t r = 0; r < x->rows; r++)
+        for (int64_t i = 0; i < x->width; i++) {
+            along += g[r * x->ld + i] * step_along(x, r * x->width + i);
+            size += g[r * x->ld + i] * g[r * x->ld + i];
+        }
+    mt_free(g);
+    const double h = 1e-5, expected = (product_after(a, x, h) - product_after(a, x, -h)) / (2 * h);
+    const double off = fabs(along - expected) / sqrt(size), most = a->t == MT_DTYPE_F32 ? 1e-4 : 5e-2;
+    if (!(off <= most))
+        fail_msg("A_log about %g, %s: d%s is %g off (%g, expected %g)", log_decay, mt_dtype_name(a->t), x->name, off, along,
+                 expected);
+}
+
+static void its_gradients_are_central_differences_at_every_decay(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * MT_COUNT(log_decays); i++)
+        for (size_t k = 0; k < MT_COUNT(shapes); k += 2) { /* of the fast kernels, and of the plain ones */
+            shape s = shapes[k];
+            s.log_decay = log_decays[i / 2];
+            const mt_delta_rule a = with_results(inputs_of(&s, both[i % 2]));
+            both_ways(&a);
+            const input inputs[] = {
+                { "q", q_of, a.dq, a.t, N, a.K * a.Dk, a.ld_d },
+                { "k", k_of, a.dk, a.t, N, a.K * a.Dk, a.ld_d },
+                { "v", v_of, a.dv, a.t, N, a.H * a.Dv, a.ld_d },
+                { "a", a_of, a.da, a.t, N, a.H, a.ld_dab },
+                { "b", b_of, a.db, a.t, N, a.H, a.ld_dab },
+                { "A_log", A_log_of, a.dA_log, MT_DTYPE_F32, 1, a.H, a.H },
+                { "dt_bias", dt_bias_of, a.ddt_bias, MT_DTYPE_F32, 1, a.H, a.H },
+            };
+            for (size_t x = 0; x < MT_COUNT(inputs); x++) check_gradient(&a, &inputs[x], s.log_decay);
             free_arrays();
         }
 }
@@ -476,6 +553,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(packed_documents_have_the_bits_of_separate_ones),
                                         cmocka_unit_test(the_rule_is_the_recurrence_at_every_decay),
+                                        cmocka_unit_test(its_gradients_are_central_differences_at_every_decay),
                                         cmocka_unit_test(rule_in_steps_equals_the_whole),
                                         cmocka_unit_test(packed_convolutions_have_the_bits_of_separate_ones),
                                         cmocka_unit_test(convolution_in_steps_has_the_bits_of_the_whole) };
