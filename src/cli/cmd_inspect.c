@@ -187,6 +187,7 @@ static void print_found(const found *f, const char *dir, bool tensors)
                f->config->family->name, f->config->family->name);
     if (f->config->dropout_key)
         printf("dropout      %s %g in config.json; training drops nothing\n", f->config->dropout_key, f->config->dropout);
+    if (f->config->notice) printf("notice       %s\n", f->config->notice);
     printf("this CPU     %s, %.0f GFLOP/s on one core\n", blas, mt_blas_gflops());
     if (tensors) print_tensors(f);
 }

@@ -33,6 +33,7 @@ typedef struct mt_rope_spec {
     double beta_fast, beta_slow;     /* yarn */
     bool truncate;                   /* yarn: whole dimensions only */
     double attention_factor;         /* on cos and sin; already resolved, 1 unless yarn or longrope */
+    double long_attention_factor;    /* longrope: of documents that turn by the long list */
     double short_factor[MT_MAX_PAIRS], long_factor[MT_MAX_PAIRS]; /* longrope */
     bool backwards;                  /* by the angles' negatives */
     double q_beta;                   /* queries are scaled by position (ops.h), in steps of original_positions; 0: not */
@@ -126,6 +127,7 @@ typedef struct mt_config {
     const char *dropout_key; /* the key of the largest dropout that transformers would train with, which nothing here does;
                               * NULL: none */
     double dropout;
+    const char *notice; /* what else is computed otherwise than transformers trains it; NULL: nothing */
     mt_rope_spec rope, rope_local; /* dr of both is the same; 0: no layer has rotary positions */
     bool has_rope_local;
     mt_moe moe;            /* of layers that have experts */

@@ -142,6 +142,15 @@ static bool router_is_exact(const mt_family *f)
     return false;
 }
 
+/* Noise on what experts read, in training only: never applied, like dropout. */
+static void note_noise(reader *r, const char *key)
+{
+    double share = mt_value_number(mt_value_get(r->doc, key));
+    if (share <= r->c->dropout) return;
+    r->c->dropout = share;
+    r->c->dropout_key = key;
+}
+
 static mt_rc read_router(reader *r, const mt_layer_spec *s)
 {
     const mt_expert_rules *rules = r->c->family->experts;
@@ -154,6 +163,8 @@ static mt_rc read_router(reader *r, const mt_layer_spec *s)
                    .choice_bias = rules->choice_bias,
                    .exact_router = router_is_exact(r->c->family),
                    .shared_switch = rules->shared_switch };
+    if (rules->router != MT_ROUTE_MIXER) note_noise(r, "router_jitter_noise");
+    note_noise(r, "input_jitter_noise");
     if (rules->norm_key) MT_TRY(mt_json_bool(r->doc, "norm_topk_prob", rules->norm, &m->norm_topk, r->path, r->err));
     if (!rules->scaled) return MT_OK;
     MT_TRY(mt_json_f64(r->doc, "routed_scaling_factor", 1, &m->scale, r->path, r->err));

@@ -50,10 +50,11 @@ mt_rc mt__config_read_windows(mt__config_reader *r)
     bool used = f->window == MT_WINDOW_ALL;
     if (f->window == MT_WINDOW_NEVER) return MT_OK;
     MT_TRY(mt_json_i64(r->doc, "sliding_window", key ? 0 : f->default_window, &width, r->path, r->err)); /* null: full */
-    if (f->window == MT_WINDOW_LATE || f->window == MT_WINDOW_USED)
+    if (f->window == MT_WINDOW_LATE || f->window == MT_WINDOW_USED || f->window == MT_WINDOW_EARLY)
         MT_TRY(mt_json_bool(r->doc, "use_sliding_window", false, &used, r->path, r->err));
-    if (f->window == MT_WINDOW_LATE)
-        MT_TRY(mt_json_i64(r->doc, "max_window_layers", 28, &first, r->path, r->err));
+    used |= f->window == MT_WINDOW_FROM;
+    if (f->window == MT_WINDOW_LATE || f->window == MT_WINDOW_EARLY || f->window == MT_WINDOW_FROM)
+        MT_TRY(mt_json_i64(r->doc, "max_window_layers", f->window == MT_WINDOW_FROM ? 62 : 28, &first, r->path, r->err));
     if (width < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window\" is %lld", r->path, (long long)width);
     if (first < 0)
         return mt_fail(r->err, MT_ERANGE, "%s: \"max_window_layers\" is %lld; 0 or more expected", r->path, (long long)first);
@@ -63,6 +64,10 @@ mt_rc mt__config_read_windows(mt__config_reader *r)
     }
     if (!used || width == 0) return MT_OK;
     if (!mt_json_missing(types)) return window_from_layer_types(r, types, width);
+    if (f->window == MT_WINDOW_EARLY) {
+        for (int64_t i = 0; i < c->L && i < first; i += 2) c->layers[i].window = width;
+        return MT_OK;
+    }
     for (int64_t i = first; i < c->L; i++) c->layers[i].window = pattern && (i + 1) % pattern == 0 ? 0 : width;
     return MT_OK;
 }
@@ -165,6 +170,7 @@ static mt_rc read_longrope(reader *r, const mt_value *d, mt_rope_spec *rope)
 {
     double implied = rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_positions));
     MT_TRY(mt_json_f64(d, "attention_factor", implied, &rope->attention_factor, r->path, r->err));
+    rope->long_attention_factor = rope->attention_factor;
     MT_TRY(read_factors(r, d, "short_factor", rope->dr / 2, rope->short_factor));
     return read_factors(r, d, "long_factor", rope->dr / 2, rope->long_factor);
 }

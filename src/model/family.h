@@ -128,6 +128,8 @@ typedef enum mt_window_rule {
     MT_WINDOW_ALL,  /* sliding_window, if not null, on every layer (mistral) */
     MT_WINDOW_USED, /* only with use_sliding_window, on every layer (qwen3_moe) */
     MT_WINDOW_LATE, /* only with use_sliding_window, on layers from max_window_layers on (qwen2, qwen3) */
+    MT_WINDOW_EARLY, /* the same on every second layer before max_window_layers (qwen2_moe) */
+    MT_WINDOW_FROM,  /* sliding_window, if not null, on layers from max_window_layers on (dots1) */
     MT_WINDOW_PATTERN, /* on all but every n-th layer (gemma, cohere2) */
 } mt_window_rule;
 
@@ -224,6 +226,8 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_olmo,
     mt_family_hunyuan, mt_family_nanochat, mt_family_apertus, mt_family_bloom, mt_family_gptj, mt_family_gpt_neo,
     mt_family_gpt_bigcode, mt_family_mpt, mt_family_biogpt, mt_family_hyperclovax, mt_family_mixtral, mt_family_qwen3_moe,
+    mt_family_qwen2_moe, mt_family_olmoe, mt_family_deepseek, mt_family_glm4_moe, mt_family_dots1, mt_family_granitemoe,
+    mt_family_granitemoeshared, mt_family_ernie4_5_moe, mt_family_hunyuan_v1_moe, mt_family_minimax_m2, mt_family_phimoe,
     mt_family_qwen3_5;
 
 /* The usual names, which most families share. */

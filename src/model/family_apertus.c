@@ -21,8 +21,8 @@ static const mt_tensor_row tensors[] = {
 
 static mt_rc read_apertus(mt_config *c, const mt_keys *k)
 {
-    if (!mt_json_missing(json_object_get(k->doc, "rope_scaling"))) return MT_OK;
-    if (!mt_json_missing(json_object_get(k->doc, "rope_parameters"))) return MT_OK;
+    if (!mt_json_missing(mt_value_get(k->doc, "rope_scaling"))) return MT_OK;
+    if (!mt_json_missing(mt_value_get(k->doc, "rope_parameters"))) return MT_OK;
     c->rope.type = MT_ROPE_LLAMA3;
     c->rope.factor = 8;
     c->rope.low_freq = 1;

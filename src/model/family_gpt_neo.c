@@ -30,16 +30,16 @@ static mt_rc bad_types(const mt_config *c, const mt_keys *k)
 }
 
 /* A list of [[names], times]. */
-static mt_rc read_types(mt_config *c, const mt_keys *k, const json_t *types, int64_t width)
+static mt_rc read_types(mt_config *c, const mt_keys *k, const mt_value *types, int64_t width)
 {
     int64_t layer = 0;
-    for (size_t i = 0; i < json_array_size(types); i++) {
-        const json_t *item = json_array_get(types, i), *names = json_array_get(item, 0), *times = json_array_get(item, 1);
-        int64_t n_names = (int64_t)json_array_size(names), n = json_integer_value(times);
+    for (size_t i = 0; i < mt_value_items(types); i++) {
+        const mt_value *item = mt_value_at(types, i), *names = mt_value_at(item, 0), *times = mt_value_at(item, 1);
+        int64_t n_names = (int64_t)mt_value_items(names), n = mt_value_int(times);
         if (n_names < 1 || n < 1 || n > c->L || n_names * n > c->L - layer) return bad_types(c, k);
         for (int64_t at = 0; at < n_names * n; at++) {
-            const json_t *v = json_array_get(names, (size_t)(at % n_names));
-            const char *name = json_is_string(v) ? json_string_value(v) : "";
+            const mt_value *v = mt_value_at(names, (size_t)(at % n_names));
+            const char *name = mt_value_has(v, MT_VALUE_STR) ? mt_json_string(v) : "";
             if (strcmp(name, "local") != 0 && strcmp(name, "global") != 0) return bad_types(c, k);
             c->layers[layer++].window = strcmp(name, "local") == 0 ? width : 0;
         }
@@ -49,7 +49,7 @@ static mt_rc read_types(mt_config *c, const mt_keys *k, const json_t *types, int
 
 static mt_rc read_neo(mt_config *c, const mt_keys *k)
 {
-    const json_t *types = json_object_get(k->doc, "attention_types");
+    const mt_value *types = mt_value_get(k->doc, "attention_types");
     int64_t width;
     c->attention_scale = 1;
     MT_TRY(mt_json_i64(k->doc, "window_size", 256, &width, k->path, k->err));

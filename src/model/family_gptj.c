@@ -18,7 +18,7 @@ static const mt_tensor_row tensors[] = {
 
 static mt_rc read_gptj(mt_config *c, const mt_keys *k)
 {
-    const json_t *key = json_object_get(k->doc, "rotary_dim"); /* null: whole heads */
+    const mt_value *key = mt_value_get(k->doc, "rotary_dim"); /* null: whole heads */
     MT_TRY(mt_json_i64(k->doc, "rotary_dim", key ? c->Dh : 64, &c->rope.dr, k->path, k->err));
     if (c->rope.dr < 2 || c->rope.dr % 2 || c->rope.dr > c->Dh || c->rope.dr / 2 > MT_MAX_PAIRS)
         return mt_fail(k->err, MT_ERANGE, "%s: \"rotary_dim\" is %lld; an even number up to head_dim=%lld expected", k->path,

@@ -1,4 +1,5 @@
-/* granite: the llama block with four multipliers; hyperclovax: and a norm after each branch. */
+/* granite: the llama block with four multipliers; hyperclovax: and a norm after each branch; granitemoe and granitemoeshared:
+ * experts in every layer, all of a layer in one tensor; beside them a shared one. */
 #include "model/family_rows.h"
 
 #define LAYER "model.layers.%d."
@@ -81,4 +82,47 @@ const mt_family mt_family_hyperclovax = {
     .rope = MT_ROPE_HALF,
     .tensors = post_norms,
     .read = read_hyperclovax,
+};
+
+static const mt_tensor_row with_experts[] = {
+    MT_ROWS_LLAMA_MIXER(LAYER),
+    MT_ROW(MT_W_ROUTER, LAYER "block_sparse_moe.router.layer.weight", MT_E, MT_D),
+    MT_ROWS_EXPERTS_FUSED(LAYER "block_sparse_moe.input_linear.weight", LAYER "block_sparse_moe.output_linear.weight"),
+    MT_ROW_PACKED(MT_W_S_GATE, LAYER "shared_mlp.input_linear.weight", MT_PACK_ROWS, MT_IS, MT_D),
+    MT_ROW_PACKED(MT_W_S_UP, LAYER "shared_mlp.input_linear.weight", MT_PACK_ROWS, MT_IS, MT_D),
+    MT_ROW(MT_W_S_DOWN, LAYER "shared_mlp.output_linear.weight", MT_D, MT_IS),
+    MT_ROWS_LLAMA_END,
+};
+
+static const mt_expert_rules experts = { .router = MT_ROUTE_CHOSEN, .mlp_width = true };
+static const mt_expert_rules experts_shared = { .router = MT_ROUTE_CHOSEN, .mlp_width = true, .shared = MT_SHARED_WIDTH };
+
+const mt_family mt_family_granitemoe = {
+    .name = "granitemoe",
+    .model_types = { "granitemoe" },
+    .architectures = { "GraniteMoeForCausalLM" },
+    .covers = "Granite 3.0 and 3.1, 1B-A400M and 3B-A800M",
+    .qkv_bias = MT_BIAS_BY_KEY,
+    .o_bias = MT_BIAS_BY_KEY,
+    .default_eps = 1e-6,
+    .default_theta = 10000,
+    .rope = MT_ROPE_HALF,
+    .tensors = with_experts,
+    .experts = &experts,
+    .read = read_granite,
+};
+
+const mt_family mt_family_granitemoeshared = {
+    .name = "granitemoeshared",
+    .model_types = { "granitemoeshared" },
+    .architectures = { "GraniteMoeSharedForCausalLM" },
+    .covers = "Granite MoE with a shared expert",
+    .qkv_bias = MT_BIAS_BY_KEY,
+    .o_bias = MT_BIAS_BY_KEY,
+    .default_eps = 1e-6,
+    .default_theta = 10000,
+    .rope = MT_ROPE_HALF,
+    .tensors = with_experts,
+    .experts = &experts_shared,
+    .read = read_granite,
 };

@@ -17,7 +17,7 @@ static const mt_tensor_row tensors[] = {
 };
 
 /* transformers computes ALiBi with slopes down to 2^-8 whatever the keys say; other values are refused. */
-static mt_rc refuse_variants(const mt_keys *k, const json_t *attention)
+static mt_rc refuse_variants(const mt_keys *k, const mt_value *attention)
 {
     bool alibi, qk_norm, prefix, no_bias;
     int64_t most, ratio;
@@ -40,7 +40,7 @@ static mt_rc refuse_variants(const mt_keys *k, const json_t *attention)
 
 static mt_rc read_mpt(mt_config *c, const mt_keys *k)
 {
-    const json_t *attention = json_object_get(k->doc, "attn_config"); /* missing: the defaults */
+    const mt_value *attention = mt_value_get(k->doc, "attn_config"); /* missing: the defaults */
     MT_TRY(refuse_variants(k, attention));
     MT_TRY(mt_json_f64(attention, "softmax_scale", c->attention_scale, &c->attention_scale, k->path, k->err));
     MT_TRY(mt_json_f64(attention, "clip_qkv", 0, &c->clip_qkv, k->path, k->err));

@@ -30,3 +30,24 @@ const mt_family mt_family_qwen3_moe = {
     .other_tensors = fused,
     .experts = &experts3,
 };
+
+static const mt_expert_rules experts2 = {
+    .router = MT_ROUTE_SOFTMAX, .norm_key = true, .layers = MT_SPARSE_STEP, .shared = MT_SHARED_WIDTH, .shared_switch = true
+};
+
+const mt_family mt_family_qwen2_moe = {
+    .name = "qwen2_moe",
+    .model_types = { "qwen2_moe" },
+    .architectures = { "Qwen2MoeForCausalLM" },
+    .covers = "Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B",
+    .qkv_bias = MT_BIAS_UNLESS_KEY,
+    .bias_key = "qkv_bias",
+    .window = MT_WINDOW_EARLY,
+    .default_window = 4096,
+    .default_eps = 1e-6,
+    .default_theta = 10000,
+    .rope = MT_ROPE_HALF,
+    .tensors = tensors,
+    .other_tensors = fused,
+    .experts = &experts2,
+};

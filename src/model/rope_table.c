@@ -51,12 +51,13 @@ int64_t mt_rope_short_rows(const mt_rope_spec *r, int64_t longest)
 static void fill(const mt_rope_spec *r, bool far, int64_t n_positions, float *cos_out, float *sin_out)
 {
     int64_t half = r->dr / 2;
+    double factor = far ? r->long_attention_factor : r->attention_factor;
     for (int64_t i = 0; i < half; i++) {
         float theta = (float)frequency(r, i, far);
         for (int64_t p = 0; p < n_positions; p++) {
             float angle = (float)p * theta;
-            cos_out[p * half + i] = (float)(cos((double)angle) * r->attention_factor);
-            sin_out[p * half + i] = (float)(sin((double)angle) * (r->backwards ? -r->attention_factor : r->attention_factor));
+            cos_out[p * half + i] = (float)(cos((double)angle) * factor);
+            sin_out[p * half + i] = (float)(sin((double)angle) * (r->backwards ? -factor : factor));
         }
     }
 }

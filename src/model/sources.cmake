@@ -11,6 +11,7 @@ set(sources
     family_bloom.c
     family_cohere.c
     family_cwm.c
+    family_deepseek.c
     family_ernie4_5.c
     family_exaone4.c
     family_falcon.c
@@ -33,6 +34,7 @@ set(sources
     family_nanochat.c
     family_olmo.c
     family_olmo2.c
+    family_olmoe.c
     family_opt.c
     family_phi.c
     family_phi3.c

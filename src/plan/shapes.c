@@ -55,7 +55,10 @@
         NULL, 0
 /* With experts: those of a layer, those of a row. */
 #define EXPERTS(E, T, REST) ",\"num_experts\":" #E ",\"num_experts_per_tok\":" #T REST
-#define WIDE(I) ",\"moe_intermediate_size\":" #I
+#define WIDE(I)        ",\"moe_intermediate_size\":" #I
+#define SHARED(N)      ",\"n_shared_experts\":" #N
+#define SHARED_WIDE(N) ",\"shared_expert_intermediate_size\":" #N
+#define DENSE(N)       ",\"first_k_dense_replace\":" #N
 /* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
 #define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                            \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
@@ -246,10 +249,33 @@ const mt_shape mt_shapes[] = {
     { "qwen3-coder-30b-a3b", OF("qwen3_moe", 2048, 6144, 48, 32, 4, 151936, DH(128) EXPERTS(128, 8, WIDE(768) POS(262144))) },
     { "qwen3-235b-a22b", OF("qwen3_moe", 4096, 12288, 94, 64, 4, 151936, DH(128) EXPERTS(128, 8, WIDE(1536) POS(40960))) },
     { "qwen3-coder-480b-a35b", OF("qwen3_moe", 6144, 8192, 62, 96, 8, 151936, DH(128) EXPERTS(160, 8, WIDE(2560) POS(262144))) },
+    { "qwen1.5-moe-a2.7b", OF("qwen2_moe", 2048, 5632, 24, 16, 16, 151936, EXPERTS(60, 4, WIDE(1408) SHARED_WIDE(5632) POS(8192))) },
+    { "qwen2-57b-a14b", OF("qwen2_moe", 3584, 18944, 28, 28, 4, 151936, EXPERTS(64, 8, WIDE(2560) SHARED_WIDE(20480) POS(65536))) },
+    { "olmoe-1b-7b-0924", OF("olmoe", 2048, 1024, 16, 16, 16, 50304, EXPERTS(64, 8, POS(4096))) },
+    { "deepseek-moe-16b-base", OF("deepseek", 2048, 10944, 28, 16, 16, 102400, EXPERTS(64, 6, WIDE(1408) SHARED(2) DENSE(1) POS(4096))) },
+    { "glm-4.5-air",
+      OF("glm4_moe", 4096, 10944, 46, 96, 8, 151552,
+         DH(128) ",\"attention_bias\":true" EXPERTS(128, 8, WIDE(1408) SHARED(1) DENSE(1) POS(131072))) },
+    { "glm-4.5",
+      OF("glm4_moe", 5120, 12288, 92, 96, 8, 151552,
+         DH(128) ",\"attention_bias\":true,\"use_qk_norm\":true" EXPERTS(160, 8, WIDE(1536) SHARED(1) DENSE(3) POS(131072))) },
+    { "glm-4.6",
+      OF("glm4_moe", 5120, 12288, 92, 96, 8, 151552,
+         DH(128) ",\"attention_bias\":true,\"use_qk_norm\":true" EXPERTS(160, 8, WIDE(1536) SHARED(1) DENSE(3) POS(202752))) },
+    { "dots.llm1", OF("dots1", 4096, 10944, 62, 32, 32, 152064, DH(128) EXPERTS(128, 6, WIDE(1408) SHARED(2) DENSE(1) POS(32768))) },
+    { "granite-3.0-1b-a400m", OF("granitemoe", 1024, 512, 24, 16, 8, 49155, EXPERTS(32, 8, POS(4096) TIED)) },
+    { "granite-3.0-3b-a800m", OF("granitemoe", 1536, 512, 32, 24, 8, 49155, EXPERTS(40, 8, POS(4096) TIED)) },
+    { "moe-7b-1b-active-shared-experts",
+      OF("granitemoeshared", 1536, 512, 40, 24, 8, 49160, EXPERTS(62, 6, ",\"shared_intermediate_size\":1024" POS(4096) TIED)) },
+    { "ernie-4.5-21b-a3b",
+      OF("ernie4_5_moe", 2560, 12288, 28, 20, 4, 103424, EXPERTS(64, 6, WIDE(1536) SHARED(2) ",\"moe_layer_start_index\":1" POS(131072))) },
+    { "hunyuan-a13b", OF("hunyuan_v1_moe", 4096, 3072, 32, 32, 8, 128167, DH(128) EXPERTS(64, 8, POS(32768) TIED)) },
+    { "minimax-m2", OF("minimax_m2", 3072, 1536, 62, 48, 8, 200064, DH(128) EXPERTS(256, 8, ",\"rotary_dim\":64" POS(196608))) },
+    { "phi-3.5-moe",
+      OF("phimoe", 4096, 6400, 32, 32, 8, 32064,
+         ",\"attention_bias\":true,\"lm_head_bias\":true" EXPERTS(16, 2, POS(131072))) },
     /* Planned, not trained yet: mixtures and hybrids. */
-    { "qwen1.5-moe-a2.7b", MIX("qwen2_moe", 14.316, 2048, 11264, 24, 16, 16, 128, 151936) },
     { "qwen3-next-80b-a3b", MIX("qwen3_next", 79.674, 2048, 5632, 48, 16, 2, 256, 151936) },
-    { "deepseek-moe-16b-base", MIX("deepseek", 16.376, 2048, 11264, 28, 16, 16, 128, 102400) },
     { "deepseek-v2-lite", MIX("deepseek_v2", 15.706, 2048, 11264, 27, 16, 16, 128, 102400) },
     { "deepseek-v2", MIX("deepseek_v2", 235.741, 5120, 12288, 60, 128, 128, 128, 102400) },
     { "deepseek-v3", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
@@ -259,10 +285,6 @@ const mt_shape mt_shapes[] = {
     { "gpt-oss-120b", MIX("gpt_oss", 116.829, 2880, 11520, 36, 64, 8, 64, 201088) },
     { "llama-4-scout-17b-16e", MIX("llama4", 107.770, 5120, 16384, 48, 40, 8, 128, 202048) },
     { "llama-4-maverick-17b-128e", MIX("llama4", 400.712, 5120, 16384, 48, 40, 8, 128, 202048) },
-    { "glm-4.5-air", MIX("glm4_moe", 106.853, 4096, 12672, 46, 96, 8, 128, 151552) },
-    { "glm-4.5", MIX("glm4_moe", 352.798, 5120, 13824, 92, 96, 8, 128, 151552) },
-    { "phi-3.5-moe", MIX("phimoe", 41.873, 4096, 12800, 32, 32, 8, 128, 32064) },
-    { "olmoe-1b-7b-0924", MIX("olmoe", 6.919, 2048, 8192, 16, 16, 16, 128, 50304) },
     { "jamba-v0.1", MIX("jamba", 51.570, 4096, 28672, 32, 32, 8, 128, 65536) },
 };
 const size_t mt_n_shapes = MT_COUNT(mt_shapes);

@@ -117,6 +117,7 @@ static void say_assumptions(const mt_config *c)
     for (size_t i = 0; i < c->n_assumptions; i++) mt_warn("%s", c->assumptions[i]);
     if (c->dropout_key)
         mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", c->dropout_key, c->dropout);
+    if (c->notice) mt_info("%s", c->notice);
 }
 
 static mt_rc create_model(mt_trainer *t, mt_err *err)

@@ -30,6 +30,8 @@ static const arithmetic_case cases[] = {
     { "gemma2", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
     { "qwen3_moe", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
     { "mixtral", MT_DTYPE_F32, MT_DTYPE_F32, true, { "*.experts.*", "model.embed_tokens.weight" } },
+    { "glm4_moe", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "qwen2_moe", MT_DTYPE_F32, MT_DTYPE_F32, false, { 0 } },
     { "mixtral_fused", MT_DTYPE_F32, MT_DTYPE_BF16, false, { "*.mlp.gate.weight", "*norm*" } },
     { "gemma3", MT_DTYPE_F32, MT_DTYPE_F32, true, { "*post_attention_layernorm*", "*.0.mlp.*" } },
     { "olmo3", MT_DTYPE_BF16, MT_DTYPE_F32, true, { 0 } },

@@ -68,6 +68,9 @@ static bool is_foreign(const mt_st_tensor *t)
     return false;
 }
 
+/* Nothing trains the correction bias of a router. */
+static bool is_fixed(const mt_st_tensor *t) { return strstr(t->name, "e_score_correction_bias"); }
+
 static void parameters_fit(const char *name)
 {
     mt_shards *model = open_model(name);
@@ -77,7 +80,7 @@ static void parameters_fit(const char *name)
     assert_true(n_adamw == n || n_adamw == 3 * n);
     for (size_t i = 0; i < n_files; i++) {
         if (is_foreign(mt_shards_at(model, i))) continue;
-        assert_same_shape(mt_shards_at(model, i), expected, "grad.");
+        if (!is_fixed(mt_shards_at(model, i))) assert_same_shape(mt_shards_at(model, i), expected, "grad.");
         assert_same_shape(mt_shards_at(model, i), adamw, "w.");
         if (n_adamw == 3 * n) {
             assert_same_shape(mt_shards_at(model, i), adamw, "m.");

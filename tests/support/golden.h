@@ -34,9 +34,11 @@ static const char *const golden_cases[] = {
     "baichuan2_alibi", "olmo2", "olmo3", "granite", "smollm3", "exaone4", "ernie4_5", "seed_oss", "arcee", "nemotron",
     "cohere", "cohere_qk_norm", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "stablelm_qk_norm", "phi",
     "gpt_neox", "gpt_neox_serial", "falcon_7b", "falcon_40b", "falcon_rw", "gpt2", "opt", "helium", "jais2", "cwm", "vaultgemma",
-    "ministral", "ministral3", "olmo", "olmo_clip", "hunyuan", "nanochat", "apertus", "bloom", "gptj", "gpt_neo",
-    "gpt_bigcode", "gpt_bigcode_heads", "mpt", "biogpt", "hyperclovax",
-    "mixtral", "mixtral_fused", "qwen3_moe", "qwen3_moe_fused", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl",
+    "ministral", "mixtral", "mixtral_fused", "qwen3_moe", "qwen3_moe_fused", "qwen2_moe", "qwen2_moe_fused", "olmoe",
+    "deepseek", "deepseek_norm", "glm4_moe", "glm4_moe_air", "dots1", "granitemoe", "granitemoeshared", "ernie4_5_moe",
+    "ernie4_5_moe_bias", "hunyuan_v1_moe", "minimax_m2", "phimoe", "phimoe_long", "ministral3", "olmo", "olmo_clip",
+    "hunyuan", "nanochat", "apertus", "bloom", "gptj", "gpt_neo", "gpt_bigcode", "gpt_bigcode_heads", "mpt", "biogpt",
+    "hyperclovax", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl",
 };
 
 /* A file of a case, to be closed by the caller; the test fails if it does not open. */

@@ -12,7 +12,8 @@ static const char *const models[] = { "llama_bias", "phi3_window", "gemma2",    
                                       "glm4",       "chatglm",     "internlm2", "internlm2_bias", "baichuan",        "olmo2",
                                       "exaone4",    "starcoder2",  "phi",       "gpt_neox",       "gpt_neox_serial", "falcon_7b",
                                       "falcon_40b", "falcon_rw",   "gpt2",      "nemotron",       "mixtral",         "mixtral_fused",
-                                      "qwen3_moe",  "qwen3_moe_fused", "qwen3_5_tied", "qwen3_5_vl" };
+                                      "qwen3_moe",  "qwen3_moe_fused", "qwen3_5_tied", "qwen3_5_vl",
+                                      "granitemoeshared", "ernie4_5_moe_bias", "glm4_moe_air" };
 
 /* Weights of one slab out of its tensor, in pieces that end anywhere, and back into another. */
 static void round_trip(const mt_unit *u, const mt_weight *of, const mt_st_tensor *t, unsigned char *back)

@@ -288,14 +288,14 @@ static void other_constants_of_xielu_are_refused(void **state)
     char from[512], path[512], notice[256], *bytes;
     size_t n;
     uint64_t header;
-    json_t *doc;
+    mt_value *doc;
     const float other = 0.75f;
     snprintf(from, sizeof from, "%s/model.safetensors", source);
     assert_ok(mt_file_read(&bytes, &n, from, 1 << 20, &err));
     memcpy(&header, bytes, sizeof header);
     assert_ok(mt_json_parse(&doc, bytes + 8, header, "header", &err));
-    const json_t *beta = json_object_get(doc, "model.layers.1.mlp.act_fn.beta");
-    size_t at = 8 + header + (size_t)json_integer_value(json_array_get(json_object_get(beta, "data_offsets"), 0));
+    const mt_value *beta = mt_value_get(doc, "model.layers.1.mlp.act_fn.beta");
+    size_t at = 8 + header + (size_t)mt_value_int(mt_value_at(mt_value_get(beta, "data_offsets"), 0));
     memcpy(bytes + at, &other, sizeof other);
     json_decref(doc);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);

@@ -241,6 +241,44 @@ CASES = {
                          moe_intermediate_size=6, norm_topk_prob=True, mlp_only_layers=[1], decoder_sparse_step=1, rms_norm_eps=1e-6),
     "qwen3_moe_fused": experts("qwen3_moe", "Qwen3MoeForCausalLM", fused=True, num_hidden_layers=2, head_dim=8, num_local_experts=4, num_experts_per_tok=4,
                                moe_intermediate_size=6, decoder_sparse_step=2, attention_bias=True),
+    # A window on layer 0 alone: the even ones before max_window_layers.
+    "qwen2_moe": experts("qwen2_moe", "Qwen2MoeForCausalLM", num_hidden_layers=3, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=6,
+                         shared_expert_intermediate_size=10, mlp_only_layers=[1], use_sliding_window=True, sliding_window=5, max_window_layers=2),
+    "qwen2_moe_fused": experts("qwen2_moe", "Qwen2MoeForCausalLM", fused=True, num_hidden_layers=1, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+                               shared_expert_intermediate_size=10, qkv_bias=False, norm_topk_prob=True, tie_word_embeddings=True),
+    "olmoe": experts("olmoe", "OlmoeForCausalLM", num_experts=5, num_experts_per_tok=3, intermediate_size=6),
+    # The first generation: its own code; layer 0 dense.
+    "deepseek": experts("deepseek", "DeepseekForCausalLM", num_hidden_layers=2, num_key_value_heads=4, n_routed_experts=5, num_experts_per_tok=3,
+                        moe_intermediate_size=6, n_shared_experts=2, first_k_dense_replace=1, moe_layer_freq=1, norm_topk_prob=False, rms_norm_eps=1e-6,
+                        scoring_func="softmax", aux_loss_alpha=0.001, seq_aux=True),
+    "deepseek_norm": experts("deepseek", "DeepseekForCausalLM", num_hidden_layers=1, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+                             n_shared_experts=1, norm_topk_prob=True, rms_norm_eps=1e-6),
+    "glm4_moe": experts("glm4_moe", "Glm4MoeForCausalLM", head_dim=8, attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5, n_routed_experts=8,
+                        num_experts_per_tok=3, moe_intermediate_size=6, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=2.5, n_group=4,
+                        topk_group=2, norm_topk_prob=True),
+    "glm4_moe_air": experts("glm4_moe", "Glm4MoeForCausalLM", fused=True, num_hidden_layers=1, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+                            n_shared_experts=2, first_k_dense_replace=0, norm_topk_prob=False),
+    "dots1": experts("dots1", "Dots1ForCausalLM", num_hidden_layers=3, head_dim=8, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=6,
+                     n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.5, sliding_window=5, max_window_layers=2),
+    "granitemoe": experts("granitemoe", "GraniteMoeForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, embedding_multiplier=3.0,
+                          attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=0.8, tie_word_embeddings=True),
+    "granitemoeshared": experts("granitemoeshared", "GraniteMoeSharedForCausalLM", num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=2,
+                                intermediate_size=6, shared_intermediate_size=10, embedding_multiplier=3.0, attention_multiplier=0.3,
+                                residual_multiplier=0.6, logits_scaling=0.8),
+    # Layer 0 is dense by moe_layer_start_index's default, layer 2 by moe_layer_end_index.
+    "ernie4_5_moe": experts("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", num_hidden_layers=3, moe_num_experts=6, moe_k=3, moe_intermediate_size=6,
+                            moe_num_shared_experts=2, moe_layer_end_index=1),
+    "ernie4_5_moe_bias": experts("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", num_hidden_layers=2, moe_num_experts=4, moe_k=2, moe_intermediate_size=6,
+                                 moe_num_shared_experts=1, moe_layer_interval=2, use_bias=True, tie_word_embeddings=False),
+    "hunyuan_v1_moe": experts("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", head_dim=8, num_experts=5, moe_topk=2, intermediate_size=6,
+                              rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0}),
+    "minimax_m2": experts("minimax_m2", "MiniMaxM2ForCausalLM", head_dim=8, rotary_dim=4, num_local_experts=6, num_experts_per_tok=2, intermediate_size=6),
+    "phimoe": experts("phimoe", "PhiMoEForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, attention_bias=True, lm_head_bias=True,
+                      router_jitter_noise=0.3),
+    # One list of factors at every length, and a factor on cos and sin that changes after 12 positions; fused.
+    "phimoe_long": experts("phimoe", "PhiMoEForCausalLM", fused=True, rows=(6, 17, 9), num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=2,
+                           intermediate_size=6, router_jitter_noise=0.3, rope_scaling={"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 4.0], "short_mscale": 1.2,
+                                                              "long_mscale": 1.5, "original_max_position_embeddings": 12}),
 }
 ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_5_text")  # norm weights are stored as w - 1
 
@@ -340,7 +378,7 @@ def make_tokens(spec, generator):
 def fresh(spec):
     """A model of the case's config, without weights."""
     if spec["inner"]["model_type"] in reference.TYPES:
-        return reference.Reference(spec["inner"])
+        return reference.build(spec["inner"])
     config = AutoConfig.for_model(**spec["inner"])
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
 

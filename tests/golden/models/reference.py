@@ -1,6 +1,6 @@
-"""Families whose code lives in their model repositories, written from their published formulas: internlm2, baichuan, chatglm.
+"""Families whose code lives in their model repositories, written from their published formulas: internlm2, baichuan, chatglm, deepseek.
 
-One class builds the parameters under the checkpoint's names and computes logits and the loss, plainly.  What differs between the three is
+The last is transformers' llama with experts of ours.  Of the others one class builds the parameters under the checkpoint's names and computes logits and the loss, plainly.  What differs between the three is
 a few lines each: how q, k and v are packed, how positions enter, what the tensors are called."""
 import math
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-TYPES = ("internlm2", "baichuan", "chatglm")
+TYPES = ("internlm2", "baichuan", "chatglm", "deepseek")
 
 
 def put(module, path, shape):
@@ -142,3 +142,47 @@ class Reference(nn.Module):
         loss = nn.functional.cross_entropy(logits[:-1].float() if logits.dtype != torch.float64 else logits[:-1], labels[0][1:],
                                            ignore_index=-100, reduction="sum") / num_items_in_batch
         return SimpleNamespace(loss=loss, logits=logits[None])
+
+
+class Mlp(nn.Module):
+    def __init__(self, D, F):
+        super().__init__()
+        self.gate_proj, self.up_proj, self.down_proj = nn.Linear(D, F, bias=False), nn.Linear(D, F, bias=False), nn.Linear(F, D, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Experts(nn.Module):
+    """Weights are the T largest of a softmax over all experts, divided by their sum plus 1e-20 if norm_topk_prob says so."""
+
+    def __init__(self, c):
+        super().__init__()
+        D, I, E = c["hidden_size"], c["moe_intermediate_size"], c["n_routed_experts"]
+        self.T, self.norm = c["num_experts_per_tok"], c.get("norm_topk_prob", False)
+        self.gate = nn.Linear(D, E, bias=False)
+        self.experts = nn.ModuleList(Mlp(D, I) for _ in range(E))
+        self.shared_experts = Mlp(D, I * c["n_shared_experts"])
+
+    def forward(self, x):
+        p, chosen = torch.topk(torch.softmax(self.gate(x), dim=-1), self.T, dim=-1)
+        if self.norm and self.T > 1:
+            p = p / (p.sum(-1, keepdim=True) + 1e-20)
+        y = self.shared_experts(x)
+        for e, expert in enumerate(self.experts):
+            y = y + expert(x) * (p * (chosen == e)).sum(-1, keepdim=True)
+        return y
+
+
+def deepseek(c):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    model = LlamaForCausalLM._from_config(LlamaConfig(**{**c, "model_type": "llama"}), attn_implementation="eager")
+    model.config.model_type = "deepseek"
+    for i, layer in enumerate(model.model.layers):
+        if i >= c.get("first_k_dense_replace", 0) and i % c.get("moe_layer_freq", 1) == 0:
+            layer.mlp = Experts(c)
+    return model
+
+
+def build(config):
+    return deepseek(config) if config["model_type"] == "deepseek" else Reference(config)

@@ -267,6 +267,36 @@ PUBLISHED = {
                           moe_intermediate_size=768, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[]), "qwen3_moe", 30532.1),
     "Qwen3-235B-A22B": (moe("qwen3_moe", "Qwen3MoeForCausalLM", 4096, 12288, 94, 64, 4, 151936, head_dim=128, num_experts=128, num_experts_per_tok=8,
                             moe_intermediate_size=1536, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[]), "qwen3_moe", 235093.6),
+    "Qwen3-Coder-480B-A35B-Instruct": (moe("qwen3_moe", "Qwen3MoeForCausalLM", 6144, 8192, 62, 96, 8, 151936, head_dim=128, num_experts=160, num_experts_per_tok=8,
+                                           moe_intermediate_size=2560, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[]), "qwen3_moe", 480155),
+    "Qwen1.5-MoE-A2.7B": (moe("qwen2_moe", "Qwen2MoeForCausalLM", 2048, 5632, 24, 16, 16, 151936, num_experts=60, num_experts_per_tok=4, moe_intermediate_size=1408,
+                              shared_expert_intermediate_size=5632), "qwen2_moe", 14316),
+    "Qwen2-57B-A14B": (moe("qwen2_moe", "Qwen2MoeForCausalLM", 3584, 18944, 28, 28, 4, 151936, num_experts=64, num_experts_per_tok=8, moe_intermediate_size=2560,
+                           shared_expert_intermediate_size=20480), "qwen2_moe", 57409),
+    "OLMoE-1B-7B-0924": (moe("olmoe", "OlmoeForCausalLM", 2048, 1024, 16, 16, 16, 50304, num_experts=64, num_experts_per_tok=8), "olmoe", 6919),
+    "deepseek-moe-16b-base": (moe("deepseek", "DeepseekForCausalLM", 2048, 10944, 28, 16, 16, 102400, n_routed_experts=64, num_experts_per_tok=6,
+                                  moe_intermediate_size=1408, n_shared_experts=2, first_k_dense_replace=1, moe_layer_freq=1, norm_topk_prob=False,
+                                  rms_norm_eps=1e-6), "deepseek", 16376),
+    "GLM-4.5-Air": (moe("glm4_moe", "Glm4MoeForCausalLM", 4096, 10944, 46, 96, 8, 151552, head_dim=128, attention_bias=True, use_qk_norm=False, n_routed_experts=128,
+                        num_experts_per_tok=8, moe_intermediate_size=1408, n_shared_experts=1, first_k_dense_replace=1, partial_rotary_factor=0.5), "glm4_moe", 106852),
+    "GLM-4.5": (moe("glm4_moe", "Glm4MoeForCausalLM", 5120, 12288, 92, 96, 8, 151552, head_dim=128, attention_bias=True, use_qk_norm=True, n_routed_experts=160,
+                    num_experts_per_tok=8, moe_intermediate_size=1536, n_shared_experts=1, first_k_dense_replace=3, routed_scaling_factor=2.5,
+                    partial_rotary_factor=0.5), "glm4_moe", 352798),
+    "dots.llm1.base": (moe("dots1", "Dots1ForCausalLM", 4096, 10944, 62, 32, 32, 152064, head_dim=128, n_routed_experts=128, num_experts_per_tok=6,
+                           moe_intermediate_size=1408, n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5,
+                           sliding_window=None, max_window_layers=62), "dots1", 142774),
+    "granite-3.0-1b-a400m": (moe("granitemoe", "GraniteMoeForCausalLM", 1024, 512, 24, 16, 8, 49155, num_local_experts=32, num_experts_per_tok=8,
+                                 tie_word_embeddings=True, embedding_multiplier=12.0, attention_multiplier=0.015625, residual_multiplier=0.22,
+                                 logits_scaling=6.0), "granitemoe", 1334.6),
+    "ERNIE-4.5-21B-A3B": (moe("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", 2560, 12288, 28, 20, 4, 103424, moe_num_experts=64, moe_k=6, moe_intermediate_size=1536,
+                              moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=27, moe_layer_interval=1, tie_word_embeddings=True),
+                          "ernie4_5_moe", 21825),
+    "Hunyuan-A13B": (moe("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", 4096, 3072, 32, 32, 8, 128167, head_dim=128, num_experts=64, moe_topk=8,
+                         tie_word_embeddings=True), "hunyuan_v1_moe", 80393),
+    "MiniMax-M2": (moe("minimax_m2", "MiniMaxM2ForCausalLM", 3072, 1536, 62, 48, 8, 200064, head_dim=128, rotary_dim=64, num_local_experts=256,
+                       num_experts_per_tok=8), "minimax_m2", 228690),
+    "Phi-3.5-MoE-instruct": (moe("phimoe", "PhiMoEForCausalLM", 4096, 6400, 32, 32, 8, 32064, num_local_experts=16, num_experts_per_tok=2, attention_bias=True,
+                                 lm_head_bias=True), "phimoe", 41873),
 }
 
 LAYER = re.compile(r"(?:layers|h|blocks)\.(\d+)\.")
@@ -277,7 +307,7 @@ def build(config):
     text = config.get("text_config", config)
     with torch.device("meta"):
         if text["model_type"] in reference.TYPES:
-            return reference.Reference(text), text.get("tie_word_embeddings", False)
+            return reference.build(text), text.get("tie_word_embeddings", False)
         c = AutoConfig.for_model(**text)
         return AutoModelForCausalLM.from_config(c), c.tie_word_embeddings
 
