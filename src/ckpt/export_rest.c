@@ -1,43 +1,22 @@
 /* export_rest.c - what a source holds that is no part of the model: a vision tower, rotary tables, layers for several tokens
  * ahead. It is written as it was, so that a saved model has all the tensors it came with. */
 #include "ckpt/export.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-static int by_text(const void *a, const void *b) { return strcmp(a, b); }
-
-/* The names of the model's own tensors, sorted; a tied head's is among them. */
-static mt_rc own_names(const mt_export *x, char (**out)[MT_NAME_BYTES], size_t *n, mt_err *err)
-{
-    const mt_model *m = x->model;
-    size_t most = 1;
-    for (int u = 0; u < m->n_units; u++) most += (size_t)m->units[u].layout->n_weights;
-    *n = 0;
-    *out = mt_calloc(most, sizeof **out);
-    if (!*out) return mt_no_memory(err, "%zu tensor names", most);
-    for (int u = 0; u < m->n_units; u++)
-        for (int k = 0; k < m->units[u].layout->n_weights; k++)
-            mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], (*out)[(*n)++]);
-    if (m->tied) mt_role_name(m->config, &m->names, MT_W_HEAD, (*out)[(*n)++]);
-    qsort(*out, *n, sizeof **out, by_text);
-    return MT_OK;
-}
+#include "ckpt/weights.h"
 
 mt_rc mt__export_rest(const mt_export *x, const mt_st_tensor ***out, size_t *n, mt_err *err)
 {
-    char(*own)[MT_NAME_BYTES];
-    size_t n_own, all = x->source ? mt_shards_count(x->source) : 0;
+    mt_own_names own;
+    size_t all = x->source ? mt_shards_count(x->source) : 0;
     *out = NULL;
     *n = 0;
     if (!all) return MT_OK;
-    MT_TRY(own_names(x, &own, &n_own, err));
+    MT_TRY(mt_own_names_init(&own, x->model, err));
     *out = mt_calloc(all, sizeof(mt_st_tensor *));
     for (size_t i = 0; *out && i < all; i++) {
         const mt_st_tensor *t = mt_shards_at(x->source, i);
-        if (!bsearch(t->name, own, n_own, sizeof *own, by_text)) (*out)[(*n)++] = t;
+        if (!mt_own_names_has(&own, t->name)) (*out)[(*n)++] = t;
     }
-    mt_free(own);
+    mt_own_names_deinit(&own);
     return *out ? MT_OK : mt_no_memory(err, "%zu tensors", all);
 }
 

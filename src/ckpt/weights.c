@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool holds_weights(mt_dtype t)
@@ -40,16 +41,28 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
     return MT_OK;
 }
 
-static bool is_asked_for(const mt_model *m, const char *tensor)
+static int by_text(const void *a, const void *b) { return strcmp(a, b); }
+
+mt_rc mt_own_names_init(mt_own_names *out, const mt_model *m, mt_err *err)
 {
-    for (int i = 0; i < m->n_units; i++)
-        for (int k = 0; k < m->units[i].layout->n_weights; k++) {
-            char name[MT_NAME_BYTES];
-            mt_weight_name(&m->units[i], &m->units[i].layout->weights[k], name);
-            if (strcmp(name, tensor) == 0) return true;
-        }
-    return false;
+    size_t most = 1;
+    for (int u = 0; u < m->n_units; u++) most += (size_t)m->units[u].layout->n_weights;
+    *out = (mt_own_names){ .names = mt_calloc(most, sizeof *out->names) };
+    if (!out->names) return mt_no_memory(err, "%zu tensor names", most);
+    for (int u = 0; u < m->n_units; u++)
+        for (int k = 0; k < m->units[u].layout->n_weights; k++)
+            mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], out->names[out->n++]);
+    if (m->tied) mt_role_name(m->config, &m->names, MT_W_HEAD, out->names[out->n++]);
+    qsort(out->names, out->n, sizeof *out->names, by_text);
+    return MT_OK;
 }
+
+bool mt_own_names_has(const mt_own_names *own, const char *name)
+{
+    return bsearch(name, own->names, own->n, sizeof *own->names, by_text);
+}
+
+void mt_own_names_deinit(mt_own_names *own) { mt_free(own->names); }
 
 static bool ends_in(const char *name, const char *end)
 {
@@ -67,17 +80,20 @@ static bool is_xielu_constant(const mt_model *m, const char *name)
  * second norm) is something the block would not compute. */
 static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, mt_err *err)
 {
-    for (size_t i = 0; i < mt_shards_count(shards); i++) {
+    mt_own_names own;
+    mt_rc rc = mt_own_names_init(&own, m, err);
+    for (size_t i = 0; !rc && i < mt_shards_count(shards); i++) {
         const char *name = mt_shards_at(shards, i)->name;
         bool harmless = strstr(name, "rotary") || (m->tied && strcmp(name, "lm_head.weight") == 0);
-        if (!harmless && !is_xielu_constant(m, name) && !is_asked_for(m, name))
-            return mt_fail(
+        if (!harmless && !is_xielu_constant(m, name) && !mt_own_names_has(&own, name))
+            rc = mt_fail(
                 err, MT_EUNSUPPORTED,
                 "model_type \"%s\" is not known, and taken for a %s model it would leave tensor \"%s\" unused; this model "
                 "is not supported",
                 m->config->model_type, m->config->family->name, name);
     }
-    return MT_OK;
+    mt_own_names_deinit(&own);
+    return rc;
 }
 
 static mt_rc check_xielu(const mt_model *m, const mt_shards *shards, mt_err *err)

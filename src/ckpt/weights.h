@@ -11,6 +11,15 @@
 /* Every tensor is there with its shape; *n_unused counts the others. */
 mt_rc mt_weights_check(const mt_model *model, const mt_shards *shards, size_t *n_unused, mt_err *err);
 
+/* The names of a model's own tensors in the files; a tied head's is among them. */
+typedef struct mt_own_names {
+    char (*names)[MT_NAME_BYTES]; /* sorted */
+    size_t n;
+} mt_own_names;
+mt_rc mt_own_names_init(mt_own_names *out, const mt_model *model, mt_err *err);
+bool mt_own_names_has(const mt_own_names *own, const char *name);
+void mt_own_names_deinit(mt_own_names *own);
+
 /* True if a tensor of the files (an mt_shards) holds bf16 numbers: mt_model_options.is_bf16. */
 bool mt_weights_is_bf16(const void *shards, const char *name);
 /* Every weight lies in a mapped file as the device wants it: bf16, whole, in order; but for the exact, whatever they are. */

@@ -116,9 +116,9 @@ static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_er
     float *tensor = mt_calloc(n, sizeof *tensor);
     if (!tensor) return mt_no_memory(err, "a tensor's gradient");
     grad_name(j, u, w, name);
-    for (int k = 0; k < l->n_weights; k++)
-        if (mt_weights_share_slab(&l->weights[k], w))
-            mt_weight_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
+    const int first = (int)(w - l->weights), end = mt_slab_end(l, first);
+    for (int k = first; k < end; k++)
+        mt_weight_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
     mt_rc rc = mt_safetensors_writer_put(
         j->writer, name, (size_t)mt_weight_slab(&j->model->units[u], w) * sizeof *tensor, tensor, n * sizeof *tensor, err);
     mt_free(tensor);

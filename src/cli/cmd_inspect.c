@@ -9,6 +9,7 @@
 #include "device/blas.h"
 #include "device/device.h"
 #include "model/part.h"
+#include "plan/flops.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,6 +90,19 @@ static void print_delta(const mt_config *c)
         (long long)c->delta.Dk, (long long)c->delta.width);
 }
 
+static void print_experts(const mt_config *c)
+{
+    const mt_layer_spec *s = NULL;
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->L; i++)
+        if (c->layers[i].E) n++, s = &c->layers[i];
+    if (!s) return;
+    printf("experts      %lld experts on %lld of %lld layers, %lld for each row, %lld wide", (long long)s->E, (long long)n,
+           (long long)c->L, (long long)s->T, (long long)s->I);
+    if (s->Is) printf("; a shared one, %lld wide", (long long)s->Is);
+    printf("\n");
+}
+
 static void print_block(const mt_config *c)
 {
     static const char *const norms[] = {
@@ -124,6 +138,7 @@ static void print_shape(const mt_model *m)
     print_positions(c);
     print_windows(c);
     print_delta(c);
+    print_experts(c);
     print_block(c);
     printf("traits       %s head, qkv bias %s, o bias %s, mlp bias %s, head norm %s, eps %g, %lld positions\n",
            m->tied ? "tied" : "untied", c->qkv_bias ? "yes" : "no", c->o_bias ? "yes" : "no", c->mlp_bias ? "yes" : "no",
@@ -132,7 +147,10 @@ static void print_shape(const mt_model *m)
 
 static void print_units(const mt_model *m)
 {
-    printf("parameters   %s (%lld)\n", mt_count_text((uint64_t)m->n_params).s, (long long)m->n_params);
+    int64_t active = mt_flops_weights(m);
+    printf("parameters   %s (%lld)", mt_count_text((uint64_t)m->n_params).s, (long long)m->n_params);
+    if (active < m->n_params / 2) printf("; a token is multiplied with %s", mt_count_text((uint64_t)active).s);
+    printf("\n");
     for (int g = 0; g < m->n_groups; g++) {
         int n = 0, first = -1;
         char name[MT_NAME_BYTES];

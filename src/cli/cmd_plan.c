@@ -5,6 +5,7 @@
 #include "cli/plan_ask.h"
 #include "cli/plan_fits.h"
 #include "cli/plan_view.h"
+#include "plan/flops.h"
 #include "plan/gpus.h"
 #include "plan/host.h"
 
@@ -163,17 +164,36 @@ static void list_gpus(bool json)
     if (json) printf("]}\n");
 }
 
-static void list_shapes(bool json)
+/* A shape's parameters: all of them, and those a token is multiplied with. */
+static mt_rc count_shape(const mt_shape *s, int64_t *all, int64_t *active, mt_err *err)
+{
+    mt_config *c;
+    mt_model *m;
+    MT_TRY(mt_shape_model(&c, &m, s, NULL, err));
+    *all = m->n_params;
+    *active = mt_flops_weights(m);
+    mt_model_free(m);
+    mt_config_close(c);
+    return MT_OK;
+}
+
+static mt_rc list_shapes(bool json, mt_err *err)
 {
     if (json) printf("{\"version\": 1, \"models\": [");
     for (size_t i = 0; i < mt_n_shapes; i++) {
         const mt_shape *s = &mt_shapes[i];
+        int64_t all, active;
+        MT_TRY(count_shape(s, &all, &active, err));
         if (json)
-            printf("%s\n  {\"model\": \"%s\", \"trainable_family\": %s}", i ? "," : "", s->name, s->untrained ? "false" : "true");
+            printf("%s\n  {\"model\": \"%s\", \"trainable_family\": %s, \"parameters\": %lld, \"active_parameters\": %lld}",
+                   i ? "," : "", s->name, s->untrained ? "false" : "true", (long long)all, (long long)active);
+        else if (s->untrained)
+            printf("%-34s %10.3f B  (planned, not trained yet)\n", s->name, 1e-9 * (double)all);
         else
-            printf("%s%s\n", s->name, s->untrained ? "  (planned, not trained yet)" : "");
+            printf("%-34s %10.3f B, %8.3f B active\n", s->name, 1e-9 * (double)all, 1e-9 * (double)active);
     }
     if (json) printf("]}\n");
+    return MT_OK;
 }
 
 /* One model, named once. */
@@ -216,7 +236,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));
     if (help) return MT_OK;
     if (o->list_gpus) return list_gpus(o->json), MT_OK;
-    if (o->list_shapes) return list_shapes(o->json), MT_OK;
+    if (o->list_shapes) return list_shapes(o->json, err);
     MT_TRY(take_words(o, err));
     if (alone && isatty(STDIN_FILENO)) MT_TRY(mt_plan_ask(&o->asked, set, &ended, err));
     if (ended) return MT_OK;

@@ -10,9 +10,12 @@ int64_t mt_weight_slab(const mt_unit *u, const mt_weight *w) { return expert_of(
 
 int64_t mt_weight_first_row(const mt_unit *u, const mt_weight *w) { return expert_of(u, w) * w->slice.slab[0] + w->slice.first; }
 
-bool mt_weights_share_slab(const mt_weight *a, const mt_weight *b)
+int mt_slab_end(const mt_layout *l, int k)
 {
-    return a->expert == b->expert && strcmp(a->name, b->name) == 0;
+    const mt_weight *w = l->weights;
+    int end = k + 1;
+    while (end < l->n_weights && w[end].expert == w[k].expert && strcmp(w[end].name, w[k].name) == 0) end++;
+    return end;
 }
 
 bool mt_weight_is_plain(const mt_weight *w)

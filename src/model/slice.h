@@ -22,6 +22,7 @@ typedef struct mt_tensor_slice {
 
 struct mt_weight;
 struct mt_unit;
+struct mt_layout;
 
 /* Numbers of the whole tensor, and of a slab of it. */
 static inline int64_t mt_slice_elems(const mt_tensor_slice *s) { return s->shape[0] * s->shape[1] * s->shape[2]; }
@@ -31,8 +32,8 @@ static inline int64_t mt_slice_slab(const mt_tensor_slice *s) { return s->slab[0
 int64_t mt_weight_slab(const struct mt_unit *u, const struct mt_weight *w);
 /* The weight's first row, counted over all slabs: it tells weights of one tensor apart. */
 int64_t mt_weight_first_row(const struct mt_unit *u, const struct mt_weight *w);
-/* True if both are parts of one slab. */
-bool mt_weights_share_slab(const struct mt_weight *a, const struct mt_weight *b);
+/* The weights of one slab are listed side by side: those of weight k's, which is the first, end before this one. */
+int mt_slab_end(const struct mt_layout *l, int k);
 
 /* The slab is this weight and nothing else, number by number. */
 bool mt_weight_is_plain(const struct mt_weight *w);

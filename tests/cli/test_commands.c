@@ -64,6 +64,9 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("inspect " MODEL, 0, "GFLOP/s");
     expect_program("inspect --tensors " MODEL, 0, "model.layers.1.self_attn.q_norm.weight");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/llama_sharded", 0, "3 files");
+    expect_program("inspect " MT_TESTS_DIR "/golden/models/glm4_moe", 0, "2 tensors of the files are not part of this model");
+    expect_program("inspect " MT_TESTS_DIR "/golden/models/glm4_moe", 0, "8 experts on 1 of 2 layers, 3 for each row, 6 wide; a shared one, 6 wide");
+    expect_program("inspect " MT_TESTS_DIR "/golden/models/phimoe", 0, "phimoe's router works as in evaluation");
     expect_program("inspect /nowhere", 1, "is no directory here and no name on the hub");
     expect_program("families", 0, "qwen3");
 }
@@ -182,14 +185,16 @@ static void inspect_says_how_it_told_the_family(void **state)
 
 static void grad_writes_what_hugging_face_would(void **state)
 {
-    static const char *const memories[] = { "", "--device-memory 250K" };
-    for (size_t m = 0; m < MT_COUNT(memories); m++) {
+    static const struct {
+        const char *model, *memory;
+    } runs[] = { { "qwen3", "" }, { "qwen3", "--device-memory 250K" }, { "mixtral", "" }, { "mixtral_fused", "" }, { "qwen2_moe", "" } };
+    for (size_t m = 0; m < MT_COUNT(runs); m++) {
         char args[2048], path[512];
         mt_err err = { 0 };
-        mt_safetensors *ours, *expected = golden_open("qwen3", "expected.safetensors");
+        mt_safetensors *ours, *expected = golden_open(runs[m].model, "expected.safetensors");
         snprintf(path, sizeof path, "%s/out.safetensors", (const char *)*state);
-        snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s --logits --device cpu %s", path,
-                 memories[m]);
+        snprintf(args, sizeof args, "grad %s%s --tokens %s%s/tokens.json --out %s --logits --device cpu %s", GOLDEN_DIR,
+                 runs[m].model, GOLDEN_DIR, runs[m].model, path, runs[m].memory);
         expect_program(args, 0, "gradient norm");
         assert_ok(mt_safetensors_open(&ours, path, &err));
         assert_int_equal(mt_safetensors_count(ours), mt_safetensors_count(expected));

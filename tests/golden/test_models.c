@@ -82,7 +82,7 @@ static float *as_stored(const mt_unit *u, int k, const float *numbers, size_t *n
     assert_non_null(tensor);
     for (int i = 0; i < l->n_weights; i++) {
         const mt_weight *w = &l->weights[i];
-        bool same = w->slice.n_dims == 3 ? strcmp(w->name, l->weights[k].name) == 0 : mt_weights_share_slab(w, &l->weights[k]);
+        bool same = strcmp(w->name, l->weights[k].name) == 0 && (w->slice.n_dims == 3 || w->expert == l->weights[k].expert);
         if (same) mt_weight_scatter(w, tensor + mt_weight_slab(u, w), sizeof *tensor, 0, w->n, numbers + w->offset);
     }
     return tensor;

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
+#include "plan/flops.h"
 #include "plan/shapes.h"
 
 #include <stdlib.h>
@@ -93,6 +94,7 @@ static void shapes_have_the_sizes_of_what_they_are_named_for(void **state)
         if (mt_shape_find(&shape, mt_json_string(mt_value_get(row, "name")), &err) || shape->untrained) continue;
         assert_ok(mt_shape_model(&c, &m, shape, NULL, &err));
         assert_true(is(shape->name, "it", m->n_params, number(row, "params")));
+        if (number(row, "active")) assert_true(is(shape->name, "a token's share", mt_flops_weights(m), number(row, "active")));
         mt_model_free(m);
         mt_config_close(c);
         found++;

@@ -84,9 +84,10 @@ def small(model_type, architecture, rows=(6, 14, 9), **changes):
     return case({"architectures": [architecture], "model_type": model_type, **SMALL}, rows=rows, **changes)
 
 
-def experts(model_type, architecture, fused=False, **changes):
-    """A mixture of experts: the files have the names that transformers writes, or (fused) those it has in memory."""
-    return {**small(model_type, architecture, **changes), "experts": "fused" if fused else "each"}
+def experts(model_type, architecture, fused=False, beside=(), **changes):
+    """A mixture of experts: the files have the names that transformers writes, or (fused) those it has in memory.
+    beside: names and shapes of tensors that are in the files and no part of the model."""
+    return {**small(model_type, architecture, **changes), "experts": "fused" if fused else "each", "beside": beside}
 
 
 GPT = {"num_key_value_heads": ABSENT, "intermediate_size": ABSENT, "hidden_size": ABSENT, "num_hidden_layers": ABSENT,
@@ -255,7 +256,9 @@ CASES = {
                              n_shared_experts=1, norm_topk_prob=True, rms_norm_eps=1e-6),
     "glm4_moe": experts("glm4_moe", "Glm4MoeForCausalLM", head_dim=8, attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5, n_routed_experts=8,
                         num_experts_per_tok=3, moe_intermediate_size=6, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=2.5, n_group=4,
-                        topk_group=2, norm_topk_prob=True),
+                        topk_group=2, norm_topk_prob=True,
+                        # Of the layer that predicts a token further, whose number is that of the layers.
+                        beside=(("model.layers.2.eh_proj.weight", (16, 32)), ("model.layers.2.enorm.weight", (16,)))),
     "glm4_moe_air": experts("glm4_moe", "Glm4MoeForCausalLM", fused=True, num_hidden_layers=1, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
                             n_shared_experts=2, first_k_dense_replace=0, norm_topk_prob=False),
     "dots1": experts("dots1", "Dots1ForCausalLM", num_hidden_layers=3, head_dim=8, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=6,
@@ -563,6 +566,10 @@ def make(name, spec):
         "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "weight_decay": DECAY, "max_norm": max_norm,
         "losses": losses, "grad_norms": norms, "clipped": clipped, "gradient_only": [file_name(k, spec) for k in gradient_only(model)]})
 
+    if spec.get("beside"):
+        stored = load_file(os.path.join(folder, "model.safetensors"))
+        stored.update({k: torch.randn(shape, generator=generator) for k, shape in spec["beside"]})
+
     # The same in float64: how far fp32 itself is from the truth, which the tolerances in README.md rest on.
     exact = gradients(load(spec, torch.float64), tokens)
     exact_state, exact_losses, exact_norms = train(spec, tokens, torch.float64, max_norm)
@@ -578,6 +585,8 @@ def make(name, spec):
           f"   gradients {worst(expected, exact, ['grad'])},\n"
           f"   weights {worst(state, exact_state, 'w')}, m {worst(state, exact_state, 'm')}, v {worst(state, exact_state, 'v')};"
           f" smallest gradient (rms) {smallest[0]:.1e} {smallest[1]}", flush=True)
+    if spec.get("beside"):
+        save_file(stored, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
 
 
 def check(name, spec, committed):

@@ -312,6 +312,19 @@ def build(config):
         return AutoModelForCausalLM.from_config(c), c.tie_word_embeddings
 
 
+def active_weights(model, config):
+    """Of a mixture of experts: the weights a token is multiplied with, those of the head included."""
+    E = next((config[k] for k in ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts") if k in config), 0)
+    T = next((config[k] for k in ("num_experts_per_tok", "moe_k", "moe_topk") if k in config), 0)
+    if not E:
+        return {}
+    n = config["hidden_size"] * config["vocab_size"]
+    for name, p in model.named_parameters():
+        if LAYER.search(name) and p.ndim > 1 and "norm" not in name and "bias" not in name:
+            n += p.numel() * T // E if ".experts." in name else p.numel()
+    return {"active": n}
+
+
 def sizes(config):
     """Parameters of the embedding's unit, of every layer, and of the head's; a tied head has none of its own."""
     model, tied = build(config)
@@ -327,9 +340,10 @@ def sizes(config):
             head += p.numel()
     assert sorted(layers) == list(range(len(layers)))
     each = [layers[i] for i in range(len(layers))]
+    active = active_weights(model, config.get("text_config", config))
     if tied:
         embed, head = embed + head, 0
-    return {"params": embed + head + sum(layers.values()), "embedding": embed, "layers": len(layers), "layer": each[0] if len(set(each)) == 1 else each, "head": head}
+    return {**active, "params": embed + head + sum(layers.values()), "embedding": embed, "layers": len(layers), "layer": each[0] if len(set(each)) == 1 else each, "head": head}
 
 
 def main():
