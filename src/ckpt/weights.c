@@ -13,12 +13,82 @@ static bool holds_weights(mt_dtype t)
     return t == MT_DTYPE_F32 || t == MT_DTYPE_BF16 || t == MT_DTYPE_F16 || t == MT_DTYPE_F64;
 }
 
+/* -- experts --------------------------------------------------------------------------------------- */
+
+/* The name of an expert's tensor of this role as `names` has it; false: the table has no such role. */
+static bool expert_tensor(const mt_config *c, const mt_file_names *names, mt_role role, int layer, int expert,
+                          char out[MT_NAME_BYTES])
+{
+    mt_weight w = { .expert = expert };
+    if (!mt_role_name(c, names, role, w.name)) return false;
+    mt_weight_name(&(mt_unit){ .layer = layer }, &w, out);
+    return true;
+}
+
+static bool has_expert(const mt_model *m, const mt_shards *shards, mt_role role, int layer, int expert)
+{
+    char name[MT_NAME_BYTES];
+    return expert_tensor(m->config, &m->names, role, layer, expert, name) && mt_shards_find(shards, name);
+}
+
+/* What else the files have of the experts that the model expects of a layer. */
+static mt_rc missing_expert(const mt_model *m, int layer, mt_role role, const char *name, const mt_shards *shards, mt_err *err)
+{
+    const int E = (int)m->config->layers[layer].E;
+    int found = 0;
+    for (int e = 0; e < E; e++) found += has_expert(m, shards, role, layer, e);
+    return mt_fail(err, MT_ENOENT,
+                   "tensor \"%s\" is missing: config.json says %d experts, and the files have %d of this tensor in layer %d.\n"
+                   "  If config.json and the weights are of different revisions, download both again",
+                   name, E, found, layer);
+}
+
+/* Experts that the model would leave out: one more than it has, or all of them once more in the other layout. */
+static mt_rc check_experts(const mt_model *m, int layer, const mt_shards *shards, mt_err *err)
+{
+    const mt_config *c = m->config;
+    const int E = (int)c->layers[layer].E;
+    const mt_tensor_row *tables[] = { c->family->tensors, c->family->other_tensors };
+    mt_file_names other = m->names;
+    char own[MT_NAME_BYTES], name[MT_NAME_BYTES];
+    if (!E || !expert_tensor(c, &m->names, MT_W_E_DOWN, layer, 0, own)) return MT_OK;
+    expert_tensor(c, &m->names, MT_W_E_DOWN, layer, E, name);
+    if (strcmp(own, name) != 0 && mt_shards_find(shards, name))
+        return mt_fail(err, MT_EFORMAT,
+                       "tensor \"%s\" is of expert %d, counted from 0, but config.json says that there are %d experts.\n"
+                       "  config.json and the weights look like different revisions; download both again",
+                       name, E, E);
+    other.tensors = m->names.tensors == tables[0] ? tables[1] : tables[0];
+    if (!other.tensors || !expert_tensor(c, &other, MT_W_E_DOWN, layer, 0, name) || !mt_shards_find(shards, name)) return MT_OK;
+    return mt_fail(err, MT_EFORMAT,
+                   "the files mix two layouts of experts: tensor \"%s\" of layer %d beside names such as \"%s\".\n"
+                   "  Keep the files of one of them",
+                   name, layer, own);
+}
+
+static mt_rc misshapen(const mt_model *m, const mt_unit *u, const mt_st_tensor *t, const mt_tensor_slice *s, mt_err *err)
+{
+    const mt_config *c = m->config;
+    const mt_layer_spec *l = u->kind == MT_UNIT_LAYER && c->layers[u->layer].E ? &c->layers[u->layer] : NULL;
+    char experts[96] = "";
+    if (l) snprintf(experts, sizeof experts, ", experts=%lld, their width=%lld", (long long)l->E, (long long)l->I);
+    return mt_fail(err, MT_EFORMAT,
+                   "%s: tensor \"%s\" is %s, expected %s\n"
+                   "  (config.json: hidden_size=%lld, intermediate_size=%lld, heads=%lld, kv heads=%lld, head_dim=%lld, "
+                   "vocab_size=%lld%s).\n"
+                   "  config.json and the weights look like different revisions; download both again",
+                   t->file, t->name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(s->n_dims, s->shape).s,
+                   (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V, experts);
+}
+
 static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, const mt_shards *shards, mt_err *err)
 {
     const mt_config *c = m->config;
     char name[MT_NAME_BYTES];
     mt_weight_name(u, w, name);
     const mt_st_tensor *t = mt_shards_find(shards, name);
+    if (!t && (w->role == MT_W_E_GATE || w->role == MT_W_E_UP || w->role == MT_W_E_DOWN) && w->slice.n_dims == 2)
+        return missing_expert(m, u->layer, w->role, name, shards, err);
     if (!t)
         return mt_fail(err, MT_ENOENT,
                        "tensor \"%s\" is missing (the model was taken for %s: %lld layers, model_type \"%s\").\n"
@@ -27,14 +97,7 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
     const mt_tensor_slice *s = &w->slice;
     bool fits = t->n_dims == s->n_dims;
     for (int d = 0; fits && d < s->n_dims; d++) fits = (int64_t)t->shape[d] == s->shape[d];
-    if (!fits)
-        return mt_fail(err, MT_EFORMAT,
-                       "%s: tensor \"%s\" is %s, expected %s\n"
-                       "  (config.json: hidden_size=%lld, intermediate_size=%lld, heads=%lld, kv heads=%lld, head_dim=%lld, "
-                       "vocab_size=%lld).\n"
-                       "  config.json and the weights look like different revisions; download both again",
-                       t->file, name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(s->n_dims, s->shape).s, (long long)c->D,
-                       (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V);
+    if (!fits) return misshapen(m, u, t, s, err);
     if (!holds_weights(t->dtype))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is stored as %s; weights in F32, BF16 or F16 are supported",
                        t->file, name, mt_dtype_st_name(t->dtype));
@@ -114,6 +177,7 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
 {
     size_t used = 0;
     MT_TRY(check_xielu(m, shards, err));
+    for (int l = 0; l < m->config->L; l++) MT_TRY(check_experts(m, l, shards, err));
     for (int i = 0; i < m->n_units; i++)
         for (int k = 0; k < m->units[i].layout->n_weights; k++) {
             const mt_weight *w = &m->units[i].layout->weights[k];
@@ -195,17 +259,13 @@ static void find_tying(mt_file_names *n, const mt_config *c, const mt_shards *sh
     }
 }
 
-/* The name that the experts' last matrix has in a table, for the first layer that has experts. */
+/* True if the files have an expert, of the first layer with experts, under the name of this table. */
 static bool has_experts_of(const mt_config *c, const mt_file_names *n, const mt_shards *shards)
 {
-    char name[MT_NAME_BYTES], full[MT_NAME_BYTES];
-    mt_weight w = { 0 };
+    char name[MT_NAME_BYTES];
     int layer = 0;
     while (layer < c->L && !c->layers[layer].E) layer++;
-    if (!mt_role_name(c, n, MT_W_E_DOWN, name)) return false;
-    snprintf(w.name, sizeof w.name, "%s", name);
-    mt_weight_name(&(mt_unit){ .layer = layer }, &w, full);
-    return mt_shards_find(shards, full);
+    return expert_tensor(c, n, MT_W_E_DOWN, layer, 0, name) && mt_shards_find(shards, name);
 }
 
 /* Experts have a tensor each or share one: what is there decides. */

@@ -172,7 +172,10 @@ static mt_rc read_router(reader *r, const mt_layer_spec *s)
     MT_TRY(mt_json_i64(r->doc, "topk_group", 1, &m->topk_group, r->path, r->err));
     if (m->scale == 0) return mt_fail(r->err, MT_ERANGE, "%s: \"routed_scaling_factor\" is 0", r->path);
     const mt_route a = { .E = s->E, .T = s->T, .n_group = m->n_group, .topk_group = m->topk_group };
-    return mt_route_check(&a, r->err) ? mt_note(r->err, "%s", r->path) : MT_OK;
+    mt_err why = { 0 };
+    if (!mt_route_check(&a, &why)) return MT_OK;
+    return mt_fail(r->err, MT_ERANGE, "%s: \"n_group\" is %lld and \"topk_group\" %lld: %s", r->path, (long long)m->n_group,
+                   (long long)m->topk_group, why.msg);
 }
 
 mt_rc mt__config_read_experts(mt__config_reader *r)
