@@ -297,7 +297,7 @@ static void other_constants_of_xielu_are_refused(void **state)
     const mt_value *beta = mt_value_get(doc, "model.layers.1.mlp.act_fn.beta");
     size_t at = 8 + header + (size_t)mt_value_int(mt_value_at(mt_value_get(beta, "data_offsets"), 0));
     memcpy(bytes + at, &other, sizeof other);
-    json_decref(doc);
+    mt_json_free(doc);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
