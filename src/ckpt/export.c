@@ -158,8 +158,8 @@ static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
     void *slab = mt_malloc(bytes);
     if (!slab) return mt_no_memory(err, "tensor \"%s\"", it->name);
     mt_rc rc = MT_OK;
-    const int first = (int)(it->w - l->weights), end = mt_slab_end(l, first);
-    for (int k = first; !rc && k < end; k++) rc = scatter(u, it, &l->weights[k], slab, err);
+    for (int k = (int)(it->w - l->weights); !rc && k < l->n_weights; k = mt_slab_next(l, k))
+        rc = scatter(u, it, &l->weights[k], slab, err);
     if (!rc) rc = mt_shards_writer_put(u->w->shards, it->name, begin_of(u, it), slab, bytes, err);
     mt_free(slab);
     return rc;

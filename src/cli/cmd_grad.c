@@ -116,8 +116,7 @@ static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_er
     float *tensor = mt_calloc(n, sizeof *tensor);
     if (!tensor) return mt_no_memory(err, "a tensor's gradient");
     grad_name(j, u, w, name);
-    const int first = (int)(w - l->weights), end = mt_slab_end(l, first);
-    for (int k = first; k < end; k++)
+    for (int k = (int)(w - l->weights); k < l->n_weights; k = mt_slab_next(l, k))
         mt_weight_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
     mt_rc rc = mt_safetensors_writer_put(
         j->writer, name, (size_t)mt_weight_slab(&j->model->units[u], w) * sizeof *tensor, tensor, n * sizeof *tensor, err);

@@ -10,12 +10,12 @@ int64_t mt_weight_slab(const mt_unit *u, const mt_weight *w) { return expert_of(
 
 int64_t mt_weight_first_row(const mt_unit *u, const mt_weight *w) { return expert_of(u, w) * w->slice.slab[0] + w->slice.first; }
 
-int mt_slab_end(const mt_layout *l, int k)
+int mt_slab_next(const mt_layout *l, int k)
 {
     const mt_weight *w = l->weights;
-    int end = k + 1;
-    while (end < l->n_weights && w[end].expert == w[k].expert && strcmp(w[end].name, w[k].name) == 0) end++;
-    return end;
+    for (int next = k + 1; next < l->n_weights && w[next].expert == w[k].expert; next++)
+        if (strcmp(w[next].name, w[k].name) == 0) return next;
+    return l->n_weights;
 }
 
 bool mt_weight_is_plain(const mt_weight *w)

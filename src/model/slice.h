@@ -32,8 +32,9 @@ static inline int64_t mt_slice_slab(const mt_tensor_slice *s) { return s->slab[0
 int64_t mt_weight_slab(const struct mt_unit *u, const struct mt_weight *w);
 /* The weight's first row, counted over all slabs: it tells weights of one tensor apart. */
 int64_t mt_weight_first_row(const struct mt_unit *u, const struct mt_weight *w);
-/* The weights of one slab are listed side by side: those of weight k's, which is the first, end before this one. */
-int mt_slab_end(const struct mt_layout *l, int k);
+/* The next weight of weight k's slab; l->n_weights: there is none.  The weights of one expert are listed side by side, so few are
+ * looked at. */
+int mt_slab_next(const struct mt_layout *l, int k);
 
 /* The slab is this weight and nothing else, number by number. */
 bool mt_weight_is_plain(const struct mt_weight *w);

@@ -20,7 +20,7 @@ static void round_trip(const mt_unit *u, int leader, const mt_st_tensor *t, unsi
 {
     const mt_layout *l = u->layout;
     size_t size = mt_dtype_bytes(t->dtype);
-    for (int k = leader; k < mt_slab_end(l, leader); k++) {
+    for (int k = leader; k < l->n_weights; k = mt_slab_next(l, k)) {
         const mt_weight *w = &l->weights[k];
         size_t slab = (size_t)mt_weight_slab(u, w) * size;
         for (int64_t first = 0, n; first < w->n; first += n) {

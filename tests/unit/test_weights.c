@@ -288,7 +288,7 @@ static void other_constants_of_xielu_are_refused(void **state)
     char from[512], path[512], notice[256], *bytes;
     size_t n;
     uint64_t header;
-    mt_value *doc;
+    const mt_value *doc;
     const float other = 0.75f;
     snprintf(from, sizeof from, "%s/model.safetensors", source);
     assert_ok(mt_file_read(&bytes, &n, from, 1 << 20, &err));
