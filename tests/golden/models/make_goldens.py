@@ -23,6 +23,7 @@ import reference
 HERE = os.path.dirname(os.path.abspath(__file__))
 V = 97
 STEPS, LR, BETAS, EPS, DECAY = 10, 1e-3, (0.9, 0.999), 1e-8, 0.1
+LONG, LONG_LR = 200, 3e-4
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 24,
@@ -84,10 +85,10 @@ def small(model_type, architecture, rows=(6, 14, 9), **changes):
     return case({"architectures": [architecture], "model_type": model_type, **SMALL}, rows=rows, **changes)
 
 
-def experts(model_type, architecture, fused=False, beside=(), **changes):
+def experts(model_type, architecture, fused=False, beside=(), long=False, **changes):
     """A mixture of experts: the files have the names that transformers writes, or (fused) those it has in memory.
-    beside: names and shapes of tensors that are in the files and no part of the model."""
-    return {**small(model_type, architecture, **changes), "experts": "fused" if fused else "each", "beside": beside}
+    long: also the losses of 200 steps.  beside: names and shapes of tensors that are in the files and no part of the model."""
+    return {**small(model_type, architecture, **changes), "experts": "fused" if fused else "each", "beside": beside, "long": long}
 
 
 GPT = {"num_key_value_heads": ABSENT, "intermediate_size": ABSENT, "hidden_size": ABSENT, "num_hidden_layers": ABSENT,
@@ -234,7 +235,8 @@ CASES = {
     # Positions begin in the third row of their table.
     "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
                  max_position_embeddings=16),
-    "mixtral": experts("mixtral", "MixtralForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, sliding_window=5, rms_norm_eps=1e-5),
+    "mixtral": experts("mixtral", "MixtralForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, sliding_window=5, rms_norm_eps=1e-5,
+                       long=True),
     "mixtral_fused": experts("mixtral", "MixtralForCausalLM", fused=True, num_local_experts=3, num_experts_per_tok=2, intermediate_size=6,
                              num_hidden_layers=1, tie_word_embeddings=True),
     # Layer 1 is dense by the list, the others by the step have experts; published files say num_experts.
@@ -441,15 +443,15 @@ def gradients(model, tokens):
     return out
 
 
-def train(spec, tokens, dtype, max_norm):
+def train(spec, tokens, dtype, max_norm, steps=STEPS, lr=LR):
     model = load(spec, dtype)
     decays = {k: (p.ndim >= 2 and "norm" not in k) or k.endswith(("A_log", "alpha_p", "alpha_n")) for k, p in trained(model)}  # as Trainer's
     decayed = [p for k, p in trained(model) if decays[k]]
     others = [p for k, p in trained(model) if not decays[k]]
     opt = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
-                            lr=LR, betas=BETAS, eps=EPS, foreach=False)
+                            lr=lr, betas=BETAS, eps=EPS, foreach=False)
     losses, norms = [], []
-    for _ in range(STEPS):
+    for _ in range(steps):
         opt.zero_grad()
         loss, _ = run(model, tokens)
         loss.backward()
@@ -565,6 +567,12 @@ def make(name, spec):
     write_json(os.path.join(folder, "steps.json"), {
         "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "weight_decay": DECAY, "max_norm": max_norm,
         "losses": losses, "grad_norms": norms, "clipped": clipped, "gradient_only": [file_name(k, spec) for k in gradient_only(model)]})
+
+    if spec.get("long"):
+        many, exact_many = (train(spec, tokens, t, max_norm, LONG, LONG_LR)[1] for t in (torch.float32, torch.float64))
+        write_json(os.path.join(folder, "long.json"), {"lr": LONG_LR, "losses": many})
+        print(f"   {LONG} steps: loss {many[0]:.4f} -> {many[-1]:.4f}, fp32 against float64 at most"
+              f" {max(abs(a / b - 1) for a, b in zip(many, exact_many)):.1e}")
 
     if spec.get("beside"):
         stored = load_file(os.path.join(folder, "model.safetensors"))
