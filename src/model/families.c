@@ -65,6 +65,8 @@ const mt_family *const mt_families[] = {
     &mt_family_minimax_m2,
     &mt_family_phimoe,
     &mt_family_qwen3_5,
+    &mt_family_qwen3_5_moe,
+    &mt_family_qwen3_next,
     NULL,
 };
 

@@ -228,7 +228,7 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_gpt_bigcode, mt_family_mpt, mt_family_biogpt, mt_family_hyperclovax, mt_family_mixtral, mt_family_qwen3_moe,
     mt_family_qwen2_moe, mt_family_olmoe, mt_family_deepseek, mt_family_glm4_moe, mt_family_dots1, mt_family_granitemoe,
     mt_family_granitemoeshared, mt_family_ernie4_5_moe, mt_family_hunyuan_v1_moe, mt_family_minimax_m2, mt_family_phimoe,
-    mt_family_qwen3_5;
+    mt_family_qwen3_5, mt_family_qwen3_5_moe, mt_family_qwen3_next;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

@@ -38,7 +38,7 @@ static const char *const golden_cases[] = {
     "deepseek", "deepseek_norm", "glm4_moe", "glm4_moe_air", "dots1", "granitemoe", "granitemoeshared", "ernie4_5_moe",
     "ernie4_5_moe_bias", "hunyuan_v1_moe", "minimax_m2", "phimoe", "phimoe_long", "ministral3", "olmo", "olmo_clip",
     "hunyuan", "nanochat", "apertus", "bloom", "gptj", "gpt_neo", "gpt_bigcode", "gpt_bigcode_heads", "mpt", "biogpt",
-    "hyperclovax", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl",
+    "hyperclovax", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl", "qwen3_5_moe_vl", "qwen3_next",
 };
 
 /* A file of a case, to be closed by the caller; the test fails if it does not open. */

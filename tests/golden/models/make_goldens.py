@@ -58,6 +58,7 @@ SMALL = {
     "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, "torch_dtype": "float32",
 }
 ABSENT = object()  # the key is left out of config.json
+MIXTURE = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 6, "shared_expert_intermediate_size": 7}
 # Gated delta nets: two layers of them, then attention; head widths that are no powers of two, documents around a chunk's 64 rows.
 QWEN3_5 = {
     **SMALL, "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_act": "silu", "num_hidden_layers": 3, "head_dim": 8,
@@ -284,8 +285,18 @@ CASES = {
     "phimoe_long": experts("phimoe", "PhiMoEForCausalLM", fused=True, rows=(6, 17, 9), num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=2,
                            intermediate_size=6, router_jitter_noise=0.3, rope_scaling={"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 4.0], "short_mscale": 1.2,
                                                               "long_mscale": 1.5, "original_max_position_embeddings": 12}),
+    # Layer 0 is dense by the list; qkvz and ba by key head; two value heads for each.
+    "qwen3_next": {**case(QWEN3_5, rows=(6, 14, 9), architectures=["Qwen3NextForCausalLM"], model_type="qwen3_next", **MIXTURE, mlp_only_layers=[0],
+                          decoder_sparse_step=1, norm_topk_prob=True, full_attention_interval=2, rope_parameters=ABSENT, rope_theta=1e7,
+                          partial_rotary_factor=0.25), "experts": "each"},
+    # As published: one tensor for all experts of a layer, inside a multimodal model.
+    "qwen3_5_moe_vl": {**case(QWEN3_5, rows=(6, 14, 9), architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text", **{**MIXTURE, "num_experts": 4, "num_experts_per_tok": 2},
+                              intermediate_size=ABSENT, num_hidden_layers=2, full_attention_interval=2, linear_num_value_heads=2,
+                              wrap={"architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe",
+                                    "vision_config": {"model_type": "qwen3_5_moe", "depth": 1, "hidden_size": 4}},
+                              rename=(("model.", "model.language_model."),)), "experts": "fused"},
 }
-ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_5_text")  # norm weights are stored as w - 1
+ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # norm weights are stored as w - 1
 
 
 def write_json(path, value):
@@ -473,7 +484,7 @@ def choose_max_norm(spec, tokens):
 def gradient_only(model):
     """Key biases, alone or in a tensor with others, where nothing normalises the key: see README.md."""
     return [k for k, _ in model.named_parameters() if k.endswith(("k_proj.bias", "query_key_value.bias", "wqkv.bias", "c_attn.bias"))
-            and model.config.model_type not in ("qwen3", "qwen3_moe", "qwen3_5_text")]
+            and model.config.model_type not in ("qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")]
 
 
 def by_frequency(bias, model):
