@@ -62,6 +62,8 @@
 /* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
 #define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                            \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
+/* Gated delta nets with so many value heads, beside 16 key heads. */
+#define DELTA(n) ",\"linear_num_key_heads\":16,\"linear_num_value_heads\":" #n ",\"rope_theta\":10000000.0"
 #define DH(n)  ",\"head_dim\":" #n
 #define OWN_HEAD ",\"tie_word_embeddings\":false" /* where the family's default is to share the embedding's */
 #define TIED   ",\"tie_word_embeddings\":true"
@@ -274,8 +276,15 @@ const mt_shape mt_shapes[] = {
     { "phi-3.5-moe",
       OF("phimoe", 4096, 6400, 32, 32, 8, 32064,
          ",\"attention_bias\":true,\"lm_head_bias\":true" EXPERTS(16, 2, POS(131072))) },
+    { "qwen3-next-80b-a3b",
+      OF("qwen3_next", 2048, 5120, 48, 16, 2, 151936, DH(256) EXPERTS(512, 10, WIDE(512) SHARED_WIDE(512) DELTA(32) POS(262144))) },
+    { "qwen3.5-35b-a3b", OF("qwen3_5_moe_text", 2048, 512, 40, 16, 2, 248320,
+                            DH(256) EXPERTS(256, 8, WIDE(512) SHARED_WIDE(512) DELTA(32) POS(262144))) },
+    { "qwen3.5-122b-a10b", OF("qwen3_5_moe_text", 3072, 1024, 48, 32, 2, 248320,
+                              DH(256) EXPERTS(256, 8, WIDE(1024) SHARED_WIDE(1024) DELTA(64) POS(262144))) },
+    { "qwen3.5-397b-a17b", OF("qwen3_5_moe_text", 4096, 1024, 60, 32, 2, 248320,
+                              DH(256) EXPERTS(512, 10, WIDE(1024) SHARED_WIDE(1024) DELTA(64) POS(262144))) },
     /* Planned, not trained yet: mixtures and hybrids. */
-    { "qwen3-next-80b-a3b", MIX("qwen3_next", 79.674, 2048, 5632, 48, 16, 2, 256, 151936) },
     { "deepseek-v2-lite", MIX("deepseek_v2", 15.706, 2048, 11264, 27, 16, 16, 128, 102400) },
     { "deepseek-v2", MIX("deepseek_v2", 235.741, 5120, 12288, 60, 128, 128, 128, 102400) },
     { "deepseek-v3", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },

@@ -93,6 +93,14 @@ def qwen3_5(D, F, L, H, K, values, tied):
             "vision_config": {"model_type": "qwen3_5"}, "text_config": text}
 
 
+def qwen3_5_moe(D, L, H, values, E, T, width):
+    config = qwen3_5(D, None, L, H, 2, values, False)
+    text = config["text_config"]
+    del text["intermediate_size"]
+    text.update(model_type="qwen3_5_moe_text", num_experts=E, num_experts_per_tok=T, moe_intermediate_size=width, shared_expert_intermediate_size=width)
+    return {**config, "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe", "vision_config": {"model_type": "qwen3_5_moe"}}
+
+
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
 
 # name: (configuration, family, published count in millions)
@@ -137,6 +145,15 @@ PUBLISHED = {
     "Qwen3.5-4B": (qwen3_5(2560, 9216, 32, 16, 4, 32, True), "qwen3_5", 4205.8),
     "Qwen3.5-9B": (qwen3_5(4096, 12288, 32, 16, 4, 32, False), "qwen3_5", 8953.8),
     "Qwen3.5-27B": (qwen3_5(5120, 17408, 64, 24, 4, 48, False), "qwen3_5", 26896.0),
+    "Qwen3.5-35B-A3B": (qwen3_5_moe(2048, 40, 16, 32, 256, 8, 512), "qwen3_5_moe", 34661),
+    "Qwen3.5-122B-A10B": (qwen3_5_moe(3072, 48, 32, 64, 256, 8, 1024), "qwen3_5_moe", 122112),
+    "Qwen3.5-397B-A17B": (qwen3_5_moe(4096, 60, 32, 64, 512, 10, 1024), "qwen3_5_moe", 396346),
+    "Qwen3-Next-80B-A3B": (usual("qwen3_next", "Qwen3NextForCausalLM", 2048, 5120, 48, 16, 2, 151936, head_dim=256, hidden_act="silu", rms_norm_eps=1e-6,
+                                 full_attention_interval=4, linear_num_key_heads=16, linear_num_value_heads=32, linear_key_head_dim=128,
+                                 linear_value_head_dim=128, linear_conv_kernel_dim=4, num_experts=512, num_experts_per_tok=10, moe_intermediate_size=512,
+                                 shared_expert_intermediate_size=512, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                                 partial_rotary_factor=0.25, rope_theta=10000000, max_position_embeddings=262144, tie_word_embeddings=False),
+                           "qwen3_next", 79674),
     "Phi-3-mini-4k": (phi3(3072, 8192, 32, 32, 32, 32064, sliding_window=2047), "phi3", 3821.1),
     "Phi-3-medium-4k": (phi3(5120, 17920, 40, 40, 10, 32064, sliding_window=2047), "phi3", 13960.2),
     "phi-4": (phi3(5120, 17920, 40, 40, 10, 100352, rope_theta=250000), "phi3", 14659.5),
