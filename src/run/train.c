@@ -28,55 +28,55 @@ void mt_trainer_close(mt_trainer *t)
 {
     if (!t) return;
     (void)mt__train_saved(t, true, &(mt_err){ 0 });
-    mt_engine_free(t->engine);
+    mt_engine_free(t->exec.engine);
     mt__train_samples_close(t);
-    mt_plan_free(t->plan);
-    mt_device_close(t->dev);
-    mt_source_close(t->source);
-    mt_batch_free(&t->batch);
-    mt_model_free(t->model);
-    mt_shards_close(t->shards);
-    mt_side_files_free(&t->side_files);
-    mt_config_close(t->config);
+    mt_plan_free(t->exec.plan);
+    mt_device_close(t->exec.dev);
+    mt_source_close(t->data.source);
+    mt_batch_free(&t->data.batch);
+    mt_model_free(t->net.model);
+    mt_shards_close(t->net.shards);
+    mt_side_files_free(&t->net.side_files);
+    mt_config_close(t->net.config);
     mt_metrics_close(&t->metrics);
     mt_output_dir_close(&t->dir);
     mt__train_forget_earlier(t);
-    mt_free(t->resumed_from);
-    mt_free(t->checkpoint);
-    mt_free(t->model_dir);
+    mt_free(t->resume.from);
+    mt_free(t->made.checkpoint);
+    mt_free(t->made.model_dir);
     mt_free(t);
 }
 
 void mt_trainer_info(const mt_trainer *t, mt_train_info *out)
 {
     mt_ckpt_save c = mt__train_ckpt(t);
-    *out = (mt_train_info){ .config = t->config,
-                            .model = t->model,
-                            .plan = t->plan,
+    *out = (mt_train_info){ .config = t->net.config,
+                            .model = t->net.model,
+                            .plan = t->exec.plan,
                             .limits = mt_train_limits(t->s),
-                            .data = t->data,
-                            .device_kind = t->dev->api->kind,
-                            .first_step = t->first_step,
-                            .n_steps = t->n_steps,
+                            .data = t->data.info,
+                            .device_kind = t->exec.dev->api->kind,
+                            .first_step = t->course.first_step,
+                            .n_steps = t->course.n_steps,
                             .checkpoint_bytes = mt_ckpt_bytes(&c),
                             .output_dir = t->dir.path,
-                            .resumed_from = t->resumed_from ? t->resumed_from : "" };
-    t->dev->api->info(t->dev, &out->device);
+                            .resumed_from = t->resume.from ? t->resume.from : "" };
+    t->exec.dev->api->info(t->exec.dev, &out->device);
 }
 
-mt_engine *mt_trainer_engine(mt_trainer *t) { return t->engine; }
+mt_engine *mt_trainer_engine(mt_trainer *t) { return t->exec.engine; }
 
 mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err)
 {
-    return t->source->api->step(t->source, step, out, err);
+    return t->data.source->api->step(t->data.source, step, out, err);
 }
 
-static double epoch_of(const mt_trainer *t, int64_t step) { return (double)step / (double)t->data.steps_per_epoch; }
+static double epoch_of(const mt_trainer *t, int64_t step) { return (double)step / (double)t->data.info.steps_per_epoch; }
 
 /* Is it time, after this step, for what happens once in `interval` of them? */
 static bool due(const mt_trainer *t, int64_t interval)
 {
-    if (interval == MT_EVERY_EPOCH) interval = t->data.steps_per_epoch;
+    if (interval == MT_EVERY_EPOCH) interval = t->data.info.steps_per_epoch;
     return interval > 0 && t->at.step % interval == 0;
 }
 
@@ -88,7 +88,7 @@ static bool save_asked(const mt_trainer *t) { return t->hooks.save && t->hooks.s
 static mt_hyper hyper_of(const mt_trainer *t)
 {
     const mt_optimizer_settings *o = &t->s->optimizer;
-    return (mt_hyper){ .lr = mt_schedule_lr(&t->schedule, t->at.step),
+    return (mt_hyper){ .lr = mt_schedule_lr(&t->course.schedule, t->at.step),
                        .beta1 = o->beta1,
                        .beta2 = o->beta2,
                        .eps = o->eps,
@@ -102,7 +102,7 @@ static void count(mt_trainer *t, const mt_step_result *r, double seconds, double
     progress *p = &t->at;
     window *w = &t->window;
     p->step++;
-    p->updates = mt_state_updates(mt_engine_state(t->engine));
+    p->updates = mt_state_updates(mt_engine_state(t->exec.engine));
     p->n_tokens += r->n_tokens;
     p->n_trained += r->n_trained;
     p->n_skipped += r->skipped || r->empty;
@@ -111,12 +111,12 @@ static void count(mt_trainer *t, const mt_step_result *r, double seconds, double
     w->n_steps++;
     w->n_tokens += r->n_tokens;
     w->n_trained += r->n_trained;
-    w->flops += mt_flops_step(t->model, t->batch.doc_start, t->batch.n_docs, t->batch.n_trained);
+    w->flops += mt_flops_step(t->net.model, t->data.batch.doc_start, t->data.batch.n_docs, t->data.batch.n_trained);
     w->seconds += seconds;
     w->wait_data_s += wait_data_s;
     w->wait_update_s += 1e-9 * (double)r->wait_update_ns;
     w->wait_save_s += 1e-9 * (double)r->wait_save_ns;
-    t->last_loss = r->loss;
+    t->made.loss = r->loss;
 }
 
 static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, double lr)
@@ -124,7 +124,7 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
     const window *w = &t->window;
     double n = (double)w->n_steps, s = w->seconds > 0 ? w->seconds : 1e-9;
     return (mt_train_step){ .step = t->at.step,
-                            .n_steps = t->n_steps,
+                            .n_steps = t->course.n_steps,
                             .epoch = epoch_of(t, t->at.step),
                             .loss = t->at.window_steps ? t->at.window_loss / (double)t->at.window_steps : r->loss,
                             .learning_rate = lr,
@@ -145,13 +145,13 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     mt_step_result r;
     mt_hyper h = hyper_of(t);
     double asked = mt_now_s();
-    MT_TRY(t->source->api->step(t->source, t->at.step, &t->batch, err));
+    MT_TRY(t->data.source->api->step(t->data.source, t->at.step, &t->data.batch, err));
     double got_data = mt_now_s();
-    MT_TRY(mt_engine_step(t->engine, &t->batch, &h, &r, err));
-    double seconds = mt_now_s() - t->clock;
-    t->clock += seconds;
+    MT_TRY(mt_engine_step(t->exec.engine, &t->data.batch, &h, &r, err));
+    double seconds = mt_now_s() - t->timing.clock;
+    t->timing.clock += seconds;
     count(t, &r, seconds, got_data - asked);
-    if (t->at.step > t->first_step + 1) t->timed_s += seconds, t->timed_tokens += r.n_tokens;
+    if (t->at.step > t->course.first_step + 1) t->timing.seconds += seconds, t->timing.tokens += r.n_tokens;
     if (r.empty)
         mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
     *out = report_of(t, &r, h.lr);
@@ -165,7 +165,7 @@ static mt_rc check_bad(const mt_trainer *t, const mt_train_step *s, mt_err *err)
                    "%" PRId64 " steps in a row had a loss or a gradient that is not finite (step %" PRId64
                    ": loss %g, gradient norm %g).  None of them changed a "
                    "weight; a lower learning_rate or a longer warm-up may help",
-                   t->at.bad_in_row, s->step, t->last_loss, s->grad_norm);
+                   t->at.bad_in_row, s->step, t->made.loss, s->grad_norm);
 }
 
 /* -- metrics --------------------------------------------------------------------------------------- */
@@ -175,7 +175,7 @@ static void log_timing(mt_trainer *t, const mt_train_step *s)
     mt_metrics *m = &t->metrics;
     mt_device_info d;
     struct rusage use;
-    t->dev->api->info(t->dev, &d);
+    t->exec.dev->api->info(t->exec.dev, &d);
     mt_metrics_float(m, "step_seconds", s->seconds);
     mt_metrics_float(m, "tokens_per_second", s->tokens_s);
     mt_metrics_float(m, "trained_tokens_per_second", s->trained_s);
@@ -190,7 +190,7 @@ static void log_timing(mt_trainer *t, const mt_train_step *s)
 static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
 {
     mt_metrics *m = &t->metrics;
-    if (!due(t, t->s->logging.log_interval) && s->step != t->n_steps) return MT_OK;
+    if (!due(t, t->s->logging.log_interval) && s->step != t->course.n_steps) return MT_OK;
     mt_metrics_int(m, "step", s->step);
     mt_metrics_float(m, "epoch", s->epoch);
     mt_metrics_float(m, "loss", s->loss);
@@ -229,12 +229,12 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
     mt_train_eval e = { .step = t->at.step };
     double sum = 0, start = mt_now_s();
     int64_t n_correct = 0;
-    for (int64_t i = 0; i < t->data.n_eval_batches; i++) {
+    for (int64_t i = 0; i < t->data.info.n_eval_batches; i++) {
         mt_step_result r;
         t->at.unfinished = stop_asked(t) && !t->s->save.save_only_model; /* from which nothing can go on */
         if (t->at.unfinished) return MT_OK;
-        MT_TRY(t->source->api->eval(t->source, i, &t->batch, err));
-        MT_TRY(mt_engine_evaluate(t->engine, &t->batch, &r, err));
+        MT_TRY(t->data.source->api->eval(t->data.source, i, &t->data.batch, err));
+        MT_TRY(mt_engine_evaluate(t->exec.engine, &t->data.batch, &r, err));
         sum += r.loss * (double)r.n_trained;
         e.n_trained += r.n_trained;
         n_correct += r.n_correct;
@@ -253,16 +253,16 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
 /* What is due after a step. */
 static mt_rc follow_up(mt_trainer *t, mt_err *err)
 {
-    bool last = t->at.step == t->n_steps;
-    bool evaluate_now = t->data.n_eval_batches && (last || due(t, t->s->eval.eval_steps));
+    bool last = t->at.step == t->course.n_steps;
+    bool evaluate_now = t->data.info.n_eval_batches && (last || due(t, t->s->eval.eval_steps));
     bool sample_now = t->samples.n && (last || due(t, t->s->logging.sample_steps));
     bool save_now = save_asked(t) || due(t, t->s->save.save_steps);
     t->at.unfinished = false;
     if (evaluate_now) MT_TRY(evaluate(t, err));
     if (t->at.unfinished) return MT_OK; /* stopping, and saved as it is */
     if (sample_now) MT_TRY(mt__train_sample(t, err));
-    if (evaluate_now || sample_now) t->clock = mt_now_s();
-    if (t->saved_step == t->at.step) return MT_OK; /* the run went on in the middle of this */
+    if (evaluate_now || sample_now) t->timing.clock = mt_now_s();
+    if (t->made.step == t->at.step) return MT_OK; /* the run went on in the middle of this */
     if (last) return t->s->save.save_only_model ? MT_OK : mt__train_save(t, false, err); /* final/ will be that model */
     return save_now ? mt__train_save(t, true, err) : MT_OK;
 }
@@ -282,15 +282,15 @@ static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
 {
     if (t->at.unfinished)
         MT_TRY(follow_up(t, err));
-    else if (!t->resumed_from && t->data.n_eval_batches && t->s->eval.at_start)
+    else if (!t->resume.from && t->data.info.n_eval_batches && t->s->eval.at_start)
         MT_TRY(evaluate(t, err));
-    t->clock = mt_now_s();
+    t->timing.clock = mt_now_s();
     out->stopped = t->at.unfinished;
-    while (t->at.step < t->n_steps && !out->stopped) {
+    while (t->at.step < t->course.n_steps && !out->stopped) {
         MT_TRY(one_step(t, err));
-        out->stopped = t->at.unfinished || (t->at.step < t->n_steps && stop_asked(t));
+        out->stopped = t->at.unfinished || (t->at.step < t->course.n_steps && stop_asked(t));
     }
-    if (out->stopped && t->at.step > 0 && t->saved_step != t->at.step) MT_TRY(mt__train_save(t, false, err));
+    if (out->stopped && t->at.step > 0 && t->made.step != t->at.step) MT_TRY(mt__train_save(t, false, err));
     MT_TRY(mt__train_saved(t, true, err));
     return out->stopped ? MT_OK : mt__train_export(t, err);
 }
@@ -303,21 +303,21 @@ mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
         return mt__train_note_last(t, err);
     }
     out->step = t->at.step;
-    out->loss = t->last_loss;
+    out->loss = t->made.loss;
     out->n_skipped = t->at.n_skipped;
-    out->checkpoint = t->checkpoint ? t->checkpoint : "";
-    out->model_dir = t->model_dir ? t->model_dir : "";
+    out->checkpoint = t->made.checkpoint ? t->made.checkpoint : "";
+    out->model_dir = t->made.model_dir ? t->made.model_dir : "";
     mt__train_compare(t, &out->compared);
     return MT_OK;
 }
 
 mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err)
 {
-    t->clock = mt_now_s();
+    t->timing.clock = mt_now_s();
     MT_TRY(take_step(t, step, err));
     double start = mt_now_s();
     MT_TRY(mt__train_save(t, true, err));
     MT_TRY(mt__train_saved(t, true, err));
     *save_s = mt_now_s() - start;
-    return t->s->save.save_only_model ? MT_OK : mt_ckpt_verify(t->checkpoint, err);
+    return t->s->save.save_only_model ? MT_OK : mt_ckpt_verify(t->made.checkpoint, err);
 }

@@ -27,16 +27,16 @@ mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err)
     mt_free(text);
     mt_free(path);
     if (rc == MT_ENOENT || rc == MT_EFORMAT) return MT_OK; /* no run is lost with it */
-    if (!rc) rc = copy_text(doc, "metrics_file", &t->earlier.metrics_file, err);
-    if (!rc) rc = copy_text(doc, "began_from", &t->earlier.began_from, err);
+    if (!rc) rc = copy_text(doc, "metrics_file", &t->resume.metrics_file, err);
+    if (!rc) rc = copy_text(doc, "began_from", &t->resume.began_from, err);
     mt_json_free(doc);
     return rc;
 }
 
 void mt__train_forget_earlier(mt_trainer *t)
 {
-    mt_free(t->earlier.metrics_file);
-    mt_free(t->earlier.began_from);
+    mt_free(t->resume.metrics_file);
+    mt_free(t->resume.began_from);
 }
 
 char *mt__train_metrics_path(const mt_trainer *t)
@@ -50,7 +50,7 @@ static bool metrics_are_ours(const mt_trainer *t)
 {
     const char *name = t->s->logging.metrics_file;
     if (!*t->s->save.resume) return false;
-    return strcmp(name, t->earlier.metrics_file ? t->earlier.metrics_file : "metrics.jsonl") == 0;
+    return strcmp(name, t->resume.metrics_file ? t->resume.metrics_file : "metrics.jsonl") == 0;
 }
 
 mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err)

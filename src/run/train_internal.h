@@ -79,46 +79,79 @@ typedef struct window {
     double flops, seconds, wait_update_s, wait_save_s, wait_data_s;
 } window;
 
+/* The model, where its weights come from and how it is written. */
+typedef struct network {
+    mt_config *config;
+    mt_shards *shards; /* NULL: from scratch */
+    mt_model *model;
+    uint64_t fingerprint;
+    mt_side_files side_files;
+    mt_export export;
+} network;
+
+/* What it is trained on. */
+typedef struct training_data {
+    mt_source *source;
+    mt_source_info info;
+    struct tm now; /* of the run's first start: what its templates show, after a resume too */
+    mt_batch batch;
+} training_data;
+
+/* What computes. */
+typedef struct executor {
+    mt_device *dev;
+    mt_plan *plan;
+    bool forced; /* it is known not to fit */
+    mt_engine *engine;
+    mt_state_io io;
+} executor;
+
+/* How far the run goes. */
+typedef struct course {
+    mt_schedule schedule;
+    int64_t n_steps, first_step;
+} course;
+
+typedef struct timing {
+    double clock;   /* where the step at hand begins: at the end of the one before (metrics and saving count), or of an
+                     * evaluation */
+    double seconds; /* of steps after the first, which pays for what is made once */
+    int64_t tokens; /* of those */
+    bool memory_warned;
+    double memory_looked; /* when */
+} timing;
+
+/* Where the run continues.  NULL: nowhere; of the last two: an earlier start in the directory does not say, or there was none. */
+typedef struct resume_point {
+    char *from;
+    bool here; /* that checkpoint is in our own directory */
+    char *metrics_file, *began_from;
+} resume_point;
+
+/* What came of it so far. */
+typedef struct outcome {
+    double loss;                  /* of the newest step */
+    int64_t step;                 /* of the newest checkpoint, which may still be being written; -1: none */
+    char *checkpoint, *model_dir; /* NULL: none */
+} outcome;
+
 struct mt_trainer {
     const mt_settings *s; /* borrowed; outlives the trainer.  Or &settled, where something was left to us */
     mt_settings settled;
     mt_train_hooks hooks;
     mt_output_dir dir;
-    mt_config *config;
-    mt_shards *shards; /* NULL: from scratch */
-    mt_model *model;
-    uint64_t model_fingerprint;
-    struct tm now; /* of the run's first start: what its templates may show, and go on showing */
-    mt_source *source;
-    mt_source_info data;
-    mt_device *dev;
-    mt_plan *plan;
-    mt_engine *engine;
-    mt_schedule schedule;
-    int64_t n_steps, first_step;
-    mt_side_files side_files;
-    mt_export export;
-    mt_state_io io;
-    mt_metrics metrics;
+    network net;
+    training_data data;
+    executor exec;
+    course course;
     progress at;
     window window;
+    timing timing;
+    mt_metrics metrics;
     samples samples;
-    mt_batch batch;
     saver saver;
-    int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */
-    double last_loss;
-    double clock;         /* where the step at hand begins: at the end of the one before (metrics and saving count), or of an
-                           * evaluation */
-    double timed_s;       /* of steps after the first, which pays for what is made once */
-    int64_t timed_tokens;
-    bool forced;        /* it is known not to fit */
-    bool memory_warned;
-    double memory_looked; /* when */
-    struct {
-        char *metrics_file, *began_from;
-    } earlier;                                   /* NULL: it does not say, or there was none */
-    bool resumed_here;                           /* the checkpoint lies in our own directory */
-    char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
+    resume_point resume;
+    outcome made;
 };
 
 /* -- train_open.c -- */
@@ -162,9 +195,9 @@ void mt__train_samples_close(mt_trainer *t);
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *out, mt_err *err);
 /* Such a text.  *now changes only if it holds a date. */
 mt_rc mt__train_state_parse(const char *text, size_t n, saved_state *out, struct tm *now, mt_err *err);
-/* Find the checkpoint to go on from, if the settings ask for one: t->resumed_from. */
+/* Find the checkpoint to go on from, if the settings ask for one: t->resume.from. */
 mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err);
-/* Read what it remembers, t->now with it; refuse it if the settings make it another run, say what differs. */
+/* Read what it remembers, t->data.now with it; refuse it if the settings make it another run, say what differs. */
 mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err);
 /* Once they are open: the data and the model must be those it was made with. */
 mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *err);

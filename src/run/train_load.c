@@ -23,20 +23,15 @@ static void count(void *user, size_t bytes)
 /* Bytes of hi and lo of all weights, and of a checkpoint the moments of those that are trained. */
 static size_t bytes_to_load(const mt_trainer *t)
 {
-    size_t sum = 0, moments = t->resumed_from ? 2 * mt_dtype_bytes(t->io.moments) : 0;
-    for (int u = 0; u < t->model->n_units; u++) {
-        const mt_layout *l = t->model->units[u].layout;
+    size_t sum = 0, moments = t->resume.from ? 2 * mt_dtype_bytes(t->exec.io.moments) : 0;
+    for (int u = 0; u < t->net.model->n_units; u++) {
+        const mt_layout *l = t->net.model->units[u].layout;
         for (int k = 0; k < l->n_weights; k++) sum += (size_t)l->weights[k].n * (4 + (l->weights[k].frozen ? 0 : moments));
     }
     return sum;
 }
 
 /* -- loading --------------------------------------------------------------------------------------- */
-
-static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
-{
-    return mt_engine_read(user, unit, kind, first, n, dst, err);
-}
 
 static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
 {
@@ -45,23 +40,26 @@ static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first
 
 static mt_rc load(mt_trainer *t, mt_err *err)
 {
-    if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
-    return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err)
-                     : mt_engine_init(t->engine, t->model, (uint64_t)t->s->training.seed, err);
+    if (t->resume.from) return mt_ckpt_load(t->resume.from, t->net.model, &t->exec.io, err);
+    return t->net.shards ? mt_engine_load(t->exec.engine, t->net.model, t->net.shards, err)
+                         : mt_engine_init(t->exec.engine, t->net.model, (uint64_t)t->s->training.seed, err);
 }
 
 mt_rc mt__train_load(mt_trainer *t, mt_err *err)
 {
     enum { MOST_WRITERS = 8 };
     counting c = { .hooks = &t->hooks, .thread = pthread_self(), .total = bytes_to_load(t) };
-    MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads }, err));
-    t->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_state, .write = write_state,
-                            .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };
-    mt_state_set_updates(mt_engine_state(t->engine), t->at.updates);
+    MT_TRY(mt_engine_create(&t->exec.engine, t->exec.dev, t->exec.plan,
+                            &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads }, err));
+    t->exec.io = (mt_state_io){ .user = t->exec.engine,
+                                .moments = t->exec.io.moments,
+                                .write = write_state,
+                                .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };
+    mt_state_set_updates(mt_engine_state(t->exec.engine), t->at.updates);
     if (!t->hooks.loading) return load(t, err);
-    mt_engine_watch_writes(t->engine, count, &c);
+    mt_engine_watch_writes(t->exec.engine, count, &c);
     mt_rc rc = load(t, err);
-    mt_engine_watch_writes(t->engine, NULL, NULL);
+    mt_engine_watch_writes(t->exec.engine, NULL, NULL);
     t->hooks.loading(t->hooks.user, rc ? c.done : c.total, c.total);
     return rc;
 }

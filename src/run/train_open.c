@@ -81,7 +81,7 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
     MT_TRY(mt_output_dir_sweep(&t->dir, err));
     MT_TRY(mt__train_read_earlier(t, err));
     MT_TRY(mt__train_find_resume(t, err));
-    return held && t->resumed_from && !t->resumed_here ? check_nothing_made(t, err) : MT_OK;
+    return held && t->resume.from && !t->resume.here ? check_nothing_made(t, err) : MT_OK;
 }
 
 /* -- the model ------------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
     char *text;
     size_t n;
     MT_TRY(mt_model_files_read(&text, &n, mt_settings_model_dir(t->s), "config.json", err));
-    t->model_fingerprint = mt_hash(text ? text : "", n, 0);
+    t->net.fingerprint = mt_hash(text ? text : "", n, 0);
     mt_free(text);
     return MT_OK;
 }
@@ -106,7 +106,7 @@ static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 static mt_rc open_weights(mt_trainer *t, mt_err *err)
 {
     if (t->s->training.from_scratch) return MT_OK;
-    mt_rc rc = mt_shards_open(&t->shards, mt_settings_model_dir(t->s), err);
+    mt_rc rc = mt_shards_open(&t->net.shards, mt_settings_model_dir(t->s), err);
     if (rc == MT_ENOENT) return mt_note(err, "model.name (training.from_scratch: true starts without weights)");
     return rc;
 }
@@ -125,20 +125,20 @@ static mt_rc create_model(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     char notice[256];
     MT_TRY(mt_weights_model(
-        &t->model, &t->config, t->shards,
+        &t->net.model, &t->net.config, t->net.shards,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, notice,
         err));
     if (notice[0]) mt_info("%s", notice);
-    t->export.model = t->model;
-    return t->model->n_trained ? MT_OK : mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
+    t->net.export.model = t->net.model;
+    return t->net.model->n_trained ? MT_OK : mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
 }
 
 static mt_rc bind_weights(mt_trainer *t, mt_err *err)
 {
     size_t unused = 0;
-    if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
-    t->export.source = t->shards;
-    bool head_too = t->model->tied && unused == 1; /* a tied head that the source wrote twice */
+    if (t->net.shards) MT_TRY(mt_weights_check(t->net.model, t->net.shards, &unused, err));
+    t->net.export.source = t->net.shards;
+    bool head_too = t->net.model->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too)
         mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     return MT_OK;
@@ -150,17 +150,17 @@ static bool weights_come_last(const mt_trainer *t) { return t->hooks.weights && 
 static mt_rc open_model(mt_trainer *t, mt_err *err)
 {
     MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_model_files_config(&t->config, mt_settings_model_dir(t->s), err));
-    MT_TRY(mt_config_assume(&t->config, t->s->model.family, err));
-    MT_TRY(mt_config_check_known(t->config, err));
+    MT_TRY(mt_model_files_config(&t->net.config, mt_settings_model_dir(t->s), err));
+    MT_TRY(mt_config_assume(&t->net.config, t->s->model.family, err));
+    MT_TRY(mt_config_check_known(t->net.config, err));
     MT_TRY(fingerprint_model(t, err));
     if (!weights_come_last(t)) MT_TRY(open_weights(t, err));
-    say_assumptions(t->config);
-    MT_TRY(mt_side_files_read(&t->side_files, mt_settings_model_dir(t->s), err));
-    t->export = (mt_export){ .files = &t->side_files,
-                             .dtype = t->s->save.dtype,
-                             .max_shard_bytes = (size_t)t->s->save.max_shard_size,
-                             .end_of_turn = -1 };
+    say_assumptions(t->net.config);
+    MT_TRY(mt_side_files_read(&t->net.side_files, mt_settings_model_dir(t->s), err));
+    t->net.export = (mt_export){ .files = &t->net.side_files,
+                                 .dtype = t->s->save.dtype,
+                                 .max_shard_bytes = (size_t)t->s->save.max_shard_size,
+                                 .end_of_turn = -1 };
     MT_TRY(create_model(t, err));
     return weights_come_last(t) ? MT_OK : bind_weights(t, err);
 }
@@ -172,15 +172,15 @@ static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
     char notice[256];
     MT_TRY(t->hooks.weights(t->hooks.user, err));
     MT_TRY(open_weights(t, err));
-    const mt_file_names *was = &t->model->names, now = mt_weights_names(t->config, t->shards, notice);
+    const mt_file_names *was = &t->net.model->names, now = mt_weights_names(t->net.config, t->net.shards, notice);
     bool same = was->tied == now.tied && was->head == now.head && strcmp(was->prefix, now.prefix) == 0 &&
                 strcmp(was->head_prefix, now.head_prefix) == 0 && was->tensors == now.tensors &&
                 t->s->training.freeze.n == 0; /* what is frozen keeps no low halves if it came as bf16 */
     if (!same) {
-        mt_plan_free(t->plan);
-        mt_model_free(t->model);
-        t->plan = NULL;
-        t->model = NULL;
+        mt_plan_free(t->exec.plan);
+        mt_model_free(t->net.model);
+        t->exec.plan = NULL;
+        t->net.model = NULL;
         MT_TRY(create_model(t, err));
         MT_TRY(mt__train_plan(t, saved, err));
     }
@@ -193,23 +193,23 @@ static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
 static mt_rc look_at_the_clock(mt_trainer *t, mt_err *err)
 {
     time_t seconds = time(NULL);
-    return localtime_r(&seconds, &t->now) ? MT_OK : mt_fail(err, MT_EINTERNAL, "the local time is not known");
+    return localtime_r(&seconds, &t->data.now) ? MT_OK : mt_fail(err, MT_EINTERNAL, "the local time is not known");
 }
 
 static mt_rc open_data(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
-    MT_TRY(mt_data_open(&t->source, t->s, t->config, &t->now, &t->hooks.data, err));
-    t->source->api->info(t->source, &t->data);
-    t->export.end_of_turn = t->data.end_of_turn_text ? t->data.end_of_turn : -1;
-    t->export.end_of_turn_text = t->data.end_of_turn_text;
-    t->export.chat_template = t->data.chat_template;
-    if (t->data.longest > t->config->max_positions)
+    MT_TRY(mt_data_open(&t->data.source, t->s, t->net.config, &t->data.now, &t->hooks.data, err));
+    t->data.source->api->info(t->data.source, &t->data.info);
+    t->net.export.end_of_turn = t->data.info.end_of_turn_text ? t->data.info.end_of_turn : -1;
+    t->net.export.end_of_turn_text = t->data.info.end_of_turn_text;
+    t->net.export.chat_template = t->data.info.chat_template;
+    if (t->data.info.longest > t->net.config->max_positions)
         return mt_fail(err, MT_ERANGE, "a sample of %lld tokens; the model has %lld positions: lower dataset.max_seq_len",
-                       (long long)t->data.longest, (long long)t->config->max_positions);
-    double steps = s->num_steps ? (double)s->num_steps : ceil(s->epochs * (double)t->data.steps_per_epoch);
+                       (long long)t->data.info.longest, (long long)t->net.config->max_positions);
+    double steps = s->num_steps ? (double)s->num_steps : ceil(s->epochs * (double)t->data.info.steps_per_epoch);
     if (!(steps >= 1 && steps < 1e15)) return mt_fail(err, MT_ERANGE, "training.epochs %g makes no step", s->epochs);
-    t->n_steps = (int64_t)steps;
+    t->course.n_steps = (int64_t)steps;
     return MT_OK;
 }
 
@@ -227,7 +227,7 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
                                                             : NAN;
     c.name = mt_settings_choice(t->s, "training.lr_scheduler");
     c.lr = s->learning_rate;
-    c.n_steps = t->n_steps;
+    c.n_steps = t->course.n_steps;
     c.warmup_steps = (double)s->warmup_steps;
     c.warmup_ratio = s->warmup_ratio;
     c.num_cycles = given(s->num_cycles);
@@ -239,11 +239,11 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
     if (wsd) {
         c.min_lr_ratio = share;
         c.num_stable_steps = given((double)s->num_stable_steps);
-        c.num_decay_steps = s->num_decay_steps >= 0 ? (double)s->num_decay_steps : ceil((double)t->n_steps / 10);
+        c.num_decay_steps = s->num_decay_steps >= 0 ? (double)s->num_decay_steps : ceil((double)t->course.n_steps / 10);
         c.warmup_type = mt_settings_choice(t->s, "training.warmup_type");
         c.decay_type = mt_settings_choice(t->s, "training.decay_type");
     }
-    return mt_schedule_init(&t->schedule, &c, err);
+    return mt_schedule_init(&t->course.schedule, &c, err);
 }
 
 /* -- the device ------------------------------------------------------------------------------------ */
@@ -255,7 +255,7 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
     if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
     if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
     char *tune = t->s->training.tune_products ? mt_tuned_folder() : NULL;
-    mt_rc rc = mt_device_open(&t->dev, word,
+    mt_rc rc = mt_device_open(&t->exec.dev, word,
                               &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory, .tune = tune }, err);
     mt_free(tune);
     return rc;
@@ -265,19 +265,20 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
 
 static void plan_text(const mt_trainer *t, mt_str *s)
 {
-    const mt_plan *p = t->plan;
+    const mt_plan *p = t->exec.plan;
     const mt_arithmetic *a = &p->arithmetic;
     char attention[64];
     mt_device_info d;
     mt_attention_use_text(&a->attention, attention, sizeof attention);
-    t->dev->api->info(t->dev, &d);
+    t->exec.dev->api->info(t->exec.dev, &d);
     mt_str_printf(s, "{\n  \"version\": \"%s\",\n  \"device\": ", MT_VERSION);
     mt_str_json(s, d.name, strlen(d.name));
     mt_str_puts(s, ",\n  \"metrics_file\": ");
     mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
-    const char *began_from = t->resumed_here ? t->earlier.began_from : t->resumed_from;
+    const char *began_from = t->resume.here ? t->resume.began_from : t->resume.from;
     if (began_from) mt_str_puts(s, ",\n  \"began_from\": "), mt_str_json(s, began_from, strlen(began_from));
-    mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
+    mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->course.n_steps,
+                  p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
     mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"checkpoint_host_bytes\": %zu,\n",
                   p->base_device, p->base_host, t->saver.planned_room);
@@ -322,7 +323,7 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
     if (!rc && !(name = mt_path_join("tensorboard", mt_path_base(path)))) rc = mt_no_memory(err, "a name");
     if (!rc) rc = mt_output_dir_own(&t->dir, name, err);
     /* An evaluation may come before step 1. */
-    if (!rc) rc = mt_events_open(&t->metrics.events, path, t->resumed_from ? t->first_step : -1, err);
+    if (!rc) rc = mt_events_open(&t->metrics.events, path, t->resume.from ? t->course.first_step : -1, err);
     mt_free(name);
     mt_free(path);
     mt_free(dir);
@@ -343,7 +344,7 @@ static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 mt_rc mt__train_open(mt_trainer *t, mt_err *err)
 {
     saved_state saved = { 0 };
-    t->saved_step = -1;
+    t->made.step = -1;
     MT_TRY(open_dir(t, err));
     MT_TRY(mt__train_check_metrics(t, err));
     MT_TRY(open_model(t, err));
@@ -351,21 +352,21 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(mt__train_could_fit(t, err));
     MT_TRY(mt__train_batch(t, err));
     MT_TRY(look_at_the_clock(t, err));
-    if (t->resumed_from) MT_TRY(mt__train_read_state(t, &saved, err)); /* before the data, which may take long */
+    if (t->resume.from) MT_TRY(mt__train_read_state(t, &saved, err)); /* before the data, which may take long */
     MT_TRY(open_data(t, err));
     MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(open_schedule(t, err));
-    if (t->resumed_from) {
+    if (t->resume.from) {
         MT_TRY(mt__train_check_same(t, &saved, err));
         t->at = saved.at;
-        t->saved_step = t->first_step = t->at.step;
-        t->checkpoint = mt_strdup(t->resumed_from);
+        t->made.step = t->course.first_step = t->at.step;
+        t->made.checkpoint = mt_strdup(t->resume.from);
     }
-    t->io.moments = mt_moments_type(t->s->memory.adam_state);
-    MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
+    t->exec.io.moments = mt_moments_type(t->s->memory.adam_state);
+    MT_TRY(mt__train_plan(t, t->resume.from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(mt__train_disk(t, err));
-    if (weights_come_last(t)) MT_TRY(fetch_weights(t, t->resumed_from ? &saved : NULL, err));
+    if (weights_come_last(t)) MT_TRY(fetch_weights(t, t->resume.from ? &saved : NULL, err));
     MT_TRY(mt__train_load(t, err));
     if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
     MT_TRY(describe_run(t, err));

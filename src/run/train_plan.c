@@ -21,7 +21,7 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
 static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
     mt_train_types(t->s, a);
-    a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic,
+    a->attention = mt_attention_use_of(t->exec.dev, t->s->training.deterministic,
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
 
@@ -63,21 +63,21 @@ static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved
 /* On a machine that is too small for its sizes it goes on with others. */
 static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
-    mt_rc rc = mt_plan_search(&t->plan, (mt_plan_inputs){ t->model, job, a, machine }, err);
-    if (rc != MT_ENOMEM || mt_plan_fits((mt_plan_inputs){ t->model, job, a, machine })) return rc;
+    mt_rc rc = mt_plan_search(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, a, machine }, err);
+    if (rc != MT_ENOMEM || mt_plan_fits((mt_plan_inputs){ t->net.model, job, a, machine })) return rc;
     mt_arithmetic form = *a;
     form.micro_tokens = form.mlp_rows = form.head_rows = 0;
-    MT_TRY(mt_plan_auto(&t->plan, (mt_plan_inputs){ t->model, job, &form, machine }, err));
+    MT_TRY(mt_plan_auto(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, &form, machine }, err));
     mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run goes on, with other "
             "bits than it would have had",
-            (long long)a->micro_tokens, (long long)t->plan->arithmetic.micro_tokens);
+            (long long)a->micro_tokens, (long long)t->exec.plan->arithmetic.micro_tokens);
     return MT_OK;
 }
 
 static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bool saved, const mt_machine *machine, mt_err *err)
 {
     MT_TRY((saved ? search_kept(t, job, a, machine, err)
-                  : mt_plan_auto(&t->plan, (mt_plan_inputs){ t->model, job, a, machine }, err)));
+                  : mt_plan_auto(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, a, machine }, err)));
     return mt__train_samples_plan(t, machine, err);
 }
 
@@ -85,7 +85,9 @@ static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bo
 static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
 {
     const mt_memory_settings *m = &t->s->memory;
-    MT_TRY(mt_machine_here(out, t->dev, &(mt_machine_given){ .ram_most = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
+    MT_TRY(mt_machine_here(out, t->exec.dev,
+                           &(mt_machine_given){ .ram_most = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true,
+                           err));
     out->home_host = m->home == MT_SET_HOME_HOST;
     out->limits = mt_train_limits(t->s);
     return MT_OK;
@@ -98,7 +100,7 @@ static mt_rc saved_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     mt_settings was;
     char *text = NULL;
     size_t n;
-    MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "settings.yaml", err));
+    MT_TRY(mt_ckpt_read(&text, &n, t->resume.from, "settings.yaml", err));
     mt_rc rc = mt_settings_init(&was, err);
     if (!rc) {
         rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
@@ -111,9 +113,9 @@ static mt_rc saved_batch(const mt_trainer *t, int64_t *out, mt_err *err)
 
 static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
 {
-    mt_question q = { .model = t->model, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .batch = 1 };
+    mt_question q = { .model = t->net.model, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .batch = 1 };
     mt_batch_advice advice;
-    q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->config->max_positions);
+    q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->net.config->max_positions);
     MT_TRY(find_machine(t, &q.machine, err));
     apply_settings(t, &q.form, q.machine.device_bytes);
     MT_TRY(mt_advise_batch(&advice, &q, err));
@@ -128,8 +130,8 @@ mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
     if (t->s->training.batch_size) return MT_OK;
     t->settled = *t->s; /* its strings stay the caller's */
     t->s = &t->settled;
-    return t->resumed_from ? saved_batch(t, &t->settled.training.batch_size, err)
-                           : best_batch(t, &t->settled.training.batch_size, err);
+    return t->resume.from ? saved_batch(t, &t->settled.training.batch_size, err)
+                          : best_batch(t, &t->settled.training.batch_size, err);
 }
 
 /* -- the plan -------------------------------------------------------------------------------------- */
@@ -137,8 +139,8 @@ mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
 /* Of the process, all told, while nothing is saved. */
 static size_t planned_host(const mt_trainer *t)
 {
-    const mt_plan *p = t->plan;
-    return p->host_bytes + p->base_host + (t->dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
+    const mt_plan *p = t->exec.plan;
+    return p->host_bytes + p->base_host + (t->exec.dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
 }
 
 int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch)
@@ -149,7 +151,7 @@ int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps,
 
 static int64_t saves_on_the_way(const mt_trainer *t)
 {
-    return mt_train_saves(&t->s->save, t->at.step, t->n_steps, t->data.steps_per_epoch);
+    return mt_train_saves(&t->s->save, t->at.step, t->course.n_steps, t->data.info.steps_per_epoch);
 }
 
 /* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it.  The last
@@ -158,7 +160,7 @@ static void plan_room(mt_trainer *t, const mt_machine *m)
 {
     size_t planned = planned_host(t), left = m->host_bytes > planned ? (m->host_bytes - planned) / 2 : 0;
     const mt_snapshot_options how = mt__train_aside(t, left);
-    t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : mt_snapshot_would_take(t->model, &how);
+    t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : mt_snapshot_would_take(t->net.model, &how);
 }
 
 /* helps: more host memory would do. */
@@ -177,33 +179,33 @@ mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
     mt_machine here;
     mt_arithmetic a = { 0 };
     mt_plan *plan = NULL;
-    if (t->resumed_from || t->s->memory.force) return MT_OK; /* a resumed run has its own arithmetic, and did fit */
+    if (t->resume.from || t->s->memory.force) return MT_OK; /* a resumed run has its own arithmetic, and did fit */
     MT_TRY(find_machine(t, &here, err));
     apply_settings(t, &a, here.device_bytes);
-    if (mt_plan_auto_fits((mt_plan_inputs){ t->model, &job, &a, &here })) return MT_OK;
-    mt_rc rc = mt_plan_auto(&plan, (mt_plan_inputs){ t->model, &job, &a, &here }, err);
+    if (mt_plan_auto_fits((mt_plan_inputs){ t->net.model, &job, &a, &here })) return MT_OK;
+    mt_rc rc = mt_plan_auto(&plan, (mt_plan_inputs){ t->net.model, &job, &a, &here }, err);
     mt_plan_free(plan);
     if (rc != MT_ENOMEM) return rc;
     here.host_bytes = SIZE_MAX;
-    return not_started(t, mt_plan_auto_fits((mt_plan_inputs){ t->model, &job, &a, &here }), err);
+    return not_started(t, mt_plan_auto_fits((mt_plan_inputs){ t->net.model, &job, &a, &here }), err);
 }
 
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
 {
     const mt_job job = { .train = true,
                          .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
-                         .step_tokens = t->data.max_tokens,
-                         .step_docs = t->data.max_docs,
-                         .longest = t->data.longest };
+                         .step_tokens = t->data.info.max_tokens,
+                         .step_docs = t->data.info.max_docs,
+                         .longest = t->data.info.longest };
     mt_machine roomy = *here;
     const mt_arithmetic a = arithmetic_of(t, saved, here);
     mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
     roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
-    bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)((mt_plan_inputs){ t->model, &job, &a, &roomy });
+    bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)((mt_plan_inputs){ t->net.model, &job, &a, &roomy });
     if (!helps || !t->s->memory.force) return not_started(t, helps, err);
     mt_warn("%s; started all the same (--force)", err->msg);
-    t->forced = true;
+    t->exec.forced = true;
     return choose(t, &job, &a, saved, &roomy, err);
 }
 
@@ -222,7 +224,7 @@ static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
 {
     mt_ckpt_list there;
     *n = 0;
-    if (!t->resumed_here) return MT_OK;
+    if (!t->resume.here) return MT_OK;
     MT_TRY(mt_ckpt_list_open(&there, t->dir.path, err));
     *n = (int64_t)there.n;
     mt_ckpt_list_free(&there);
@@ -249,9 +251,10 @@ static mt_rc count_writes(const mt_trainer *t, mt_train_writes *w, mt_err *err)
 {
     mt_ckpt_save c = mt__train_ckpt(t);
     int64_t there;
-    *w = (mt_train_writes){ .checkpoint = mt_ckpt_bytes(&c), .model = mt_export_bytes(&t->export) };
+    *w = (mt_train_writes){ .checkpoint = mt_ckpt_bytes(&c), .model = mt_export_bytes(&t->net.export) };
     MT_TRY(count_there(t, &there, err));
-    mt_train_count_writes(w, &t->s->save, there, saves_on_the_way(t) + (!t->s->save.save_only_model && t->at.step < t->n_steps));
+    mt_train_count_writes(w, &t->s->save, there,
+                          saves_on_the_way(t) + (!t->s->save.save_only_model && t->at.step < t->course.n_steps));
     return MT_OK;
 }
 
@@ -278,9 +281,9 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
 {
     mt_host h;
-    size_t need = t->plan->host_bytes + (t->dev->api->kind == MT_DEVICE_CPU ? t->plan->device_bytes : 0);
+    size_t need = t->exec.plan->host_bytes + (t->exec.dev->api->kind == MT_DEVICE_CPU ? t->exec.plan->device_bytes : 0);
     MT_TRY(mt_host_read(&h, "", err));
-    if (!t->forced && need > h.ram_free)
+    if (!t->exec.forced && need > h.ram_free)
         mt_warn(
             "another process took host memory meanwhile: the plan needs %s more and %s says %s is left; the run may be killed",
             mt_bytes_text(need).s, h.limited_by, mt_bytes_text(h.ram_free).s);
@@ -293,10 +296,10 @@ void mt__train_watch_memory(mt_trainer *t)
 {
     mt_err ignored = { 0 };
     mt_host h;
-    if (t->memory_warned || t->clock < t->memory_looked + 1) return;
-    t->memory_looked = t->clock;
+    if (t->timing.memory_warned || t->timing.clock < t->timing.memory_looked + 1) return;
+    t->timing.memory_looked = t->timing.clock;
     if (mt_host_read(&h, "", &ignored) || !mt_host_nearly_full(&h)) return;
-    t->memory_warned = true;
+    t->timing.memory_warned = true;
     mt_warn("host memory is nearly used up: %s left (%s).  If that is another process, end it before the system ends this one",
             mt_bytes_text(h.ram_free).s, h.limited_by);
 }
@@ -312,13 +315,16 @@ size_t mt__train_spare_memory(const mt_trainer *t)
 
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out)
 {
-    const mt_plan *p = t->plan;
+    const mt_plan *p = t->exec.plan;
     mt_device_info d;
     struct rusage use;
-    t->dev->api->info(t->dev, &d);
-    *out = (mt_train_compared){ .planned_tokens_s = p->predicted_seconds > 0 ? (double)p->job.step_tokens / p->predicted_seconds : 0,
-                                .tokens_s = t->timed_s > 0 ? (double)t->timed_tokens / t->timed_s : 0,
-                                .planned_host = planned_host(t) + t->saver.planned_room, .aside = t->saver.aside,
-                                .planned_device = p->device_bytes, .device = d.memory_peak };
+    t->exec.dev->api->info(t->exec.dev, &d);
+    *out =
+        (mt_train_compared){ .planned_tokens_s = p->predicted_seconds > 0 ? (double)p->job.step_tokens / p->predicted_seconds : 0,
+                             .tokens_s = t->timing.seconds > 0 ? (double)t->timing.tokens / t->timing.seconds : 0,
+                             .planned_host = planned_host(t) + t->saver.planned_room,
+                             .aside = t->saver.aside,
+                             .planned_device = p->device_bytes,
+                             .device = d.memory_peak };
     if (getrusage(RUSAGE_SELF, &use) == 0) out->host = (size_t)use.ru_maxrss * 1024;
 }

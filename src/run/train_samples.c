@@ -17,14 +17,14 @@ static mt_rc encode(mt_trainer *t, const char *text, mt_err *err)
     samples *s = &t->samples;
     sample *x = &s->items[s->n];
     x->prompt = text;
-    mt_rc rc = t->source->api->prompt(t->source, text, &x->tokens, err);
+    mt_rc rc = t->data.source->api->prompt(t->data.source, text, &x->tokens, err);
     if (rc) return mt_note(err, "logging.sample_prompts: \"%.40s\"", text);
-    if (x->tokens.n > 0 && (int64_t)x->tokens.n < t->data.longest) {
+    if (x->tokens.n > 0 && (int64_t)x->tokens.n < t->data.info.longest) {
         s->n++;
         return MT_OK;
     }
     mt_warn("logging.sample_prompts: \"%.40s\" is %zu tokens long and the data's longest sample %lld: it is left out", text,
-            x->tokens.n, (long long)t->data.longest);
+            x->tokens.n, (long long)t->data.info.longest);
     mt_tokens_free(&x->tokens);
     return MT_OK;
 }
@@ -34,29 +34,30 @@ mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err)
     const mt_strs *prompts = &t->s->logging.sample_prompts;
     samples *s = &t->samples;
     if (!prompts->n) return MT_OK;
-    if (!t->source->api->prompt) {
+    if (!t->data.source->api->prompt) {
         mt_warn("logging.sample_prompts has no effect: the data comes as token ids, without a tokenizer");
         return MT_OK;
     }
     s->items = mt_calloc(prompts->n, sizeof *s->items);
     if (!s->items) return mt_no_memory(err, "sample prompts");
     for (size_t i = 0; i < prompts->n; i++) MT_TRY(encode(t, prompts->items[i], err));
-    mt_stop_ids_add(&s->stops, t->data.end_of_turn_text ? t->data.end_of_turn : -1);
+    mt_stop_ids_add(&s->stops, t->data.info.end_of_turn_text ? t->data.info.end_of_turn : -1);
     return mt_model_files_stop_ids(&s->stops, mt_settings_model_dir(t->s), err);
 }
 
 /* The plan again with a cache for as many prompts at a time as fit; without any, none is answered. */
 mt_rc mt__train_samples_plan(mt_trainer *t, const mt_machine *machine, mt_err *err)
 {
-    int64_t most = mt_min_i64((int64_t)t->samples.n, mt_min_i64(t->plan->job.step_docs, t->plan->arithmetic.micro_tokens));
+    int64_t most =
+        mt_min_i64((int64_t)t->samples.n, mt_min_i64(t->exec.plan->job.step_docs, t->exec.plan->arithmetic.micro_tokens));
     for (int64_t slots = most; slots > 0; slots /= 2) {
         mt_plan *with;
-        mt_job job = t->plan->job;
+        mt_job job = t->exec.plan->job;
         job.cache_slots = slots;
-        mt_rc rc = mt_plan_search(&with, (mt_plan_inputs){ t->model, &job, &t->plan->arithmetic, machine }, err);
+        mt_rc rc = mt_plan_search(&with, (mt_plan_inputs){ t->net.model, &job, &t->exec.plan->arithmetic, machine }, err);
         if (!rc) {
-            mt_plan_free(t->plan);
-            t->plan = with;
+            mt_plan_free(t->exec.plan);
+            t->exec.plan = with;
         }
         if (rc != MT_ENOMEM) return rc;
     }
@@ -98,7 +99,7 @@ static mt_rc generate(mt_trainer *t, mt_err *err)
     const mt_generate_options o = {
         .max_new_tokens = NEW_TOKENS, .stop_ids = s->stops.ids, .n_stop_ids = s->stops.n, .on_token = take, .user = s
     };
-    mt_rc rc = mt_generate(t->engine, prompts, s->n, &o, NULL, err);
+    mt_rc rc = mt_generate(t->exec.engine, prompts, s->n, &o, NULL, err);
     mt_free(prompts);
     return rc;
 }
@@ -108,7 +109,7 @@ static mt_rc log_samples(mt_trainer *t, mt_err *err)
 {
     mt_metrics *m = &t->metrics;
     mt_metrics_int(m, "step", t->at.step);
-    mt_metrics_float(m, "epoch", (double)t->at.step / (double)t->data.steps_per_epoch);
+    mt_metrics_float(m, "epoch", (double)t->at.step / (double)t->data.info.steps_per_epoch);
     mt_str_puts(&m->line, ", \"samples\": [");
     for (size_t i = 0; i < t->samples.n; i++) {
         const sample *x = &t->samples.items[i];
@@ -129,7 +130,7 @@ mt_rc mt__train_sample(mt_trainer *t, mt_err *err)
     for (size_t i = 0; i < s->n; i++) {
         sample *x = &s->items[i];
         mt_str_clear(&x->text);
-        MT_TRY(t->source->api->text(t->source, x->answer.ids, x->answer.n, &x->text, err));
+        MT_TRY(t->data.source->api->text(t->data.source, x->answer.ids, x->answer.n, &x->text, err));
         if (t->hooks.sample) t->hooks.sample(t->hooks.user, t->at.step, x->prompt, x->text.s ? x->text.s : "");
     }
     return log_samples(t, err);

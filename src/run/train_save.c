@@ -12,8 +12,8 @@ mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
 {
     return (mt_ckpt_save){ .output_dir = t->dir.path,
                            .step = t->at.step,
-                           .model = &t->export,
-                           .io = &t->io,
+                           .model = &t->net.export,
+                           .io = &t->exec.io,
                            .only_model = t->s->save.save_only_model,
                            .before_publish = mt_output_dir_own_made,
                            .user = (void *)(uintptr_t)&t->dir };
@@ -36,9 +36,9 @@ mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room)
 {
     return (mt_snapshot_options){ .room = room,
                                   .n_threads = save_threads(),
-                                  .backwards = !t->plan->job.clip, /* then the last units are updated first */
+                                  .backwards = !t->exec.plan->job.clip, /* then the last units are updated first */
                                   .only_weights = t->s->save.save_only_model,
-                                  .moments = t->io.moments };
+                                  .moments = t->exec.io.moments };
 }
 
 /* The state, copied as far as there is room, so that the run need not wait for the disk. */
@@ -75,12 +75,13 @@ static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
     if (!mt_str_ok(&s->settings)) return mt_no_memory(err, "the settings of the run");
     s->files[0] = (mt_ckpt_file){ "state.json", s->state.s, s->state.n };
     s->files[1] = (mt_ckpt_file){ "settings.yaml", s->settings.s, s->settings.n };
-    s->trained = mt_engine_state(t->engine);
-    s->model = t->export;
+    s->trained = mt_engine_state(t->exec.engine);
+    s->model = t->net.export;
     s->model.quiet = true; /* the finished model says it, once */
     s->how = mt__train_aside(t, goes_on ? mt__train_spare_memory(t) : 0);
-    s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done,
-                           .n_readers = save_threads() };
+    s->io = (mt_state_io){
+        .user = s, .moments = t->exec.io.moments, .read = read_state, .done = unit_done, .n_readers = save_threads()
+    };
     s->ckpt = mt__train_ckpt(t);
     s->ckpt.model = &s->model;
     s->ckpt.io = &s->io;
@@ -105,15 +106,15 @@ mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err)
     saver *s = &t->saver;
     MT_TRY(mt__train_saved(t, true, err));
     mt_rc rc = prepare(t, goes_on, err);
-    if (!rc) rc = mt_engine_lock(t->engine, err);
+    if (!rc) rc = mt_engine_lock(t->exec.engine, err);
     atomic_store(&s->finished, false);
     if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, saver_main, s))) {
-        mt_state_unlock_all(mt_engine_state(t->engine));
+        mt_state_unlock_all(mt_engine_state(t->exec.engine));
         rc = mt_fail(err, MT_ENOMEM, "the system refused a thread to write the checkpoint; see ulimit -u");
     }
     if (rc) return forget(s), rc;
     s->running = true;
-    t->saved_step = t->at.step;
+    t->made.step = t->at.step;
     return MT_OK;
 }
 
@@ -128,10 +129,10 @@ mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err)
         *err = s->error;
         return err->rc;
     }
-    mt_free(t->checkpoint);
-    t->checkpoint = mt_ckpt_path(t->dir.path, s->ckpt.step);
-    if (!t->checkpoint) return mt_no_memory(err, "a name");
-    if (t->hooks.saved) t->hooks.saved(t->hooks.user, t->checkpoint, s->seconds);
+    mt_free(t->made.checkpoint);
+    t->made.checkpoint = mt_ckpt_path(t->dir.path, s->ckpt.step);
+    if (!t->made.checkpoint) return mt_no_memory(err, "a name");
+    if (t->hooks.saved) t->hooks.saved(t->hooks.user, t->made.checkpoint, s->seconds);
     return MT_OK;
 }
 
@@ -145,10 +146,12 @@ static mt_rc read_locked(void *user, int unit, mt_state_kind kind, int64_t first
 /* By several threads: at the end nothing else is to be done. */
 static mt_rc export_to(mt_trainer *t, const char *dir, mt_err *err)
 {
-    const mt_state_io io = { .user = mt_engine_state(t->engine), .moments = t->io.moments, .read = read_locked, .n_readers = save_threads() };
-    MT_TRY(mt_engine_lock(t->engine, err));
-    mt_rc rc = mt_export_write(&t->export, &io, dir, err);
-    mt_state_unlock_all(mt_engine_state(t->engine));
+    const mt_state_io io = {
+        .user = mt_engine_state(t->exec.engine), .moments = t->exec.io.moments, .read = read_locked, .n_readers = save_threads()
+    };
+    MT_TRY(mt_engine_lock(t->exec.engine, err));
+    mt_rc rc = mt_export_write(&t->net.export, &io, dir, err);
+    mt_state_unlock_all(mt_engine_state(t->exec.engine));
     return rc;
 }
 
@@ -157,7 +160,7 @@ mt_rc mt__train_export(mt_trainer *t, mt_err *err)
     mt_outdir d = { 0 };
     char *path = mt_path_join(t->dir.path, "final");
     if (!path) return mt_no_memory(err, "a name");
-    mt_rc rc = mt_engine_settle(t->engine, err);
+    mt_rc rc = mt_engine_settle(t->exec.engine, err);
     if (!rc) rc = mt_outdir_open(&d, path, err);
     d.before_publish = mt_output_dir_own_made;
     d.user = &t->dir;
@@ -169,8 +172,8 @@ mt_rc mt__train_export(mt_trainer *t, mt_err *err)
         mt_free(path);
         return rc;
     }
-    mt_free(t->model_dir);
-    t->model_dir = path;
+    mt_free(t->made.model_dir);
+    t->made.model_dir = path;
     return MT_OK;
 }
 
@@ -179,7 +182,7 @@ mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err)
     char msg[MT_ERR_MSG_BYTES];
     mt_rc rc = err->rc;
     memcpy(msg, err->msg, sizeof msg);
-    if (t->checkpoint)
-        return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume goes on from it", msg, t->checkpoint);
+    if (t->made.checkpoint)
+        return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume goes on from it", msg, t->made.checkpoint);
     return mt_fail(err, rc, "%s.\n  There is no checkpoint yet", msg);
 }

@@ -18,7 +18,7 @@ enum { FORMAT = 1 };
 static void put_date(const mt_trainer *t, mt_str *s)
 {
     char text[40];
-    if (t->data.shows_date && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &t->now))
+    if (t->data.info.shows_date && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &t->data.now))
         mt_str_printf(s, "  \"date\": \"%s\",\n", text);
 }
 
@@ -44,11 +44,11 @@ static mt_rc read_date(const mt_value *doc, struct tm *out, const char *what, mt
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
 {
     const progress *p = &t->at;
-    const mt_arithmetic *a = &t->plan->arithmetic;
+    const mt_arithmetic *a = &t->exec.plan->arithmetic;
     mt_str_printf(s, "{\n  \"format\": %d,\n  \"version\": \"%s\",\n", FORMAT, MT_VERSION);
     mt_str_printf(s, "  \"step\": %" PRId64 ",\n  \"updates\": %" PRId64 ",\n  \"epoch\": %.17g,\n", p->step, p->updates,
-                  (double)p->step / (double)t->data.steps_per_epoch);
-    mt_str_printf(s, "  \"learning_rate\": %.17g,\n  \"seed\": %" PRId64 ",\n", mt_schedule_lr(&t->schedule, p->step),
+                  (double)p->step / (double)t->data.info.steps_per_epoch);
+    mt_str_printf(s, "  \"learning_rate\": %.17g,\n  \"seed\": %" PRId64 ",\n", mt_schedule_lr(&t->course.schedule, p->step),
                   t->s->training.seed);
     mt_str_printf(s, "  \"tokens\": %" PRId64 ",\n  \"trained_tokens\": %" PRId64 ",\n", p->n_tokens, p->n_trained);
     mt_str_printf(s, "  \"skipped_steps\": %" PRId64 ",\n  \"bad_in_row\": %" PRId64 ",\n", p->n_skipped, p->bad_in_row);
@@ -56,8 +56,8 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
     mt_str_printf(s, "  \"metrics_bytes\": %" PRId64 ",\n", t->metrics.bytes);
     if (p->unfinished) mt_str_puts(s, "  \"unfinished\": true,\n");
     put_date(t, s);
-    mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.fingerprint,
-                  t->model_fingerprint);
+    mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.info.fingerprint,
+                  t->net.fingerprint);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %" PRId64
                   ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64
@@ -101,12 +101,12 @@ static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';) path[--n] = '\0';
     mt_rc rc = mt_dir_exists(path) ? mt_ckpt_verify(path, err)
                                    : mt_fail(err, MT_ENOENT, "--resume %s: there is no such checkpoint", given);
-    t->resumed_here = !rc && is_ours(t, path);
-    if (t->resumed_here) rc = refuse_older(t, path, err);
+    t->resume.here = !rc && is_ours(t, path);
+    if (t->resume.here) rc = refuse_older(t, path, err);
     if (rc)
         mt_free(path);
     else
-        t->resumed_from = path;
+        t->resume.from = path;
     return rc;
 }
 
@@ -134,19 +134,19 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     if (!*asked) return MT_OK;
     if (strcmp(asked, "latest") != 0) return take_named(t, asked, err);
     MT_TRY(refuse_finished(t, err));
-    MT_TRY(mt_ckpt_find_newest(&t->resumed_from, t->dir.path, err));
-    t->resumed_here = true;
-    if (t->resumed_from) {
+    MT_TRY(mt_ckpt_find_newest(&t->resume.from, t->dir.path, err));
+    t->resume.here = true;
+    if (t->resume.from) {
         mt_err why = { 0 }; /* a kill may have come between saving and this; what stays costs room, not the run */
         if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why))
             mt_warn("an old checkpoint could not be removed: %s", why.msg);
         return MT_OK;
     }
-    if (t->earlier.began_from)
+    if (t->resume.began_from)
         return mt_fail(
             err, MT_EINVAL,
             "the run in %s began from %s and holds no complete checkpoint of its own yet: --resume %s begins there again",
-            t->dir.path, t->earlier.began_from, t->earlier.began_from);
+            t->dir.path, t->resume.began_from, t->resume.began_from);
     mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
     return MT_OK;
 }
@@ -262,8 +262,8 @@ static mt_rc read_file(mt_trainer *t, saved_state *out, mt_err *err)
 {
     char *text = NULL;
     size_t n;
-    MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "state.json", err));
-    mt_rc rc = mt__train_state_parse(text, n, out, &t->now, err);
+    MT_TRY(mt_ckpt_read(&text, &n, t->resume.from, "state.json", err));
+    mt_rc rc = mt__train_state_parse(text, n, out, &t->data.now, err);
     mt_free(text);
     return rc;
 }
@@ -301,7 +301,7 @@ static mt_rc compare_settings(const mt_trainer *t, bool *same_metrics, mt_err *e
     mt_setting_changes changes = { 0 };
     char *text = NULL;
     size_t n;
-    MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "settings.yaml", err));
+    MT_TRY(mt_ckpt_read(&text, &n, t->resume.from, "settings.yaml", err));
     mt_rc rc = mt_settings_init(&was, err);
     if (!rc) {
         rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
@@ -320,22 +320,22 @@ mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err)
     bool same_metrics;
     mt_rc rc = compare_settings(t, &same_metrics, err);
     if (!rc) rc = read_file(t, out, err);
-    if (rc) return mt_note(err, "resuming from %s", t->resumed_from);
-    if (!t->resumed_here || !same_metrics) out->metrics_bytes = 0; /* its lines are elsewhere */
+    if (rc) return mt_note(err, "resuming from %s", t->resume.from);
+    if (!t->resume.here || !same_metrics) out->metrics_bytes = 0; /* its lines are elsewhere */
     return MT_OK;
 }
 
 mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *err)
 {
-    if (s->model != t->model_fingerprint)
+    if (s->model != t->net.fingerprint)
         return mt_fail(err, MT_EINVAL,
                        "resuming from %s: config.json of %s is not the one the checkpoint was made with: another model",
-                       t->resumed_from, t->s->model.name);
-    if (s->data != t->data.fingerprint)
+                       t->resume.from, t->s->model.name);
+    if (s->data != t->data.info.fingerprint)
         return mt_fail(
             err, MT_EINVAL,
             "resuming from %s: the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64
             " and is %016" PRIx64 " now)",
-            t->resumed_from, s->data, t->data.fingerprint);
+            t->resume.from, s->data, t->data.info.fingerprint);
     return MT_OK;
 }

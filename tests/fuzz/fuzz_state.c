@@ -47,14 +47,14 @@ static void check_state(fuzz_part text)
     mt_schedule_config schedule = mt_schedule_defaults();
     schedule.lr = 1;
     schedule.n_steps = 10;
-    expect(mt_schedule_init(&t.schedule, &schedule, &err) == MT_OK);
+    expect(mt_schedule_init(&t.course.schedule, &schedule, &err) == MT_OK);
     plan.arithmetic = s.arithmetic;
     t.s = &settings;
-    t.plan = &plan;
+    t.exec.plan = &plan;
     t.at = s.at;
-    t.now = now;
-    t.data = (mt_source_info){ .steps_per_epoch = 7, .fingerprint = s.data, .shows_date = true };
-    t.model_fingerprint = s.model;
+    t.data.now = now;
+    t.data.info = (mt_source_info){ .steps_per_epoch = 7, .fingerprint = s.data, .shows_date = true };
+    t.net.fingerprint = s.model;
     t.metrics.bytes = s.metrics_bytes;
     expect(mt__train_state_text(&t, &written, &err) == MT_OK);
     expect(mt__train_state_parse(written.s, written.n, &again, &then, &err) == MT_OK);
@@ -102,7 +102,7 @@ static void check_plan(fuzz_part text)
     static mt_trainer t;
     folder_path dir = folder_at("files");
     t.dir.path = dir.s;
-    t.earlier.metrics_file = t.earlier.began_from = NULL;
+    t.resume = (resume_point){ 0 };
     folder_put("files/plan.json", text);
     expect(mt__train_read_earlier(&t, &err) == MT_OK || *err.msg);
     mt__train_forget_earlier(&t);
