@@ -53,7 +53,7 @@ mt_rc mt__grads_norm(mt_lane *lane, const mt_action *a, mt_err *err)
 
 void *mt__grads_host(const mt_lane *lane, int u, int slab)
 {
-    return slab < 0 ? lane->units[u].parked : mt__lane_buffer(lane, MT_BUF_SLAB, slab, -1);
+    return slab < 0 ? lane->units[u].parked : mt_memory_find(lane->memory, MT_BUF_SLAB, slab, -1);
 }
 
 /* To the host: parked until the norm is known, or into a slab that is updated from at once. */
@@ -72,7 +72,7 @@ mt_rc mt__grads_send(mt_lane *lane, const mt_action *a, mt_err *err)
 static void open_slots(mt_lane *lane, void **slots, mt_buffer_kind kind, int group)
 {
     void *p;
-    for (int s = 0; (p = mt__lane_buffer(lane, kind, group, s)); s++) slots[s] = p;
+    for (int s = 0; (p = mt_memory_find(lane->memory, kind, group, s)); s++) slots[s] = p;
 }
 
 mt_rc mt__grads_create(mt_lane *lane, mt_err *err)
@@ -87,11 +87,11 @@ mt_rc mt__grads_create(mt_lane *lane, mt_err *err)
         if (!stay) open_slots(lane, lane->sums + first.sums, MT_BUF_ACC, g); /* else i is a unit */
         open_slots(lane, lane->outs + first.outs, MT_BUF_GRAD, g);
     }
-    lane->sums[mt_sequence_tied_slot(lane->sequence)] = mt__lane_buffer(lane, MT_BUF_ACC_TIED, lane->model->embed, -1);
+    lane->sums[mt_sequence_tied_slot(lane->sequence)] = mt_memory_find(lane->memory, MT_BUF_ACC_TIED, lane->model->embed, -1);
     for (int u = 0; u < lane->model->n_units; u++) {
-        if (stay) lane->sums[u] = mt__lane_buffer(lane, MT_BUF_ACC, u, -1);
+        if (stay) lane->sums[u] = mt_memory_find(lane->memory, MT_BUF_ACC, u, -1);
         for (int share = 0; share < 2; share++)
-            lane->units[u].acc_host[share] = mt__lane_buffer(lane, MT_BUF_ACC_HOST, mt_plan_alias(lane->plan, u), share);
+            lane->units[u].acc_host[share] = mt_memory_find(lane->memory, MT_BUF_ACC_HOST, mt_plan_alias(lane->plan, u), share);
     }
     return MT_OK;
 }

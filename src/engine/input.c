@@ -99,7 +99,8 @@ mt_rc mt__input_load(mt_lane *lane, mt_err *err)
 {
     const mt_batch *b = lane->pass.batch;
     lane_input *in = &lane->input;
-    int32_t *host = mt__lane_buffer(lane, MT_BUF_INPUT_HOST, -1, -1), *device = mt__lane_buffer(lane, MT_BUF_INPUT, -1, -1);
+    int32_t *host = mt_memory_find(lane->memory, MT_BUF_INPUT_HOST, -1, -1),
+            *device = mt_memory_find(lane->memory, MT_BUF_INPUT, -1, -1);
     int32_t *next = host;
     MT_TRY(mt_sync(in->read, err)); /* the copy of the step before, long done */
     in->n_cuts = mt_cut_micro(in->cuts, b->doc_start, b->n_docs, lane->plan->arithmetic.micro_tokens);
@@ -121,8 +122,7 @@ mt_rc mt__input_create(mt_lane *lane, mt_err *err)
     in->micros = mt_calloc(docs, sizeof *in->micros);
     in->sort_a = mt_calloc(rows, sizeof *in->sort_a);
     in->sort_b = mt_calloc(rows, sizeof *in->sort_b);
-    if (!in->cuts || !in->micros || !in->sort_a || !in->sort_b)
-        return mt_no_memory(err, "a step's tables");
+    if (!in->cuts || !in->micros || !in->sort_a || !in->sort_b) return mt_no_memory(err, "a step's tables");
     return mt_event_create(lane->dev, &in->read, "input", err);
 }
 

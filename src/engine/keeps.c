@@ -86,8 +86,7 @@ static mt_rc open_carvings(mt_lane *lane, mt_err *err)
     lane->carvings = mt_calloc((size_t)kinds * MT_KEEPS, sizeof *lane->carvings);
     lane->work_carvings = mt_calloc((size_t)kinds * 2, sizeof *lane->work_carvings);
     lane->layer_work = mt_calloc((size_t)p->longest_segment, sizeof *lane->layer_work);
-    if (!lane->carvings || !lane->work_carvings || !lane->layer_work)
-        return mt_no_memory(err, "the table of arrays");
+    if (!lane->carvings || !lane->work_carvings || !lane->layer_work) return mt_no_memory(err, "the table of arrays");
     for (int k = 0; k < kinds; k++) {
         const mt_layer_kind *kind = &lane->model->kinds[k];
         for (mt_keep keep = 0; keep < MT_KEEPS; keep++)
@@ -96,9 +95,9 @@ static mt_rc open_carvings(mt_lane *lane, mt_err *err)
             mt_carve_work(&lane->work_carvings[2 * k + shared], kind, p->arithmetic.compute, shared, mt_plan_work_rows(p));
     }
     for (int l = 0; l < L; l++) lane->layers[l].carving = lane->model->kind_of_layer[l] * MT_KEEPS + (int)p->place.layers[l].keep;
-    for (int s = 0; s < p->longest_segment; s++) lane->layer_work[s] = mt__lane_buffer(lane, MT_BUF_LAYER_WORK, s, -1);
-    for (int i = 0; i < 2; i++) lane->x_pass[i] = mt__lane_buffer(lane, MT_BUF_X_PASS, i, -1);
-    lane->shared_work = mt__lane_buffer(lane, MT_BUF_WORK, -1, -1);
+    for (int s = 0; s < p->longest_segment; s++) lane->layer_work[s] = mt_memory_find(lane->memory, MT_BUF_LAYER_WORK, s, -1);
+    for (int i = 0; i < 2; i++) lane->x_pass[i] = mt_memory_find(lane->memory, MT_BUF_X_PASS, i, -1);
+    lane->shared_work = mt_memory_find(lane->memory, MT_BUF_WORK, -1, -1);
     return MT_OK;
 }
 
@@ -109,13 +108,13 @@ mt_rc mt__keeps_create(mt_lane *lane, mt_err *err)
     lane->keeps = mt_calloc((size_t)n_slots + 1, sizeof *lane->keeps);
     if (!lane->layers || !lane->keeps) return mt_no_memory(err, "the table of layers");
     MT_TRY(open_carvings(lane, err));
-    for (int s = 0; s < n_slots; s++) lane->keeps[s] = mt__lane_buffer(lane, MT_BUF_KEEP_SLOT, s, -1);
+    for (int s = 0; s < n_slots; s++) lane->keeps[s] = mt_memory_find(lane->memory, MT_BUF_KEEP_SLOT, s, -1);
     for (int l = 0; l < lane->model->config->L; l++) {
         lane_layer *s = &lane->layers[l];
-        s->kept = mt__lane_buffer(lane, MT_BUF_KEEP, l, -1);
-        s->cache = mt__lane_buffer(lane, MT_BUF_CACHE, l, -1);
+        s->kept = mt_memory_find(lane->memory, MT_BUF_KEEP, l, -1);
+        s->cache = mt_memory_find(lane->memory, MT_BUF_CACHE, l, -1);
         if (mt_sequence_keep_slot(lane->sequence, l) >= 0)
-            s->kept_host = mt__lane_buffer(lane, MT_BUF_KEEP_HOST, mt_plan_alias_kept(lane->plan, l), -1);
+            s->kept_host = mt_memory_find(lane->memory, MT_BUF_KEEP_HOST, mt_plan_alias_kept(lane->plan, l), -1);
     }
     return MT_OK;
 }

@@ -9,7 +9,7 @@
 
 mt_rc mt__lane_bounce(mt_lane *lane, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
-    char *via = mt__lane_buffer(lane, MT_BUF_BOUNCE, -1, -1);
+    char *via = mt_memory_find(lane->memory, MT_BUF_BOUNCE, -1, -1);
     const bool in = dir == MT_COPY_IN;
     for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
         size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
@@ -51,11 +51,11 @@ static int64_t count_sweeps(const mt_lane *lane)
     return n;
 }
 
-static mt_rc begin_pass(mt_lane *lane, const mt_pass *pass, mt_err *err)
+static mt_rc begin_pass(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 {
     int64_t n_trained = pass->batch->n_trained, start = mt_now_ns();
     lane->pass = *pass;
-    lane->logits = pass->mode == MT_MODE_CONTINUE ? mt__lane_buffer(lane, MT_BUF_LOGITS_HOST, -1, -1) : pass->logits;
+    lane->logits = pass->mode == MT_MODE_CONTINUE ? mt_memory_find(lane->memory, MT_BUF_LOGITS_HOST, -1, -1) : pass->logits;
     lane->dscale = n_trained ? (float)(1.0 / (double)n_trained) : 0.0f;
     lane->waits = (mt_lane_waits){ 0 };
     MT_TRY(mt__input_load(lane, err));
@@ -66,7 +66,7 @@ static mt_rc begin_pass(mt_lane *lane, const mt_pass *pass, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt_lane_run(mt_lane *lane, const mt_pass *pass, mt_err *err)
+mt_rc mt_lane_run(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 {
     MT_TRY(begin_pass(lane, pass, err));
     MT_TRY(mt_sequence_run(lane->sequence, pass->mode, count_sweeps(lane), err));
@@ -76,7 +76,7 @@ mt_rc mt_lane_run(mt_lane *lane, const mt_pass *pass, mt_err *err)
 }
 
 mt_lane_waits mt_lane_waited(const mt_lane *lane) { return lane->waits; }
-const float *mt_lane_logits(const mt_lane *lane) { return mt__lane_buffer(lane, MT_BUF_LOGITS_HOST, -1, -1); }
+const float *mt_lane_logits(const mt_lane *lane) { return mt_memory_find(lane->memory, MT_BUF_LOGITS_HOST, -1, -1); }
 
 /* -- between passes -------------------------------------------------------------------------------- */
 
@@ -85,12 +85,13 @@ void mt_lane_forget(mt_lane *lane, int unit) { mt_sequence_forget(lane->sequence
 
 mt_rc mt_lane_settle(mt_lane *lane, mt_err *err)
 {
-    mt_stream *const streams[LANE_STREAMS] = { lane->compute, lane->copy_in, lane->copy_out, lane->write_back };
+    mt_stream *const streams[] = { lane->compute, lane->copy_in, lane->copy_out, lane->write_back };
     int64_t *n_bad = lane->total.n_bad;
+    _Static_assert(MT_COUNT(streams) == MT_COUNT(lane->settled), "an event for each");
     MT_TRY(mt_lane_write_back(lane, err));
     MT_TRY(mt_copy_small(lane->compute, &lane->total.host->n_bad, n_bad, sizeof *n_bad, MT_COPY_OUT, err));
-    for (int i = 0; i < LANE_STREAMS; i++) MT_TRY(mt_record(streams[i], lane->settled[i], err));
-    for (int i = 0; i < LANE_STREAMS; i++) MT_TRY(mt_sync(lane->settled[i], err));
+    for (int i = 0; i < (int)MT_COUNT(lane->settled); i++) MT_TRY(mt_record(streams[i], lane->settled[i], err));
+    for (int i = 0; i < (int)MT_COUNT(lane->settled); i++) MT_TRY(mt_sync(lane->settled[i], err));
     return check_finite(lane, err);
 }
 
@@ -128,7 +129,7 @@ static mt_rc open_streams(mt_lane *lane, mt_err *err)
     MT_TRY(api->stream_create(lane->dev, &lane->copy_in, "copy-in", err));
     MT_TRY(api->stream_create(lane->dev, &lane->copy_out, "copy-out", err));
     MT_TRY(api->stream_create(lane->dev, &lane->write_back, "write-back", err));
-    for (int i = 0; i < LANE_STREAMS; i++) MT_TRY(mt_event_create(lane->dev, &lane->settled[i], "end", err));
+    for (int i = 0; i < (int)MT_COUNT(lane->settled); i++) MT_TRY(mt_event_create(lane->dev, &lane->settled[i], "end", err));
     return mt_event_create(lane->dev, &lane->total.ready, "sums", err);
 }
 
@@ -136,10 +137,10 @@ static mt_rc open_sums(mt_lane *lane, mt_err *err)
 {
     lane_sums *t = &lane->total;
     size_t n = (size_t)lane->model->n_units;
-    t->loss = mt__lane_buffer(lane, MT_BUF_SUMS, -1, -1);
+    t->loss = mt_memory_find(lane->memory, MT_BUF_SUMS, -1, -1);
     t->n_bad = (int64_t *)(t->loss + 1);
     t->norms = (double *)(t->n_bad + 1);
-    t->host = mt__lane_buffer(lane, MT_BUF_SUMS_HOST, -1, -1);
+    t->host = mt_memory_find(lane->memory, MT_BUF_SUMS_HOST, -1, -1);
     t->landed_norms = t->host->norms + n;
     return mt_fill(lane->compute, t->loss, 0, sizeof *t->host + n * sizeof(double), err);
 }
@@ -152,7 +153,7 @@ static mt_rc open_rope(mt_lane *lane, mt_err *err)
     int64_t longest = lane->plan->job.longest, short_rows = mt_rope_short_rows(&c->rope, longest);
     size_t n = (size_t)((short_rows + longest) * (c->rope.dr / 2)), n_tables = c->has_rope_local ? 2 : 1;
     if (n == 0) return MT_OK;
-    float *device = mt__lane_buffer(lane, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n * n_tables, sizeof *host);
+    float *device = mt_memory_find(lane->memory, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n * n_tables, sizeof *host);
     if (!host) return mt_no_memory(err, "the rotary tables");
     for (size_t i = 0; i < n_tables; i++) {
         mt_rope_tables(specs[i], short_rows, longest, host + 2 * i * n, host + (2 * i + 1) * n);
@@ -175,9 +176,9 @@ static mt_rc open_run(mt_lane *lane, mt_err *err)
                    .attention = mt_plan_attention(lane->plan),
                    .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
                    .head_rows = mt_min_i64(a->head_rows, a->micro_tokens),
-                   .scratch = mt__lane_buffer(lane, MT_BUF_SCRATCH, -1, -1) };
-    mt_ends_carve(&r->ends, mt__lane_buffer(lane, MT_BUF_ENDS, -1, -1), lane->model, a->compute, a->micro_tokens, r->head_rows,
-                  lane->plan->job.train);
+                   .scratch = mt_memory_find(lane->memory, MT_BUF_SCRATCH, -1, -1) };
+    mt_ends_carve(&r->ends, mt_memory_find(lane->memory, MT_BUF_ENDS, -1, -1), lane->model, a->compute, a->micro_tokens,
+                  r->head_rows, lane->plan->job.train);
     return open_rope(lane, err);
 }
 
@@ -224,7 +225,7 @@ void mt_lane_free(mt_lane *lane)
     api->stream_free(lane->copy_in);
     api->stream_free(lane->copy_out);
     api->stream_free(lane->write_back);
-    for (int i = 0; i < LANE_STREAMS; i++) api->event_free(lane->settled[i]);
+    for (int i = 0; i < (int)MT_COUNT(lane->settled); i++) api->event_free(lane->settled[i]);
     api->event_free(lane->total.ready);
     mt__input_free(lane);
     mt__keeps_free(lane);

@@ -29,7 +29,7 @@ typedef struct mt_lane_sums {
     double norms[]; /* [n_units] sums of squares of finished gradients */
 } mt_lane_sums;
 
-typedef struct mt_pass {
+typedef struct mt_lane_pass {
     mt_mode mode;
     const mt_batch *batch;
     const mt_continued *at; /* MT_MODE_CONTINUE: where its documents continue */
@@ -39,7 +39,7 @@ typedef struct mt_pass {
      * to update. */
     mt_rc (*judge)(void *self, const mt_lane_sums *sums, bool all, bool *go, mt_err *err);
     void *self;
-} mt_pass;
+} mt_lane_pass;
 
 /* How long the newest pass has waited so far, for host updates and for snapshot locks. */
 typedef struct mt_lane_waits {
@@ -51,9 +51,9 @@ mt_rc mt_lane_create(mt_lane **out, mt_device *dev, const mt_plan *plan, const m
 void mt_lane_free(mt_lane *l);                   /* accepts NULL */
 void mt_lane_trace(mt_lane *l, mt_trace *trace); /* NULL: no more */
 
-/* True if the plan has room for the batch: MT_OK. */
+/* Refuses a batch that the plan has no room for: nothing was queued, so the caller may try another. */
 mt_rc mt_lane_check(const mt_lane *l, const mt_batch *b, mt_err *err);
-mt_rc mt_lane_run(mt_lane *l, const mt_pass *pass, mt_err *err);
+mt_rc mt_lane_run(mt_lane *l, const mt_lane_pass *pass, mt_err *err);
 mt_lane_waits mt_lane_waited(const mt_lane *l);
 /* After MT_MODE_CONTINUE: logits of the rows that have a target, in order; there may be one per cache slot. */
 const float *mt_lane_logits(const mt_lane *l);

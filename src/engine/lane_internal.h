@@ -36,12 +36,6 @@ typedef struct lane_layer {
     char *kept_host; /* host block, or NULL */
 } lane_layer;
 
-/* Some of a step's micro-batches, and how many rows they have. */
-typedef struct sweep {
-    int64_t first, end; /* micro-batches */
-    int64_t rows;
-} sweep;
-
 /* A pass's tokens, cut into micro-batches. */
 typedef struct lane_input {
     mt_cut *cuts;
@@ -61,8 +55,6 @@ typedef struct lane_sums {
     mt_event *ready;
 } lane_sums;
 
-enum { LANE_STREAMS = 4 };
-
 struct mt_lane {
     mt_device *dev;
     const mt_model *model;
@@ -73,14 +65,13 @@ struct mt_lane {
     mt_stream *compute, *copy_in, *copy_out;
     mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes
                             * of it */
-    mt_event *settled[LANE_STREAMS];
-    mt_trace *trace; /* NULL: nobody looks */
+    mt_event *settled[4];  /* one for each stream */
+    mt_trace *trace;       /* NULL: nobody looks */
     mt_run run;
     mt_sequence *sequence;
     mt_event **events; /* the sequencer's, by number */
     int n_events;
     mt_event *before_update; /* what the next host update waits for */
-
     lane_unit *units;
     lane_layer *layers;
     ring_slot *ring;              /* by the sequencer's numbers, like the next four */
@@ -91,11 +82,12 @@ struct mt_lane {
     char **layer_work;            /* [longest_segment] a layer's own workspace */
     char *shared_work;            /* what all layers share */
     void *x_pass[2];              /* inputs that are not kept */
-
-    mt_pass pass; /* the one at hand */
+    mt_lane_pass pass; /* the one at hand */
     lane_input input;
     lane_sums total;
-    sweep sweep; /* the one at hand */
+    struct {
+        int64_t first, end, rows; /* micro-batches [first, end), and how many rows they have */
+    } sweep;
     float dscale;
     float *logits; /* where those of the next rows go */
     mt_lane_waits waits;
@@ -153,20 +145,13 @@ mt_rc mt__input_create(mt_lane *lane, mt_err *err);
 void mt__input_free(mt_lane *lane);
 mt_rc mt__input_load(mt_lane *lane, mt_err *err);
 
-/* -- visit.c -- */
-/* Compute of a visit, for all micro-batches of the sweep. */
+/* -- visit.c: the compute of a visit, for all micro-batches of the sweep -- */
 mt_rc mt__visit_embed(mt_lane *lane, mt_err *err);
 mt_rc mt__visit_forward(mt_lane *lane, int layer, mt_err *err);
 mt_rc mt__visit_head(mt_lane *lane, mt_err *err);
 mt_rc mt__visit_backward(mt_lane *lane, int first, int end, mt_err *err);
 mt_rc mt__visit_embed_backward(mt_lane *lane, int slot, mt_err *err);
 
-/* NULL: the plan has none. */
-static inline void *mt__lane_buffer(const mt_lane *lane, mt_buffer_kind kind, int i, int j)
-{
-    return mt_memory_find(lane->memory, kind, i, j);
-}
-static inline bool mt__is_f32(const mt_lane *lane) { return lane->plan->arithmetic.compute == MT_DTYPE_F32; }
 static inline const mt_unit_place *mt__place(const mt_lane *lane, int u) { return &lane->plan->place.units[u]; }
 static inline const mt_layout *mt__layout(const mt_lane *lane, int u) { return lane->model->units[u].layout; }
 

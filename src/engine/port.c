@@ -8,11 +8,12 @@
 static void begin_sweep(mt_lane *lane, int64_t number)
 {
     const lane_input *in = &lane->input;
-    sweep *s = &lane->sweep;
-    s->first = number ? s->end : 0;
-    s->end = mt_cut_sweep(in->cuts, in->n_cuts, s->first, lane->plan->place.sweep_tokens);
-    const mt_cut *last = &in->cuts[s->end - 1];
-    s->rows = last->first_row + last->n_rows - in->cuts[s->first].first_row;
+    int64_t first = number ? lane->sweep.end : 0;
+    int64_t end = mt_cut_sweep(in->cuts, in->n_cuts, first, lane->plan->place.sweep_tokens);
+    const mt_cut *last = &in->cuts[end - 1];
+    lane->sweep.first = first;
+    lane->sweep.end = end;
+    lane->sweep.rows = last->first_row + last->n_rows - in->cuts[first].first_row;
 }
 
 static mt_rc read_sums(mt_lane *lane, mt_err *err)

@@ -60,7 +60,7 @@ mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err)
     bool on_host = mt__place(lane, u)->home == MT_HOST;
     const uint16_t *hi = s->hi;
     const int16_t *lo = s->lo;
-    if (!mt__is_f32(lane)) {
+    if (lane->plan->arithmetic.compute != MT_DTYPE_F32) {
         if (s->mapped)
             MT_TRY(copy_mapped(lane, u, r, err));
         else if (on_host)
@@ -102,16 +102,17 @@ static void open_group(mt_lane *lane, int group)
 {
     void *w;
     int first = mt_sequence_group(lane->sequence, group).ring;
-    for (int s = 0; (w = mt__lane_buffer(lane, MT_BUF_RING, group, s)); s++)
-        open_slot(&lane->ring[first + s], w, mt__lane_buffer(lane, MT_BUF_HALVES, group, s),
-                  mt__lane_buffer(lane, MT_BUF_EXACT, group, s), &lane->model->layouts[group]);
+    for (int s = 0; (w = mt_memory_find(lane->memory, MT_BUF_RING, group, s)); s++)
+        open_slot(&lane->ring[first + s], w, mt_memory_find(lane->memory, MT_BUF_HALVES, group, s),
+                  mt_memory_find(lane->memory, MT_BUF_EXACT, group, s), &lane->model->layouts[group]);
 }
 
 static void open_resident(mt_lane *lane, int u)
 {
-    void *own = mt__lane_buffer(lane, MT_BUF_RESIDENT, u, -1);
+    void *own = mt_memory_find(lane->memory, MT_BUF_RESIDENT, u, -1);
     open_slot(&lane->ring[mt_sequence_resident_slot(lane->sequence, u)], own ? own : mt_state_home(lane->state, u)->hi,
-              mt__lane_buffer(lane, MT_BUF_HALVES, -1, u), mt__lane_buffer(lane, MT_BUF_EXACT, u, -1), mt__layout(lane, u));
+              mt_memory_find(lane->memory, MT_BUF_HALVES, -1, u), mt_memory_find(lane->memory, MT_BUF_EXACT, u, -1),
+              mt__layout(lane, u));
 }
 
 mt_rc mt__ring_create(mt_lane *lane, mt_err *err)

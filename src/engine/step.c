@@ -87,7 +87,7 @@ static mt_rc judge(void *self, const mt_lane_sums *sums, bool all, bool *go, mt_
 
 /* Whatever fails here has failed for the whole run: wake every thread, remember it.  Only a batch that is refused before anything
  * is queued is the caller's to mend. */
-static mt_rc run_pass(mt_engine *e, const mt_pass *pass, mt_err *err)
+static mt_rc run_pass(mt_engine *e, const mt_lane_pass *pass, mt_err *err)
 {
     MT_TRY(mt_watch_check(&e->watch, err));
     MT_TRY(mt_lane_check(e->lane, pass->batch, err));
@@ -100,11 +100,11 @@ static mt_rc run_pass(mt_engine *e, const mt_pass *pass, mt_err *err)
 static mt_rc run_step(step *s, mt_err *err)
 {
     return run_pass(s->e,
-                    &(mt_pass){ .mode = s->train ? MT_MODE_TRAIN : MT_MODE_EVALUATE,
-                                .batch = s->batch,
-                                .updates_early = s->updates_early,
-                                .judge = judge,
-                                .self = s },
+                    &(mt_lane_pass){ .mode = s->train ? MT_MODE_TRAIN : MT_MODE_EVALUATE,
+                                     .batch = s->batch,
+                                     .updates_early = s->updates_early,
+                                     .judge = judge,
+                                     .self = s },
                     err);
 }
 
@@ -139,10 +139,10 @@ mt_rc mt_engine_evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, m
 
 mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
 {
-    return run_pass(e, &(mt_pass){ .mode = MT_MODE_LOGITS, .batch = b, .logits = out }, err);
+    return run_pass(e, &(mt_lane_pass){ .mode = MT_MODE_LOGITS, .batch = b, .logits = out }, err);
 }
 
 mt_rc mt__engine_continue(mt_engine *e, const mt_batch *b, const mt_continued *at, mt_err *err)
 {
-    return run_pass(e, &(mt_pass){ .mode = MT_MODE_CONTINUE, .batch = b, .at = at }, err);
+    return run_pass(e, &(mt_lane_pass){ .mode = MT_MODE_CONTINUE, .batch = b, .at = at }, err);
 }

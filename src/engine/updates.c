@@ -125,13 +125,14 @@ mt_rc mt__updates_create(mt_lane *lane, mt_err *err)
     int n_slots = mt_sequence_count(lane->sequence).stages;
     lane->stages = mt_calloc((size_t)n_slots, sizeof *lane->stages);
     if (!lane->stages) return mt_no_memory(err, "the slots of staged updates");
-    for (int i = 0; i < n_slots; i++) lane->stages[i] = mt__lane_buffer(lane, MT_BUF_STAGE, i, -1);
+    for (int i = 0; i < n_slots; i++) lane->stages[i] = mt_memory_find(lane->memory, MT_BUF_STAGE, i, -1);
     for (int u = 0; u < lane->model->n_units; u++) {
         const mt_unit_place *at = mt__place(lane, u);
         lane_unit *s = &lane->units[u];
-        s->parked = at->site == MT_SITE_HOST ? mt__lane_buffer(lane, MT_BUF_PARKED, mt_plan_alias(lane->plan, u), -1) : NULL;
+        s->parked =
+            at->site == MT_SITE_HOST ? mt_memory_find(lane->memory, MT_BUF_PARKED, mt_plan_alias(lane->plan, u), -1) : NULL;
         s->grad_dev = at->borrows ? lane->layers[at->lender[1]].kept + mt_plan_loan(lane->plan, u).g
-                                  : mt__lane_buffer(lane, MT_BUF_GRAD_DEV, u, -1);
+                                  : mt_memory_find(lane->memory, MT_BUF_GRAD_DEV, u, -1);
     }
     return MT_OK;
 }

@@ -11,7 +11,7 @@ static int64_t row_of(const mt_lane *lane, int64_t micro)
 
 static void *dx_at(mt_lane *lane, int64_t row)
 {
-    char *dx = mt__lane_buffer(lane, MT_BUF_DX, -1, -1);
+    char *dx = mt_memory_find(lane->memory, MT_BUF_DX, -1, -1);
     return dx + (size_t)(row * lane->model->config->D) * mt_dtype_bytes(lane->plan->arithmetic.compute);
 }
 

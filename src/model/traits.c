@@ -1,6 +1,7 @@
 #include "model/traits.h"
 
-uint32_t mt_traits_of(const mt_config *c)
+/* The MT_TRAIT bits of ops.h that this model needs. */
+static uint32_t traits_of(const mt_config *c)
 {
     uint32_t t = 0;
     if (c->layer_norm || c->norm_bias) t |= MT_TRAIT(LAYERNORM);
@@ -29,7 +30,7 @@ mt_rc mt_traits_check(const mt_config *c, const mt_ops *ops, const char *device,
         MT_TRAIT_LIST(MT_TRAIT_WORDS)
 #undef MT_TRAIT_WORDS
     };
-    uint32_t missing = mt_traits_of(c) & ~ops->traits;
+    uint32_t missing = traits_of(c) & ~ops->traits;
     for (int i = 0; i < MT_TRAITS; i++)
         if (missing >> i & 1)
             return mt_fail(err, MT_EUNSUPPORTED,

@@ -4,8 +4,6 @@
 
 #include "model/config.h"
 
-/* The MT_TRAIT bits of ops.h this model needs. */
-uint32_t mt_traits_of(const mt_config *c);
 
 /* Refuses a model that needs what the device's ops lack, naming the first such trait. */
 mt_rc mt_traits_check(const mt_config *c, const mt_ops *ops, const char *device, mt_err *err);

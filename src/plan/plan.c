@@ -529,7 +529,6 @@ static size_t work_bytes(const mt_plan *p, bool shared)
     return most;
 }
 
-size_t mt_plan_shared_work(const mt_plan *p) { return work_bytes(p, true); }
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 

@@ -274,9 +274,8 @@ size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m);
 /* Bytes of Adam's two moments a trained parameter, in whole numbers; of one moment of n, exactly: mt_moments_bytes. */
 size_t mt_plan_moment_bytes(const mt_plan *p);
 
-/* Rows of the workspace layers compute in, and the bytes of what they share: the most any kind of layer takes. */
+/* Rows of the workspace layers compute in. */
 mt_work_rows mt_plan_work_rows(const mt_plan *p);
-size_t mt_plan_shared_work(const mt_plan *p);
 /* Bytes that a layer keeps of a sweep. */
 size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep);
 

@@ -202,7 +202,6 @@ void mt_sequence_forget(mt_sequence *s, int u)
 int mt_sequence_events(const mt_sequence *s) { return s->n_events; }
 int mt_sequence_written(const mt_sequence *s, int u) { return (void)s, unit_event(u, WRITTEN); }
 int mt_sequence_device_updated(const mt_sequence *s, int u) { return (void)s, unit_event(u, DEVICE_UPDATED); }
-int64_t mt_sequence_version(const mt_sequence *s, int u) { return s->units[u].version; }
 mt_mode mt_sequence_mode(const mt_sequence *s) { return s->mode; }
 int mt_sequence_weights(const mt_sequence *s, int u) { return s->units[u].slot; }
 int mt_sequence_sum(const mt_sequence *s, int u) { return s->units[u].trains ? s->units[u].sum : -1; }

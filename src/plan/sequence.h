@@ -110,8 +110,6 @@ const char *mt_sequence_event_name(const mt_sequence *s, int event);
 int mt_sequence_written(const mt_sequence *s, int unit);
 int mt_sequence_device_updated(const mt_sequence *s, int unit);
 
-/* Updates issued for the unit so far. */
-int64_t mt_sequence_version(const mt_sequence *s, int unit);
 mt_mode mt_sequence_mode(const mt_sequence *s);
 /* The ring slot that lends the unit's weights, and the slot its gradient is summed in; -1: none. */
 int mt_sequence_weights(const mt_sequence *s, int unit);

@@ -378,19 +378,6 @@ static mt_rc render(const mt_sampler *asker, const char *text, mt_tokens *out, m
     return rc;
 }
 
-mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err *err)
-{
-    if (f->sets[0].plain) return encode(f, text, out, err);
-    mt_sampler *asker;
-    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
-    mt_sampler_config config = sampler_config(f);
-    config.as_is = true;
-    MT_TRY(mt_sampler_open(&asker, f->tok, &layout, &config, err));
-    mt_rc rc = render(asker, text, out, err);
-    mt_sampler_close(asker);
-    return rc;
-}
-
 int32_t mt_feed_end_id(const mt_feed *f) { return end_of(f, &f->sets[0]); }
 
 const char *mt_feed_found(const mt_feed *f, size_t i) { return f->sets[i].found; }
@@ -452,9 +439,19 @@ static mt_rc feed_eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
     return steps->api->eval(steps, index, out, err);
 }
 
+/* For conversations as the user's turn, with what begins the answer; for plain text as it is. */
 static mt_rc feed_prompt(mt_source *s, const char *text, mt_tokens *out, mt_err *err)
 {
-    return mt_feed_prompt((mt_feed *)s, text, out, err);
+    const mt_feed *f = (mt_feed *)s;
+    if (f->sets[0].plain) return encode(f, text, out, err);
+    mt_sampler *asker;
+    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
+    mt_sampler_config config = sampler_config(f);
+    config.as_is = true;
+    MT_TRY(mt_sampler_open(&asker, f->tok, &layout, &config, err));
+    mt_rc rc = render(asker, text, out, err);
+    mt_sampler_close(asker);
+    return rc;
 }
 
 static mt_rc feed_text(mt_source *s, const int32_t *ids, size_t n, mt_str *out, mt_err *err)

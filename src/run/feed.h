@@ -52,8 +52,6 @@ const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f);
 const mt_sampler *mt_feed_sampler(const mt_feed *f);
 /* The template to save with the model: what its conversations were written with, if not its own; NULL: nothing to save. */
 const char *mt_feed_new_template(const mt_feed *f);
-/* Append a prompt's tokens: for conversations as the user's turn, with what begins the answer; for plain text as it is. */
-mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err *err);
 /* The token that ends an answer; -1: there is none. */
 int32_t mt_feed_end_id(const mt_feed *f);
 /* The layout that was found in the records of dataset i, in words; "": it was known. */

@@ -4,7 +4,7 @@
 
 #include "engine/lane.h"
 
-enum { DRAWS = 200 };
+enum { DRAWS = 60 };
 
 /* -- kernels that are written down ------------------------------------------------------------------ */
 
@@ -105,16 +105,16 @@ static void open_where(lane_rig *l, bool (*suits)(const mt_plan *p))
     }
 }
 
-static mt_pass train_pass(lane_rig *l)
+static mt_lane_pass train_pass(lane_rig *l)
 {
     return (
-        mt_pass){ .mode = MT_MODE_TRAIN, .batch = &l->r.batch, .updates_early = !l->r.plan->job.clip, .judge = judge, .self = l };
+        mt_lane_pass){ .mode = MT_MODE_TRAIN, .batch = &l->r.batch, .updates_early = !l->r.plan->job.clip, .judge = judge, .self = l };
 }
 
 static void train(lane_rig *l)
 {
     mt_err err = { 0 };
-    const mt_pass pass = train_pass(l);
+    const mt_lane_pass pass = train_pass(l);
     mt_state_begin_update(l->state, &(mt_hyper){ .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8 }, 1.0);
     assert_ok(mt_lane_run(l->lane, &pass, &err));
 }
@@ -202,7 +202,7 @@ static void forgotten_weights_are_fetched_again(void **state)
     lane_rig l;
     int at[4], n = 0; /* copies of each pass */
     open_where(&l, some_are_fetched_once);
-    const mt_pass look = { .mode = MT_MODE_EVALUATE, .batch = &l.r.batch, .judge = judge, .self = &l };
+    const mt_lane_pass look = { .mode = MT_MODE_EVALUATE, .batch = &l.r.batch, .judge = judge, .self = &l };
     for (int i = 0; i < 4; i++) {
         for (int u = 0; i == 3 && u < l.r.model->n_units; u++)
             if (is_fetched_once(l.r.plan, u)) mt_lane_forget(l.lane, u), n++;
@@ -224,7 +224,7 @@ static void a_failing_device_ends_the_pass(void **state)
         mt_err err = { 0 };
         lane_rig l;
         open_lane(&l, 3, true);
-        const mt_pass pass = train_pass(&l);
+        const mt_lane_pass pass = train_pass(&l);
         l.dev.refuse = kind;
         assert_int_equal(mt_lane_run(l.lane, &pass, &err), MT_EDEVICE);
         l.dev.refuse = -1;
@@ -266,7 +266,7 @@ static void two_lanes_share_a_state(void **state)
     open_where(&l, all_are_updated_on_the_host);
     assert_ok(mt_memory_init(&memory, &l.dev.base, l.r.plan, &err));
     assert_ok(mt_lane_create(&second, &l.dev.base, l.r.plan, &memory, l.state, &err));
-    const mt_pass look = { .mode = MT_MODE_EVALUATE, .batch = &l.r.batch, .judge = judge, .self = &l };
+    const mt_lane_pass look = { .mode = MT_MODE_EVALUATE, .batch = &l.r.batch, .judge = judge, .self = &l };
     train(&l);
     assert_ok(mt_lane_settle(l.lane, &err));
     assert_ok(mt_lane_run(second, &look, &err));
