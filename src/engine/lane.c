@@ -85,13 +85,18 @@ void mt_lane_forget(mt_lane *lane, int unit) { mt_sequence_forget(lane->sequence
 
 mt_rc mt_lane_settle(mt_lane *lane, mt_err *err)
 {
-    mt_stream *const streams[] = { lane->compute, lane->copy_in, lane->copy_out, lane->write_back };
+    mt_stream *const streams[LANE_STREAMS] = { lane->compute,  lane->copy_in, lane->copy_out,  lane->write_back,
+                                               lane->piece_in, lane->piece,   lane->piece_back };
     int64_t *n_bad = lane->total.n_bad;
-    _Static_assert(MT_COUNT(streams) == MT_COUNT(lane->settled), "an event for each");
+    int n = lane->piece ? LANE_STREAMS : LANE_STREAMS - PIECE_STREAMS;
     MT_TRY(mt_lane_write_back(lane, err));
+    if (lane->piece) {
+        MT_TRY(mt_record(lane->piece, lane->settled[0], err));
+        MT_TRY(mt_wait(lane->compute, lane->settled[0], err)); /* pieces add to n_bad, too */
+    }
     MT_TRY(mt_copy_small(lane->compute, &lane->total.host->n_bad, n_bad, sizeof *n_bad, MT_COPY_OUT, err));
-    for (int i = 0; i < (int)MT_COUNT(lane->settled); i++) MT_TRY(mt_record(streams[i], lane->settled[i], err));
-    for (int i = 0; i < (int)MT_COUNT(lane->settled); i++) MT_TRY(mt_sync(lane->settled[i], err));
+    for (int i = 0; i < n; i++) MT_TRY(mt_record(streams[i], lane->settled[i], err));
+    for (int i = 0; i < n; i++) MT_TRY(mt_sync(lane->settled[i], err));
     return check_finite(lane, err);
 }
 
@@ -118,6 +123,10 @@ void mt_lane_trace(mt_lane *lane, mt_trace *trace)
     mt_trace_attach(trace, lane->copy_in, trace ? "copy-in" : NULL);
     mt_trace_attach(trace, lane->copy_out, trace ? "copy-out" : NULL);
     mt_trace_attach(trace, lane->write_back, trace ? "write-back" : NULL);
+    if (!lane->piece) return;
+    mt_trace_attach(trace, lane->piece_in, trace ? "piece-in" : NULL);
+    mt_trace_attach(trace, lane->piece, trace ? "piece" : NULL);
+    mt_trace_attach(trace, lane->piece_back, trace ? "piece-back" : NULL);
 }
 
 /* -- life ------------------------------------------------------------------------------------------ */
@@ -129,7 +138,12 @@ static mt_rc open_streams(mt_lane *lane, mt_err *err)
     MT_TRY(api->stream_create(lane->dev, &lane->copy_in, "copy-in", err));
     MT_TRY(api->stream_create(lane->dev, &lane->copy_out, "copy-out", err));
     MT_TRY(api->stream_create(lane->dev, &lane->write_back, "write-back", err));
-    for (int i = 0; i < (int)MT_COUNT(lane->settled); i++) MT_TRY(mt_event_create(lane->dev, &lane->settled[i], "end", err));
+    if (lane->plan->has_pieces) {
+        MT_TRY(api->stream_create(lane->dev, &lane->piece_in, "piece-in", err));
+        MT_TRY(api->stream_create(lane->dev, &lane->piece, "piece", err));
+        MT_TRY(api->stream_create(lane->dev, &lane->piece_back, "piece-back", err));
+    }
+    for (int i = 0; i < LANE_STREAMS; i++) MT_TRY(mt_event_create(lane->dev, &lane->settled[i], "end", err));
     return mt_event_create(lane->dev, &lane->total.ready, "sums", err);
 }
 
@@ -225,7 +239,10 @@ void mt_lane_free(mt_lane *lane)
     api->stream_free(lane->copy_in);
     api->stream_free(lane->copy_out);
     api->stream_free(lane->write_back);
-    for (int i = 0; i < (int)MT_COUNT(lane->settled); i++) api->event_free(lane->settled[i]);
+    api->stream_free(lane->piece_in);
+    api->stream_free(lane->piece);
+    api->stream_free(lane->piece_back);
+    for (int i = 0; i < LANE_STREAMS; i++) api->event_free(lane->settled[i]);
     api->event_free(lane->total.ready);
     mt__input_free(lane);
     mt__keeps_free(lane);
@@ -234,6 +251,7 @@ void mt_lane_free(mt_lane *lane)
     mt_free(lane->sums);
     mt_free(lane->outs);
     mt_free(lane->stages);
+    mt_free(lane->pieces);
     mt_free(lane->units);
     mt_free(lane);
 }

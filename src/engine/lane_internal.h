@@ -4,6 +4,7 @@
  *     ring     weights on the device           keeps    kept activations
  *     grads    sums, finished gradients        updates  updates on the device, staging
  *     visit    forward, backward               input    a pass's tokens
+ *     pieces   updates of pieces of units
  *
  * What is issued when is the sequencer's to decide (plan/sequence.h); the parts here only know where things are. */
 #ifndef MT_ENGINE_LANE_INTERNAL_H
@@ -55,6 +56,8 @@ typedef struct lane_sums {
     mt_event *ready;
 } lane_sums;
 
+enum { LANE_STREAMS = 7, PIECE_STREAMS = 3 }; /* of which the last few are there where units are updated in pieces */
+
 struct mt_lane {
     mt_device *dev;
     const mt_model *model;
@@ -65,8 +68,9 @@ struct mt_lane {
     mt_stream *compute, *copy_in, *copy_out;
     mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes
                             * of it */
-    mt_event *settled[4];  /* one for each stream */
-    mt_trace *trace;       /* NULL: nobody looks */
+    mt_stream *piece_in, *piece, *piece_back;
+    mt_event *settled[LANE_STREAMS];
+    mt_trace *trace; /* NULL: nobody looks */
     mt_run run;
     mt_sequence *sequence;
     mt_event **events; /* the sequencer's, by number */
@@ -77,6 +81,7 @@ struct mt_lane {
     ring_slot *ring;              /* by the sequencer's numbers, like the next four */
     void **keeps, **sums, **outs; /* kept activations, gradient sums, finished gradients, on their way */
     void **stages;                /* NULL where the unit reuses memory */
+    void **pieces;                /* slots of updates in pieces */
     mt_carving *carvings;         /* [kind][level] of kept blocks */
     mt_carving *work_carvings;    /* [kind][own, shared] of workspace */
     char **layer_work;            /* [longest_segment] a layer's own workspace */
@@ -139,6 +144,12 @@ mt_rc mt__updates_on_device(mt_lane *lane, int u, bool in_place, mt_err *err);
 mt_rc mt__updates_stage(mt_lane *lane, const mt_action *a, mt_err *err);
 mt_rc mt__updates_staged(mt_lane *lane, const mt_action *a, mt_err *err);
 mt_rc mt__updates_write_back(mt_lane *lane, const mt_action *a, mt_err *err);
+
+/* -- pieces.c -- */
+/* A piece of a unit, in its slot. */
+mt_rc mt__pieces_in(mt_lane *lane, const mt_action *a, mt_err *err);
+mt_rc mt__pieces_update(mt_lane *lane, const mt_action *a, mt_err *err);
+mt_rc mt__pieces_back(mt_lane *lane, const mt_action *a, mt_err *err);
 
 /* -- input.c -- */
 mt_rc mt__input_create(mt_lane *lane, mt_err *err);

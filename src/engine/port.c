@@ -48,6 +48,9 @@ static mt_rc port_issue(void *self, const mt_action *a, mt_err *err)
     case MT_DO_UPDATE_DEVICE: return mt__updates_on_device(lane, a->unit, a->in_place, err);
     case MT_DO_UPDATE_STAGED: return mt__updates_staged(lane, a, err);
     case MT_DO_WRITE_BACK: return mt__updates_write_back(lane, a, err);
+    case MT_DO_PIECE_IN: return mt__pieces_in(lane, a, err);
+    case MT_DO_PIECE_UPDATE: return mt__pieces_update(lane, a, err);
+    case MT_DO_PIECE_BACK: return mt__pieces_back(lane, a, err);
     case MT_DO_READ_SUMS: return read_sums(lane, err);
     case MT_DO_COUNT: break;
     }
@@ -62,6 +65,9 @@ static mt_stream *stream_of(const mt_lane *lane, mt_queue queue)
     case MT_Q_IN: return lane->copy_in;
     case MT_Q_OUT: return lane->copy_out;
     case MT_Q_BACK: return lane->write_back;
+    case MT_Q_PIECE_IN: return lane->piece_in;
+    case MT_Q_PIECE: return lane->piece;
+    case MT_Q_PIECE_BACK: return lane->piece_back;
     default: return lane->compute;
     }
 }
@@ -153,7 +159,7 @@ mt_rc mt__port_create(mt_lane *lane, mt_err *err)
         const mt_unit_place *at = mt__place(lane, u);
         if (at->home == MT_DEVICE)
             mt_state_follow(lane->state, u, lane->events[mt_sequence_device_updated(lane->sequence, u)]);
-        else if (at->site == MT_SITE_STAGED)
+        else if (at->site == MT_SITE_STAGED || at->in_pieces)
             mt_state_follow(lane->state, u, lane->events[mt_sequence_written(lane->sequence, u)]);
     }
     return MT_OK;

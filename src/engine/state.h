@@ -73,6 +73,7 @@ mt_adamw mt_state_update_of(const mt_state *s, int unit);
 /* An update on the host. */
 typedef struct mt_host_update {
     int unit;
+    int64_t n;          /* of its trained elements the first n: a device updates the others */
     void *g;            /* the gradient, borrowed until the update is done, */
     mt_event *landed;   /* which is there after this event; NULL: now */
     const double *norm; /* arrives with it: its sum of squares, which must be finite; NULL: not asked */

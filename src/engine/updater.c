@@ -16,13 +16,14 @@ enum { PIECE = 1 << 16 }; /* elements a worker takes at a time: whole blocks of 
 
 typedef struct host_update {
     mt_adamw op;
+    int64_t n;    /* elements from the first on */
     size_t n_bad; /* atomically added to */
 } host_update;
 
 static void update_piece(void *arg, int64_t piece)
 {
     host_update *h = arg;
-    size_t bad = mt_adamw_piece(&h->op, piece * PIECE, mt_min_i64((piece + 1) * PIECE, h->op.n));
+    size_t bad = mt_adamw_piece(&h->op, piece * PIECE, mt_min_i64((piece + 1) * PIECE, h->n));
     if (bad) __atomic_add_fetch(&h->n_bad, bad, __ATOMIC_RELAXED);
 }
 
@@ -30,7 +31,7 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
 {
     char name[MT_NAME_BYTES];
     const state_unit *u = &s->units[job->at.unit];
-    host_update h = { .op = job->op };
+    host_update h = { .op = job->op, .n = job->at.n };
     h.op.g = job->at.g;
     h.op.hi = u->home.hi, h.op.lo = u->home.lo, h.op.m = u->home.m, h.op.v = u->home.v;
     mt_unit_name(s->model, job->at.unit, name);
@@ -44,7 +45,7 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
             name);
     MT_TRY(mt_watch_reach(s->watch, &u->unlocked, job->locks, err)); /* H1 */
     int64_t start = mt_now_ns();
-    mt_pool_for(s->updater.pool, (h.op.n + PIECE - 1) / PIECE, update_piece, &h);
+    mt_pool_for(s->updater.pool, (h.n + PIECE - 1) / PIECE, update_piece, &h);
     if (s->trace) mt_trace_host(s->trace, "updater", name, start, mt_now_ns());
     if (!h.n_bad) return MT_OK;
     return mt_fail(err, MT_ENUMERIC,

@@ -5,7 +5,9 @@
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
  *           written back
  *
- * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
+ * A unit that is updated on the host may be so in part; pieces of the rest pass through slots of the device (pieces.c).
+ *
+ * All of them run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
 #include "engine/lane_internal.h"
 
 /* -- on the host ----------------------------------------------------------------------------------- */
@@ -15,6 +17,7 @@ mt_rc mt__updates_on_host(mt_lane *lane, const mt_action *a, mt_err *err)
     int u = a->unit;
     return mt_state_push(lane->state,
                          &(mt_host_update){ .unit = u,
+                                            .n = a->n,
                                             .g = mt__grads_host(lane, u, a->to),
                                             .landed = lane->before_update,
                                             .norm = lane->pass.updates_early ? &lane->total.landed_norms[u] : NULL,
@@ -122,10 +125,12 @@ mt_rc mt__updates_write_back(mt_lane *lane, const mt_action *a, mt_err *err)
 
 mt_rc mt__updates_create(mt_lane *lane, mt_err *err)
 {
-    int n_slots = mt_sequence_count(lane->sequence).stages;
+    int n_slots = mt_sequence_count(lane->sequence).stages, n_pieces = mt_sequence_count(lane->sequence).pieces;
     lane->stages = mt_calloc((size_t)n_slots, sizeof *lane->stages);
-    if (!lane->stages) return mt_no_memory(err, "the slots of staged updates");
+    lane->pieces = mt_calloc((size_t)n_pieces + 1, sizeof *lane->pieces);
+    if (!lane->stages || !lane->pieces) return mt_no_memory(err, "the slots of staged updates");
     for (int i = 0; i < n_slots; i++) lane->stages[i] = mt_memory_find(lane->memory, MT_BUF_STAGE, i, -1);
+    for (int i = 0; i < n_pieces; i++) lane->pieces[i] = mt_memory_find(lane->memory, MT_BUF_PIECE, i, -1);
     for (int u = 0; u < lane->model->n_units; u++) {
         const mt_unit_place *at = mt__place(lane, u);
         lane_unit *s = &lane->units[u];

@@ -79,6 +79,17 @@ mt_stage_layout mt_plan_stage(const mt_plan *p, int unit)
     return s;
 }
 
+mt_piece_layout mt_plan_piece(const mt_plan *p, int64_t elems)
+{
+    size_t n = (size_t)elems;
+    mt_piece_layout s = { .v = mt_round_up(moment_bytes(p, n), MT_ARRAY_ALIGN) };
+    s.hi = 2 * s.v;
+    s.lo = s.hi + mt_round_up(n * 2, MT_ARRAY_ALIGN);
+    s.g = s.lo + mt_round_up(n * 2, MT_ARRAY_ALIGN);
+    s.bytes = s.g + n * size_of(p->arithmetic.grad);
+    return s;
+}
+
 static bool takes_slot(const mt_plan *p, int unit)
 {
     const mt_unit_place *at = &p->place.units[unit];
@@ -190,6 +201,7 @@ int mt_plan_alias_kept(const mt_plan *p, int layer)
 
 static void count_groups(mt_plan *p)
 {
+    p->has_pieces = false;
     for (int g = 0; g < p->model->n_groups; g++) {
         mt_group_place *at = &p->place.groups[g];
         at->members = at->streamed = at->hosted = 0;
@@ -203,6 +215,7 @@ static void count_groups(mt_plan *p)
         g->streamed += !at->resident;
         g->hosted += at->site == MT_SITE_HOST;
         if (g->alias < 0 && at->home == MT_HOST) g->alias = u;
+        p->has_pieces |= at->in_pieces > 0;
     }
 }
 
@@ -263,6 +276,7 @@ static mt_rc check_slots(const mt_plan *p, mt_err *err)
     const mt_placement *q = &p->place;
     MT_TRY(check_count(q->keep_slots, err));
     MT_TRY(check_count(q->stage_slots, err));
+    MT_TRY(check_count(q->piece_slots, err));
     MT_TRY(check_count(q->n_slabs, err));
     for (int g = 0; g < p->model->n_groups; g++) {
         MT_TRY(check_count(q->groups[g].ring_slots, err));
@@ -306,6 +320,21 @@ static mt_rc check_segments(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
+/* A unit's update in pieces, where it has any. */
+static mt_rc check_pieces(const mt_plan *p, int u, mt_err *err)
+{
+    const mt_unit_place *at = &p->place.units[u];
+    int64_t n = p->model->units[u].layout->n_train, share = n - at->in_pieces;
+    if (!at->in_pieces) return MT_OK;
+    if (at->site != MT_SITE_HOST || !p->job.train || p->job.only_gradients || at->in_pieces < 0 || share < 0)
+        return mt_fail(err, MT_EINVAL, "unit %d: %lld of its %lld trained elements cannot be updated in pieces", u,
+                       (long long)at->in_pieces, (long long)n);
+    if (share % MT_MOMENT_BLOCK || p->place.piece_elems < 1 || p->place.piece_elems % MT_MOMENT_BLOCK)
+        return mt_fail(err, MT_EINVAL, "unit %d: pieces of %lld elements after the first %lld cut a block of moments", u,
+                       (long long)p->place.piece_elems, (long long)share);
+    return p->place.piece_slots >= 1 ? MT_OK : mt_fail(err, MT_EINVAL, "updates in pieces need a slot");
+}
+
 static mt_rc check_units(const mt_plan *p, mt_err *err)
 {
     const mt_placement *q = &p->place;
@@ -314,6 +343,7 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
         bool trains = p->job.train && p->model->units[u].layout->n_train > 0;
         if (at->home == MT_DEVICE && !at->resident)
             return mt_fail(err, MT_EINVAL, "unit %d lives on the device and is not resident", u);
+        MT_TRY(check_pieces(p, u, err));
         if (!trains) continue;
         if ((at->site == MT_SITE_DEVICE) != (at->home == MT_DEVICE))
             return mt_fail(err, MT_EINVAL, "unit %d: updated on the device if and only if it lives there", u);
@@ -477,6 +507,17 @@ static mt_rc add_stage_slots(mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
+/* Slots for a piece, no larger than the largest. */
+static mt_rc add_piece_slots(mt_plan *p, mt_err *err)
+{
+    int64_t largest = 0;
+    for (int u = 0; u < p->model->n_units; u++)
+        if (p->place.units[u].in_pieces) largest = mt_max_i64(largest, mt_plan_piece_elems(p, u, 0));
+    for (int s = 0; largest && s < p->place.piece_slots; s++)
+        MT_TRY(add(p, MT_BUF_PIECE, s, -1, MT_DEVICE, mt_plan_piece(p, largest).bytes, err));
+    return MT_OK;
+}
+
 /* Slots sized for the largest unit that may use them. */
 static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 {
@@ -492,7 +533,8 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
     if (!p->job.train) return MT_OK;
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++)
         MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
-    return add_stage_slots(p, err);
+    MT_TRY(add_stage_slots(p, err));
+    return add_piece_slots(p, err);
 }
 
 static mt_rc add_kept(mt_plan *p, mt_err *err)

@@ -43,6 +43,8 @@ typedef struct mt_unit_place {
     bool borrows;  /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last
                       backward frees; else they take a stage slot: one of their own, where they stay from step to step
                       (mt_plan_own_slot), or one that several take in turn */
+    int64_t in_pieces; /* site host: the device updates this many of the last trained elements, piece by piece (piece_slots); the
+                          workers update the rest.  0: the workers update all of them */
     /* Worked out by the plan (mt_plan_settle). */
     int lender[2]; /* those layers: of v, and of the rest */
     int own_slot;  /* the stage slot that is the unit's own; -1: none */
@@ -69,6 +71,8 @@ typedef struct mt_placement {
     mt_place accumulators; /* where gradients wait between sweeps */
     int keep_slots;        /* device slots that kept activations pass through on their way to the host */
     int stage_slots;       /* device slots of staged updates */
+    int piece_slots;       /* device slots that pieces of units pass through: state in, update, state back */
+    int64_t piece_elems;   /* elements of a piece, whole blocks of moments; the last piece of a unit may be shorter */
     int n_slabs;           /* host slabs for gradients when clipping is off */
     mt_unit_place *units;   /* [n_units] */
     mt_group_place *groups; /* [n_groups] */
@@ -108,6 +112,7 @@ typedef struct mt_job {
     X(GRAD, "grad.out")             /* group, slot: rounded, on its way out */                                                   \
     X(GRAD_DEV, "grad.device")      /* unit: rounded, stays */                                                                   \
     X(STAGE, "stage")               /* slot: hi, lo, m, v */                                                                     \
+    X(PIECE, "stage.piece")         /* slot: hi, lo, m, v and gradient of a piece */                                             \
     X(KEEP, "keep")                 /* layer: kept activations on the device */                                                  \
     X(KEEP_SLOT, "keep.slot")       /* slot */                                                                                   \
     X(KEEP_HOST, "keep.host")       /* layer */                                                                                  \
@@ -156,6 +161,7 @@ typedef struct mt_plan {
     mt_placement place;
     /* Worked out by the plan (mt_plan_settle): */
     int longest_segment;       /* layers between kept inputs, the kept one included */
+    bool has_pieces;           /* some unit is updated in pieces */
     bool own_stages;           /* every unit that needs a stage slot has its own */
     int shared_keep[MT_KEEPS]; /* the first layer that keeps so much in host memory; -1: none */
     mt_buffer *buffers;
@@ -265,6 +271,32 @@ typedef struct mt_stage_layout {
     size_t v, hi, lo, bytes;
 } mt_stage_layout;
 mt_stage_layout mt_plan_stage(const mt_plan *p, int unit);
+
+/* A unit that is updated in pieces: the workers update [0, mt_plan_host_share), piece i starts at mt_plan_piece_first.  Every one
+ * begins with a block of moments, so neither the cut nor the size of pieces changes a bit. */
+static inline int64_t mt_plan_host_share(const mt_plan *p, int unit)
+{
+    return p->model->units[unit].layout->n_train - p->place.units[unit].in_pieces;
+}
+static inline int mt_plan_pieces(const mt_plan *p, int unit)
+{
+    int64_t n = p->place.units[unit].in_pieces, each = p->place.piece_elems;
+    return n ? (int)((n + each - 1) / each) : 0;
+}
+static inline int64_t mt_plan_piece_first(const mt_plan *p, int unit, int piece)
+{
+    return mt_plan_host_share(p, unit) + piece * p->place.piece_elems;
+}
+static inline int64_t mt_plan_piece_elems(const mt_plan *p, int unit, int piece)
+{
+    int64_t left = p->model->units[unit].layout->n_train - mt_plan_piece_first(p, unit, piece);
+    return left < p->place.piece_elems ? left : p->place.piece_elems;
+}
+/* Where the parts of a piece of n elements are in its slot, after its m. */
+typedef struct mt_piece_layout {
+    size_t v, hi, lo, g, bytes;
+} mt_piece_layout;
+mt_piece_layout mt_plan_piece(const mt_plan *p, int64_t n);
 
 /* Host memory the runtime takes besides the plan's buffers: the machine's base item, and on a CPU what its threads widen bf16
  * in. */

@@ -25,11 +25,13 @@ static bool grow(mt_queues *q)
     return !q->failed;
 }
 
+_Static_assert(MT_QUEUES - 1 == 7, "mt_queues_add fills in all that a task may come after");
+
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3)
 {
     if (q->failed || (q->n == q->cap && !grow(q))) return -1;
     int id = (int)q->n++;
-    q->tasks[id] = (mt_task){ .work = work, .after = { after1, after2, after3, -1 }, .next = -1, .end = -1 };
+    q->tasks[id] = (mt_task){ .work = work, .after = { after1, after2, after3, -1, -1, -1, -1 }, .next = -1, .end = -1 };
     if (q->last[queue] >= 0)
         q->tasks[q->last[queue]].next = id;
     else
@@ -45,25 +47,31 @@ void mt_queues_after(mt_queues *q, int task, int after)
     *at = after;
 }
 
-/* Work a second of each queue, given which are busy. */
-static void rates_of(double rate[MT_QUEUES], unsigned mask, const mt_machine *m, mt_moments form)
+static bool is_copy(int i)
 {
-    bool busy[MT_QUEUES];
-    for (int i = 0; i < MT_QUEUES; i++) busy[i] = mask >> i & 1;
-    double adam_bytes = mt_machine_adam_bytes(form);
-    bool outs = busy[MT_Q_OUT] || busy[MT_Q_BACK];
-    bool both = busy[MT_Q_IN] && outs;
-    rate[MT_Q_IN] = both ? fmin(m->copy_both, m->copy_in) : m->copy_in;
-    rate[MT_Q_OUT] = both ? fmin(m->copy_both, m->copy_out) : m->copy_out;
-    rate[MT_Q_BACK] = rate[MT_Q_OUT];
-    rate[MT_Q_COMPUTE] = busy[MT_Q_IN] || outs ? 1 - m->copy_toll : 1;
-    double copied = busy[MT_Q_IN] * rate[MT_Q_IN] + busy[MT_Q_OUT] * rate[MT_Q_OUT] + busy[MT_Q_BACK] * rate[MT_Q_BACK];
+    return i == MT_Q_IN || i == MT_Q_OUT || i == MT_Q_BACK || i == MT_Q_PIECE_IN || i == MT_Q_PIECE_BACK;
+}
+static bool runs(unsigned busy, int i) { return busy >> i & 1; }
+
+/* Work a second of each queue, given which are busy. */
+static void rates_of(double rate[MT_QUEUES], unsigned busy, const mt_machine *m, mt_moments form)
+{
+    double adam_bytes = mt_machine_adam_bytes(form), copied = 0;
+    bool ins = runs(busy, MT_Q_IN) || runs(busy, MT_Q_PIECE_IN);
+    bool outs = runs(busy, MT_Q_OUT) || runs(busy, MT_Q_BACK) || runs(busy, MT_Q_PIECE_BACK);
+    rate[MT_Q_IN] = rate[MT_Q_PIECE_IN] = ins && outs ? fmin(m->copy_both, m->copy_in) : m->copy_in;
+    rate[MT_Q_OUT] = rate[MT_Q_BACK] = rate[MT_Q_PIECE_BACK] = ins && outs ? fmin(m->copy_both, m->copy_out) : m->copy_out;
+    rate[MT_Q_COMPUTE] = ins || outs ? 1 - m->copy_toll : 1;
+    rate[MT_Q_PIECE] = 1;
+    if (runs(busy, MT_Q_PIECE)) rate[MT_Q_COMPUTE] = 0; /* the device does one or the other */
+    for (int i = 0; i < MT_QUEUES; i++)
+        if (is_copy(i) && runs(busy, i)) copied += rate[i];
     /* Adam never gets less than a third of the memory: there the copies give way. */
     double left = fmax(m->host_bandwidth - copied, m->host_bandwidth / 3);
     rate[MT_Q_ADAM] = fmin(m->adam_host[form], left / adam_bytes);
     double used = rate[MT_Q_ADAM] * adam_bytes, room = m->host_bandwidth - used;
-    if (busy[MT_Q_ADAM] && copied > room)
-        for (int i = MT_Q_IN; i <= MT_Q_BACK; i++) rate[i] *= room / copied;
+    for (int i = 0; i < MT_QUEUES && runs(busy, MT_Q_ADAM) && copied > room; i++)
+        if (is_copy(i)) rate[i] *= room / copied;
 }
 
 /* When the task could begin for all it waits for; negative: not yet. */
@@ -78,24 +86,35 @@ static double ready_at(const mt_queues *q, int id)
     return at;
 }
 
-/* The device has one engine for copies out, which takes them as they become ready: a gradient stands behind all write-backs that
- * were queued before it.  Must queue i's head, ready at this time, let the other way out go first? */
-static bool behind_the_other(const mt_queues *q, const int head[MT_QUEUES], unsigned busy, int i, double ready)
+/* The device has one engine for copies each way, which takes them as they become ready: a gradient stands behind all write-backs
+ * that were queued before it.  Must queue i's head, ready at this time, let another copy of its way go first? */
+static bool behind_another(const mt_queues *q, const int head[MT_QUEUES], unsigned busy, int i, double ready)
 {
-    if (i != MT_Q_OUT && i != MT_Q_BACK) return false;
-    int other = i == MT_Q_OUT ? MT_Q_BACK : MT_Q_OUT;
-    if (busy >> other & 1) return true;
-    double others = head[other] < 0 ? -1 : ready_at(q, head[other]);
-    return others >= 0 && (others < ready || (others == ready && other == MT_Q_BACK));
+    /* Which goes first of those that become ready together. */
+    static const int ways[2][3] = { { MT_Q_IN, MT_Q_PIECE_IN, -1 }, { MT_Q_BACK, MT_Q_PIECE_BACK, MT_Q_OUT } };
+    if (!is_copy(i)) return false;
+    const int *way = ways[i != MT_Q_IN && i != MT_Q_PIECE_IN];
+    bool before = true; /* in the way's order */
+    for (int k = 0; k < 3 && way[k] >= 0; k++) {
+        int other = way[k];
+        if (other == i) {
+            before = false;
+            continue;
+        }
+        if (runs(busy, other)) return true;
+        double others = head[other] < 0 ? -1 : ready_at(q, head[other]);
+        if (others >= 0 && (others < ready || (others == ready && before))) return true;
+    }
+    return false;
 }
 
 /* Which queues have begun the task at their head: a bit each. */
-static unsigned begin_tasks(const mt_queues *q, const int head[MT_QUEUES], double left[MT_QUEUES], unsigned busy)
+static unsigned begin_tasks(const mt_queues *q, const int head[MT_QUEUES], double left[MT_QUEUES], unsigned busy, int n)
 {
-    for (int i = 0; i < MT_QUEUES; i++) {
-        if (busy >> i & 1 || head[i] < 0) continue;
+    for (int i = 0; i < n; i++) {
+        if (runs(busy, i) || head[i] < 0) continue;
         double ready = ready_at(q, head[i]);
-        if (ready < 0 || behind_the_other(q, head, busy, i, ready)) continue;
+        if (ready < 0 || behind_another(q, head, busy, i, ready)) continue;
         left[i] = q->tasks[head[i]].work;
         busy |= 1u << i;
     }
@@ -107,18 +126,20 @@ bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form)
     int head[MT_QUEUES];
     double left[MT_QUEUES] = { 0 }, rates[1 << MT_QUEUES][MT_QUEUES], now = 0;
     unsigned busy = 0;
-    for (int i = 0; i < 1 << MT_QUEUES; i++) rates[i][0] = -1; /* not known yet */
+    int n = MT_QUEUES; /* those that have tasks: most plans have no pieces */
+    while (n > 0 && q->first[n - 1] < 0) n--;
+    for (int i = 0; i < 1 << n; i++) rates[i][0] = -1; /* not known yet */
     for (int i = 0; i < MT_QUEUES; i++) head[i] = q->first[i];
-    while ((busy = begin_tasks(q, head, left, busy))) {
+    while ((busy = begin_tasks(q, head, left, busy, n))) {
         double *rate = rates[busy], step = INFINITY;
         if (rate[0] < 0) rates_of(rate, busy, m, form);
-        for (int i = 0; i < MT_QUEUES; i++) {
-            double ends = busy >> i & 1 ? left[i] / rate[i] : INFINITY;
+        for (int i = 0; i < n; i++) {
+            double ends = runs(busy, i) ? left[i] / rate[i] : INFINITY;
             step = ends < step ? ends : step;
         }
         now += step;
-        for (int i = 0; i < MT_QUEUES; i++) {
-            if (!(busy >> i & 1)) continue;
+        for (int i = 0; i < n; i++) {
+            if (!runs(busy, i)) continue;
             left[i] -= step * rate[i];
             if (left[i] > 1e-9 * q->tasks[head[i]].work) continue;
             q->tasks[head[i]].end = now;

@@ -1,4 +1,4 @@
-/* queues.h - a small simulation: tasks in five queues that share the link and host memory.
+/* queues.h - a small simulation: tasks in a few queues that share the link and host memory.
  *
  * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.
  * What runs at the same time shares what it shares: copies both ways are slower than one way, those of one way take turns, Adam
@@ -9,14 +9,26 @@
 #include "base/err.h"
 #include "plan/machine.h"
 
-/* Work is counted in seconds (compute), bytes (copies) and parameters (Adam).  BACK: staged state on its way home, beside OUT. */
-typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_BACK, MT_Q_ADAM, MT_QUEUES } mt_queue;
+/* Work is counted in seconds (compute, PIECE), bytes (copies) and parameters (Adam).  BACK: staged state on its way home, beside
+ * OUT.  Pieces of units that are updated on the device have three queues of their own, so that neither weights nor activations
+ * wait for them: PIECE_IN, PIECE (the update) and PIECE_BACK. */
+typedef enum mt_queue {
+    MT_Q_COMPUTE,
+    MT_Q_IN,
+    MT_Q_OUT,
+    MT_Q_BACK,
+    MT_Q_ADAM,
+    MT_Q_PIECE_IN,
+    MT_Q_PIECE,
+    MT_Q_PIECE_BACK,
+    MT_QUEUES
+} mt_queue;
 
 typedef struct mt_task {
     double work;
     int after[MT_QUEUES - 1]; /* -1: no more */
-    int next;     /* in its queue */
-    double end;   /* seconds; negative: not done */
+    int next;                 /* in its queue */
+    double end;               /* seconds; negative: not done */
 } mt_task;
 
 typedef struct mt_queues {

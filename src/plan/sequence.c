@@ -30,6 +30,7 @@ static int unit_of(const mt_sequence *s, int layer) { return mt_layer_first_unit
 static mt_rc leave(mt_sequence *s, int u, mt_err *err)
 {
     MT_TRY(mt__seq_ring_release(s, u, err));
+    MT_TRY(mt__seq_pieces_leave(s, u, err));
     MT_TRY(mt__seq_ring_prefetch(s, err));
     MT_TRY(mt__seq_updates_pace(s, err));
     mt__seq_ring_next(s);
@@ -166,6 +167,7 @@ static mt_rc run_sweep(mt_sequence *s, mt_err *err)
 static mt_rc finish(mt_sequence *s, mt_err *err)
 {
     bool go = false;
+    if (s->at_once) MT_TRY(mt__seq_pieces_counted(s, err));
     MT_TRY(read_sums(s, err));
     if (trains(s) && !s->at_once) MT_TRY(mt__seq_updates_stage_ahead(s, err));
     MT_TRY(s->port->judge(s->self, true, &go, err));
@@ -212,9 +214,12 @@ int64_t mt_sequence_looks(const mt_sequence *s) { return s->looks; }
 
 mt_sequence_slots mt_sequence_count(const mt_sequence *s)
 {
-    return (mt_sequence_slots){
-        .ring = s->n_ring, .sums = s->n_sums, .outs = s->n_outs, .keeps = s->n_keeps, .stages = s->n_stages + s->model->n_units
-    };
+    return (mt_sequence_slots){ .ring = s->n_ring,
+                                .sums = s->n_sums,
+                                .outs = s->n_outs,
+                                .keeps = s->n_keeps,
+                                .stages = s->n_stages + s->model->n_units,
+                                .pieces = s->n_pieces };
 }
 
 mt_sequence_slots mt_sequence_group(const mt_sequence *s, int group)
@@ -233,13 +238,15 @@ const char *mt_sequence_event_name(const mt_sequence *s, int event)
     static const char *const sums[SLOT_EVENTS] = { "gradient sums", "gradient sums read" };
     static const char *const outs[SLOT_EVENTS] = { "gradient sums", "gradient sent" };
     static const char *const stages[STAGE_EVENTS] = { "staged state", "write-back", "update on the device" };
+    static const char *const pieces[STAGE_EVENTS] = { "piece", "write-back of a piece", "update of a piece" };
     if (event < s->layer_events) return units[event % UNIT_EVENTS];
     if (event < s->ring_events) return layers[(event - s->layer_events) % LAYER_EVENTS];
     if (event < s->keep_events) return rings[(event - s->ring_events) % SLOT_EVENTS];
     if (event < s->sum_events) return keeps[(event - s->keep_events) % SLOT_EVENTS];
     if (event < s->out_events) return sums[(event - s->sum_events) % SLOT_EVENTS];
     if (event < s->stage_events) return outs[(event - s->out_events) % SLOT_EVENTS];
-    return stages[(event - s->stage_events) % STAGE_EVENTS];
+    if (event < s->piece_events) return stages[(event - s->stage_events) % STAGE_EVENTS];
+    return event < s->slab_events ? pieces[(event - s->piece_events) % STAGE_EVENTS] : "pieces of a slab";
 }
 
 /* -- life ------------------------------------------------------------------------------------------ */
@@ -252,7 +259,9 @@ static void number_events(mt_sequence *s)
     s->sum_events = s->keep_events + s->n_keeps * SLOT_EVENTS;
     s->out_events = s->sum_events + s->n_sums * SLOT_EVENTS;
     s->stage_events = s->out_events + s->n_outs * SLOT_EVENTS;
-    s->n_events = s->stage_events + (s->n_stages + s->model->n_units) * STAGE_EVENTS;
+    s->piece_events = s->stage_events + (s->n_stages + s->model->n_units) * STAGE_EVENTS;
+    s->slab_events = s->piece_events + s->n_pieces * STAGE_EVENTS;
+    s->n_events = s->slab_events + (s->n_pieces ? s->plan->place.n_slabs : 0);
 }
 
 void mt_sequence_open(mt_sequence *s, const mt_plan *plan, const mt_port *port, void *self)
@@ -267,6 +276,7 @@ void mt_sequence_open(mt_sequence *s, const mt_plan *plan, const mt_port *port, 
     mt__seq_keeps_open(s);
     mt__seq_sums_open(s);
     mt__seq_updates_open(s);
+    mt__seq_pieces_open(s);
     number_events(s);
     s->looks = 0;
 }

@@ -39,10 +39,13 @@
     X(NORM, COMPUTE)     /* its sum of squares */                                                                                \
     X(GRADIENT_OUT, OUT) /* from outgoing slot `slot` to host slab `to`, or (-1) to where the unit's waits */                    \
     X(STAGE, IN)         /* `parts` of the state of `unit` into staging slot `slot` */                                           \
-    X(UPDATE_HOST, ADAM) /* from slab `to`, or (-1) from the unit's; `version` afterwards */                                     \
+    X(UPDATE_HOST, ADAM) /* elements [0, n) from slab `to`, or (-1) from the unit's; `version` afterwards */                     \
     X(UPDATE_DEVICE, COMPUTE)                                                                                                    \
     X(UPDATE_STAGED, COMPUTE) /* in staging slot `slot` */                                                                       \
     X(WRITE_BACK, BACK)       /* `parts` of the state of `unit` from staging slot `slot` */                                      \
+    X(PIECE_IN, PIECE_IN)     /* state and gradient of elements [first, first + n) into piece slot `slot`; gradient: as above */ \
+    X(PIECE_UPDATE, PIECE)    /* in piece slot `slot` */                                                                         \
+    X(PIECE_BACK, PIECE_BACK) /* the piece's state from piece slot `slot` */                                                     \
     X(READ_SUMS, COMPUTE)     /* loss and norms to the host */
 
 typedef enum mt_action_kind {
@@ -60,8 +63,9 @@ typedef struct mt_action {
     int unit, layer, end;
     int slot, to, share;
     unsigned parts;
-    bool in_place;   /* hi is updated in, and written back from, the unit's resident slot */
-    int64_t version; /* of a host update */
+    bool in_place;    /* hi is updated in, and written back from, the unit's resident slot */
+    int64_t version;  /* of a host update */
+    int64_t first, n; /* elements, of a host update and of a piece */
     int64_t sweep;
 } mt_action;
 
@@ -118,7 +122,7 @@ int mt_sequence_sum(const mt_sequence *s, int unit);
  * device), then the lookup's of a tied embedding, then by group; staging slots first the plan's, then one for each unit, for
  * those that reuse memory. */
 typedef struct mt_sequence_slots {
-    int ring, sums, outs, keeps, stages;
+    int ring, sums, outs, keeps, stages, pieces;
 } mt_sequence_slots;
 mt_sequence_slots mt_sequence_count(const mt_sequence *s);
 /* Of a group: its first slot of each kind. */

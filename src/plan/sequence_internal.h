@@ -1,7 +1,8 @@
 /* sequence_internal.h - the sequencer's parts.  Only plan/sequence*.c and their tests include it.
  *
  *     ring     weights on the device           keeps    kept activations
- *     sums     gradient sums, finished ones    updates  update sites, staging slots, write-backs */
+ *     sums     gradient sums, finished ones    updates  update sites, staging slots, write-backs
+ *     pieces   updates of pieces of units */
 #ifndef MT_PLAN_SEQUENCE_INTERNAL_H
 #define MT_PLAN_SEQUENCE_INTERNAL_H
 
@@ -66,7 +67,8 @@ struct mt_sequence {
     int *visits;         /* [2 * n_units + 2] units in the order of visits */
     int *following;      /* and the next visit of the same unit */
     int n_ring, n_sums, n_outs, n_keeps, n_stages, n_late;
-    int layer_events, ring_events, keep_events, sum_events, out_events, stage_events, n_events; /* the first of each */
+    int layer_events, ring_events, keep_events, sum_events, out_events, stage_events, piece_events, slab_events,
+        n_events; /* the first of each */
     bool bf16, any_reuses, many_sweeps, sums_on_host;
 
     int n_visits, visit;
@@ -75,6 +77,10 @@ struct mt_sequence {
     int stage_turn;
     int written, written_sums, written_late; /* write-back cursors: units whose lent memory, sums, private slots are back */
     int64_t slab_jobs;                       /* host updates that took a slab so far */
+    int n_pieces, piece_turn;                /* piece slots, and the next to be filled */
+    int pieces_ahead;                        /* filled before the norm is known: the slots before piece_turn */
+    int pieces_done;                         /* units whose pieces are issued; n_units: nothing is due */
+    int64_t pieces_early;                    /* pieces issued of units that are not visited yet */
     int64_t sweep, n_sweeps;
     mt_mode mode;
     bool first_sweep, last_sweep;
@@ -107,6 +113,10 @@ static inline int stage_event(const mt_sequence *s, int slot, int which)
     if (which == STAGE_FREE && slot >= s->n_stages) return sum_event(s, slot - s->n_stages, FREE);
     return s->stage_events + slot * STAGE_EVENTS + which;
 }
+
+static inline int piece_event(const mt_sequence *s, int slot, int which) { return s->piece_events + slot * STAGE_EVENTS + which; }
+/* The pieces that are updated from a slab have been copied from it. */
+static inline int slab_event(const mt_sequence *s, int slab) { return s->slab_events + slab; }
 
 static inline const mt_unit_place *seq_place(const mt_sequence *s, int unit) { return &s->plan->place.units[unit]; }
 
@@ -166,6 +176,27 @@ mt_rc mt__seq_updates_return_sums(mt_sequence *s, int unit, mt_err *err);
 mt_rc mt__seq_updates_return_all(mt_sequence *s, mt_err *err);
 /* A visit is over: write back as many late units as keep pace with the step. */
 mt_rc mt__seq_updates_pace(mt_sequence *s, mt_err *err);
+
+/* -- sequence_pieces.c -- */
+void mt__seq_pieces_open(mt_sequence *s);
+/* Fill the slots with the first pieces before the norm is known. */
+mt_rc mt__seq_pieces_stage_ahead(mt_sequence *s, mt_err *err);
+/* The step is skipped: what was filled ahead is not used. */
+mt_rc mt__seq_pieces_drop(mt_sequence *s, mt_err *err);
+/* Updates are issued: all pieces are due, in the order of forward. */
+mt_rc mt__seq_pieces_due(mt_sequence *s, mt_err *err);
+/* Issue pieces of units up to this one, which is needed next; waits for locks. */
+mt_rc mt__seq_pieces_until(mt_sequence *s, int unit, mt_err *err);
+/* Issue as many as keep the queues busy, as far as no unit is locked. */
+mt_rc mt__seq_pieces_some(mt_sequence *s, mt_err *err);
+/* Pieces of the unit are issued; a visit of it is over. */
+bool mt__seq_pieces_issued(const mt_sequence *s, int unit);
+mt_rc mt__seq_pieces_leave(mt_sequence *s, int unit, mt_err *err);
+/* Compute comes after the updates of pieces: they count the weights that left the finite range (U8).  With clipping it does
+ * anyway. */
+mt_rc mt__seq_pieces_counted(mt_sequence *s, mt_err *err);
+/* The unit's gradient is in a slab and clipping is off. */
+mt_rc mt__seq_pieces_now(mt_sequence *s, int unit, int slab, mt_err *err);
 
 static inline int seq_next_loan(const mt_sequence *s, int loan) { return s->units[loan / 2].next_loan[loan % 2]; }
 

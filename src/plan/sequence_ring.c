@@ -90,8 +90,9 @@ static seq_ring_slot *choose_victim(mt_sequence *s, int u, int distance)
 static mt_rc wait_for_update(mt_sequence *s, int u, bool block, bool *is_ready, mt_err *err)
 {
     int64_t version = s->units[u].version;
+    if (block) MT_TRY(mt__seq_pieces_until(s, u, err));
     bool updated = seq_place(s, u)->site != MT_SITE_HOST || s->port->updated(s->self, u, version);
-    *is_ready = block || (updated && mt__seq_updates_may_return(s, u));
+    *is_ready = block || (updated && mt__seq_pieces_issued(s, u) && mt__seq_updates_may_return(s, u));
     return updated || !block ? MT_OK : s->port->await_update(s->self, u, version, err);
 }
 

@@ -81,6 +81,7 @@ static mt_rc send_out(mt_sequence *s, int u, int out, mt_err *err)
     int slab = -1;
     MT_TRY(seq_record(s, MT_Q_COMPUTE, out_event(s, out, READY), err));
     if (!s->plan->job.clip) MT_TRY(take_slab(s, &slab, err));
+    if (slab >= 0 && s->n_pieces) MT_TRY(seq_wait(s, MT_Q_OUT, slab_event(s, slab), err)); /* U6 */
     MT_TRY(seq_wait(s, MT_Q_OUT, out_event(s, out, READY), err));
     MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_GRADIENT_OUT, .unit = u, .slot = out, .to = slab }, err));
     MT_TRY(seq_record(s, MT_Q_OUT, unit_event(u, LANDED), err));

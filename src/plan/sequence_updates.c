@@ -1,6 +1,7 @@
 /* sequence_updates.c - when each unit is updated, at its site.
  *
- *   host    a job for the workers; the next fetch waits for it (U1)
+ *   host    a job for the workers; the next fetch waits for it (U1).  Part of the unit may be updated on the device, in pieces
+ *           (sequence_pieces.c)
  *   device  issued after the gradient
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated and written back; the next
  * fetch and the next staging wait for the write-back (U2).  They pass through a staging slot, or reuse memory that the last
@@ -83,6 +84,7 @@ mt_rc mt__seq_updates_lend(mt_sequence *s, int layer, mt_err *err)
 mt_rc mt__seq_updates_stage_ahead(mt_sequence *s, mt_err *err)
 {
     int used = 0;
+    MT_TRY(mt__seq_pieces_stage_ahead(s, err));
     for (int u = 0; u < s->model->n_units && used < s->n_stages; u++) {
         if (seq_place(s, u)->site != MT_SITE_STAGED || s->units[u].reuses || !s->units[u].trains) continue;
         MT_TRY(stage_in(s, slot_for(s, u), u, err));
@@ -187,6 +189,7 @@ static mt_rc return_late(mt_sequence *s, int64_t n, mt_err *err)
 
 mt_rc mt__seq_updates_return_all(mt_sequence *s, mt_err *err)
 {
+    MT_TRY(mt__seq_pieces_until(s, s->model->n_units - 1, err));
     MT_TRY(return_sums(s, s->model->n_units, err));
     return return_late(s, s->n_late, err);
 }
@@ -212,7 +215,9 @@ static mt_rc update_on_host(mt_sequence *s, int u, int slab, mt_err *err)
 {
     int64_t version = ++s->units[u].version;
     MT_TRY(seq_wait(s, MT_Q_ADAM, unit_event(u, LANDED), err));
-    return seq_issue(s, &(mt_action){ .kind = MT_DO_UPDATE_HOST, .unit = u, .to = slab, .version = version }, err);
+    mt_action job = { .kind = MT_DO_UPDATE_HOST, .unit = u, .to = slab, .version = version, .n = mt_plan_host_share(s->plan, u) };
+    MT_TRY(seq_issue(s, &job, err));
+    return slab < 0 ? MT_OK : mt__seq_pieces_now(s, u, slab, err);
 }
 
 static mt_rc update_on_device(mt_sequence *s, int u, mt_err *err)
@@ -279,6 +284,7 @@ mt_rc mt__seq_updates_all(mt_sequence *s, mt_err *err)
             if (!s->units[u].trains || s->units[u].reuses || (seq_place(s, u)->site == MT_SITE_HOST) != on_host) continue;
             MT_TRY(update(s, u, -1, err));
         }
+    MT_TRY(mt__seq_pieces_due(s, err));
     return update_all_reused(s, err);
 }
 
@@ -286,6 +292,7 @@ mt_rc mt__seq_updates_all(mt_sequence *s, mt_err *err)
  * stage_in). */
 mt_rc mt__seq_updates_drop(mt_sequence *s, mt_err *err)
 {
+    MT_TRY(mt__seq_pieces_drop(s, err));
     for (int k = 0; k < s->n_stages + s->model->n_units; k++) {
         if (s->stages[k].unit < 0) continue;
         s->stages[k].unit = -1;

@@ -52,8 +52,9 @@ static void depend(drawing *d, mt_queue queue, int event)
 static void add(drawing *d, mt_queue queue, double work)
 {
     if (work <= 0) return; /* what it would wait for, the next one does */
-    /* Write-backs happen once a step, however often the sweep beside them does. */
-    if (d->counts) d->work[queue] += work * (queue == MT_Q_BACK ? 1 : d->scale);
+    /* Write-backs and pieces happen once a step, however often the sweep beside them does. */
+    bool once = queue == MT_Q_BACK || queue >= MT_Q_PIECE_IN;
+    if (d->counts) d->work[queue] += work * (once ? 1 : d->scale);
     int task = mt_queues_add(d->q, queue, work, NONE, NONE, NONE);
     for (int i = 0; task >= 0 && d->fresh[queue]; i++, d->fresh[queue] >>= 1)
         if (d->fresh[queue] & 1) mt_queues_after(d->q, task, d->after[queue][i]);
@@ -95,6 +96,14 @@ static double staged_bytes(const drawing *d, int u, unsigned parts)
     return params(d, u) * each;
 }
 
+/* State of a piece; in, with its gradient. */
+static double piece_bytes(const drawing *d, const mt_action *a)
+{
+    double each = 4 + (double)mt_plan_moment_bytes(d->p);
+    if (a->kind == MT_DO_PIECE_IN) each += (double)mt_dtype_bytes(d->p->arithmetic.grad);
+    return (double)a->n * each;
+}
+
 static double backward_seconds(const drawing *d, int first, int end)
 {
     double seconds = 0;
@@ -132,9 +141,12 @@ static double work_of(const drawing *d, const mt_action *a)
     case MT_DO_GRADIENT_OUT: return params(d, a->unit) * (double)mt_dtype_bytes(d->p->arithmetic.grad);
     case MT_DO_STAGE: return is_filled(d, a->unit) ? 0 : staged_bytes(d, a->unit, a->parts);
     case MT_DO_WRITE_BACK: return staged_bytes(d, a->unit, a->parts);
-    case MT_DO_UPDATE_HOST: return params(d, a->unit);
+    case MT_DO_UPDATE_HOST: return (double)a->n;
     case MT_DO_UPDATE_DEVICE:
     case MT_DO_UPDATE_STAGED: return params(d, a->unit) * mt_cost_adam_device(d->costs);
+    case MT_DO_PIECE_IN:
+    case MT_DO_PIECE_BACK: return piece_bytes(d, a);
+    case MT_DO_PIECE_UPDATE: return (double)a->n * mt_cost_adam_device(d->costs);
     case MT_DO_SWEEP:
     case MT_DO_SUM_CLEAR:
     case MT_DO_NORM:
@@ -230,11 +242,14 @@ static const mt_port draws = { draw_issue,  draw_record,       draw_wait,       
 
 /* -- the times ------------------------------------------------------------------------------------- */
 
+static double bytes_in(const drawing *d) { return d->work[MT_Q_IN] + d->work[MT_Q_PIECE_IN]; }
+static double bytes_out(const drawing *d) { return d->work[MT_Q_OUT] + d->work[MT_Q_BACK] + d->work[MT_Q_PIECE_BACK]; }
+
 /* What no order of things can beat: the longest part, copies both ways at once, and all that passes through host memory. */
 static double least_seconds(const drawing *d, double longest)
 {
     const mt_machine *m = d->m;
-    double in = d->work[MT_Q_IN], out = d->work[MT_Q_OUT] + d->work[MT_Q_BACK], both = fmin(in, out);
+    double in = bytes_in(d), out = bytes_out(d), both = fmin(in, out);
     double copies =
         both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
     double memory = (in + out + mt_machine_adam_bytes(d->p->arithmetic.moments) * d->work[MT_Q_ADAM]) / m->host_bandwidth;
@@ -247,9 +262,9 @@ static double least_seconds(const drawing *d, double longest)
 
 static void fill_parts(const drawing *d, mt_times *out)
 {
-    *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
-                       .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
-                       .copy_out = (d->work[MT_Q_OUT] + d->work[MT_Q_BACK]) / d->m->copy_out,
+    *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE] + d->work[MT_Q_PIECE],
+                       .copy_in = bytes_in(d) / d->m->copy_in,
+                       .copy_out = bytes_out(d) / d->m->copy_out,
                        .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host[d->p->arithmetic.moments],
                        .data = DATA_SECONDS * (double)d->p->job.step_tokens };
     const struct {

@@ -39,7 +39,8 @@ static mt_spent_row *row_for(mt_spent *s, const mt_span *span, const char *name)
 
 static int track_rank(const char *track)
 {
-    static const char *const order[] = { "compute", "copy-in", "copy-out", "write-back", "engine", "updater" };
+    static const char *const order[] = { "compute", "copy-in",    "copy-out", "write-back", "piece-in",
+                                         "piece",   "piece-back", "engine",   "updater" };
     size_t i = 0;
     while (i < MT_COUNT(order) && strcmp(order[i], track) != 0) i++;
     return (int)i;

@@ -80,6 +80,28 @@ static mt_rc own_slots_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     return rc;
 }
 
+/* Everything streamed from host memory, and of every unit a part updated in pieces: half of it, or all. */
+static mt_rc pieces_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+{
+    mt_placement p;
+    mt_job job = rig_job(r, clip);
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .moments = MT_MOMENTS_8BIT,
+                        .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8 };
+    MT_TRY(mt_placement_init(&p, r->model, err));
+    p.sweep_tokens = r->batch.n_tokens;
+    mt_placement_set_slots(&p, r->model, 2, 1, 1);
+    p.n_slabs = 1, p.piece_slots = 2;
+    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
+    for (int u = 0; u < r->model->n_units; u++) {
+        int64_t n = r->model->units[u].layout->n_train, half = n / 2 / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
+        p.units[u].in_pieces = u % 2 ? n : n - half;
+        p.piece_elems = mt_max_i64(p.piece_elems, (int64_t)mt_round_up((size_t)n / 2, MT_MOMENT_BLOCK));
+    }
+    mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
+    mt_placement_free(&p);
+    return rc;
+}
+
 typedef struct fault_case {
     mt_rc (*plan)(mt_plan **out, const rig *r, bool clip, mt_err *err);
     const char *model;
@@ -96,6 +118,9 @@ static const fault_case borrowing = { .plan = borrowing_plan, .model = "qwen2_wi
                                       .freeze = { "*_proj.weight", "lm_head.weight" }, .clip = true, .looks = true };
 
 static const fault_case saving = { .plan = own_slots_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
+static const fault_case in_pieces = { .plan = pieces_plan, .model = "qwen3", .clip = true, .looks = true };
+static const fault_case unclipped_pieces = { .plan = pieces_plan, .model = "qwen3", .stride = 7 };
+static const fault_case saving_pieces = { .plan = pieces_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
 static const fault_case saving_mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
 
 /* -- a thread that saves ---------------------------------------------------------------------------- */
@@ -224,21 +249,27 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
 static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed); }
 static void every_device_buffer_may_fail(void **state)
 {
-    (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing);
+    (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing),
+        fail_everywhere(MT_FAULT_DEVICE, &in_pieces);
 }
 static void every_copy_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_COPY, &mixed), fail_everywhere(MT_FAULT_COPY, &unclipped),
         fail_everywhere(MT_FAULT_COPY, &borrowing), fail_everywhere(MT_FAULT_COPY, &saving),
-        fail_everywhere(MT_FAULT_COPY, &saving_mixed);
+        fail_everywhere(MT_FAULT_COPY, &saving_mixed), fail_everywhere(MT_FAULT_COPY, &in_pieces),
+        fail_everywhere(MT_FAULT_COPY, &unclipped_pieces), fail_everywhere(MT_FAULT_COPY, &saving_pieces);
 }
 static void every_queue_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_QUEUE, &mixed), fail_everywhere(MT_FAULT_QUEUE, &unclipped),
         fail_everywhere(MT_FAULT_QUEUE, &borrowing), fail_everywhere(MT_FAULT_QUEUE, &saving),
-        fail_everywhere(MT_FAULT_QUEUE, &saving_mixed);
+        fail_everywhere(MT_FAULT_QUEUE, &saving_mixed), fail_everywhere(MT_FAULT_QUEUE, &in_pieces),
+        fail_everywhere(MT_FAULT_QUEUE, &unclipped_pieces), fail_everywhere(MT_FAULT_QUEUE, &saving_pieces);
 }
-static void every_thread_may_be_refused(void **state) { (void)state, fail_everywhere(MT_FAULT_THREAD, &mixed); }
+static void every_thread_may_be_refused(void **state)
+{
+    (void)state, fail_everywhere(MT_FAULT_THREAD, &mixed), fail_everywhere(MT_FAULT_THREAD, &in_pieces);
+}
 
 /* -- what was staged and is not used ---------------------------------------------------------------- */
 
@@ -356,6 +387,34 @@ static void weights_that_leave_the_finite_range_on_the_device_stop_the_run(void 
     }
 }
 
+/* All of it in pieces, so that no worker of the host can have seen it. */
+static void weights_that_leave_the_finite_range_in_a_piece_stop_the_run(void **state)
+{
+    (void)state;
+    mt_hyper wild = hyper;
+    wild.lr = 1e39;
+    for (int i = 0; i < 4; i++) {
+        mt_err err = { 0 };
+        rig r;
+        mt_step_result s;
+        mt_plan *plan, *half;
+        uint64_t sum;
+        rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+        assert_ok(pieces_plan(&half, &r, i & 1, &err));
+        for (int u = 0; u < r.model->n_units; u++) half->place.units[u].in_pieces = r.model->units[u].layout->n_train;
+        assert_ok(mt_plan_create(&plan, r.model, &half->job, &half->arithmetic, &half->place, &err));
+        mt_plan_free(half);
+        rig_start(&r, plan, 2);
+        mt_rc rc = mt_engine_step(r.engine, &r.batch, &wild, &s, &err);
+        assert_int_equal(rc, i & 1 ? MT_OK : MT_ENUMERIC); /* without clipping the step itself updates */
+        if (!rc) rc = i & 2 ? mt_engine_checksum(r.engine, &sum, &err) : mt_engine_step(r.engine, &r.batch, &hyper, &s, &err);
+        assert_int_equal(rc, MT_ENUMERIC);
+        assert_says("left the finite range");
+        assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC); /* sticky */
+        rig_close(&r);
+    }
+}
+
 /* The mean over no tokens is no number, and weight decay alone is nobody's wish. */
 static void a_step_without_a_trained_token_changes_nothing(void **state)
 {
@@ -406,5 +465,6 @@ RIG_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(ever
               cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole),
               cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),
               cmocka_unit_test(weights_that_leave_the_finite_range_on_the_device_stop_the_run),
+              cmocka_unit_test(weights_that_leave_the_finite_range_in_a_piece_stop_the_run),
               cmocka_unit_test(a_step_without_a_trained_token_changes_nothing),
               cmocka_unit_test(a_step_larger_than_the_plan_is_refused_and_harmless))

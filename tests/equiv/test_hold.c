@@ -132,6 +132,12 @@ static void stage_all(mt_placement *p, const mt_model *m)
                                                                         .site = MT_SITE_STAGED };
 }
 
+static void piece_all(mt_placement *p, const mt_model *m)
+{
+    for (int u = 0; u < m->n_units; u++)
+        p->units[u] = (mt_unit_place){ .site = MT_SITE_HOST, .in_pieces = m->units[u].layout->n_train };
+}
+
 static void check(const char *model, mt_dtype compute, bool clip, int draws, uint64_t seed)
 {
     mt_err err = { 0 };
@@ -151,10 +157,13 @@ static void check(const char *model, mt_dtype compute, bool clip, int draws, uin
         assert_ok(mt_placement_init(&p, r.model, &err));
         draw(&p, r.model, &job, &a, &d);
         bool slow = i % 3 == 2; /* write-backs that last into the next update (U3) */
+        bool pieces = i % 3 == 1; /* the same of pieces */
         if (slow) stage_all(&p, r.model);
+        if (pieces) piece_all(&p, r.model);
         assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
         mt_placement_free(&p);
-        rig_start_slow(&r, rig_device(), plan, 1 + i % 3, slow ? 1000 : 0, slow ? "write-back" : NULL);
+        rig_start_slow(&r, rig_device(), plan, 1 + i % 3, slow || pieces ? 1000 : 0,
+                       slow ? "write-back" : pieces ? "piece-back" : NULL);
         if (i == 0)
             undisturbed(&r, expected);
         else

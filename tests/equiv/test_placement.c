@@ -1,5 +1,5 @@
 /* Placement never changes a bit.  For one arithmetic, random placements (sweeps, ring depth, keep levels and places, checkpoint
- * intervals, homes, residency, update sites, slots; device memory limited to exactly what the plan asks for) end with equal
+ * intervals, homes, residency, update sites, pieces, slots; device memory limited to exactly what the plan asks for) end with equal
  * checksums of hi, lo, m, v after three steps.  MT_DRAWS sets how many placements are drawn per arithmetic. */
 #include "draw.h"
 #include "lenders.h"
@@ -93,9 +93,9 @@ static void three_steps(rig *r, outcome *out, dice *d)
 static void describe(const mt_plan *plan, char *out, size_t n)
 {
     const mt_placement *p = &plan->place;
-    int k = snprintf(out, n, "sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d; groups", (int)p->sweep_tokens,
+    int k = snprintf(out, n, "sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups", (int)p->sweep_tokens,
                      (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->stage_slots,
-                     p->n_slabs);
+                     p->n_slabs, p->piece_slots, (int)p->piece_elems);
     for (int g = 0; g < plan->model->n_groups; g++)
         k += snprintf(out + k, n - (size_t)k, " %d/%d/%d", p->groups[g].ring_slots, p->groups[g].sum_slots,
                       p->groups[g].out_slots);
@@ -104,8 +104,9 @@ static void describe(const mt_plan *plan, char *out, size_t n)
         k += snprintf(out + k, n - (size_t)k, " %d%c", p->layers[l].keep, p->layers[l].place == MT_HOST ? 'h' : 'd');
     k += snprintf(out + k, n - (size_t)k, "; units");
     for (int u = 0; u < plan->model->n_units; u++)
-        k += snprintf(out + k, n - (size_t)k, " %c%s%c%s", p->units[u].home == MT_HOST ? 'h' : 'd',
-                      p->units[u].resident ? "R" : "", "HDS"[p->units[u].site], p -> units[u].borrows ? "b" : "");
+        k += snprintf(out + k, n - (size_t)k, " %c%s%c%s%s", p->units[u].home == MT_HOST ? 'h' : 'd',
+                      p->units[u].resident ? "R" : "", "HDS"[p->units[u].site], p -> units[u].borrows ? "b" : "",
+                      p->units[u].in_pieces ? "p" : "");
 }
 
 static void check_case(const arithmetic_case *c, mt_moments moments, int draws, uint64_t seed)

@@ -35,8 +35,10 @@ typedef struct clocks {
     X(PARKED, "A2")    /* unit, on the host */                                                                                   \
     X(SLAB, "U6")      /* slab */                                                                                                \
     X(STAGE, "U3")     /* staging slot: four parts */                                                                            \
-    X(HOME, "U2")      /* unit: four parts */                                                                                    \
-    X(NORMS, "U4")     /* unit */
+    X(PIECE, "U12")    /* piece slot: four parts and the gradient */                                                             \
+    X(HOME, "U2")      /* region of a unit (the workers' share, each piece): four parts */                                       \
+    X(NORMS, "U4")     /* unit */                                                                                                \
+    X(BAD, "U8")       /* weights that left the finite range in pieces */
 
 typedef enum memory_kind {
 #define MEMORY_ENUM(name, rule) MEM_##name,
@@ -73,7 +75,17 @@ typedef struct fault {
 } fault;
 
 /* Classes of events, for faults. */
-enum { OF_UNIT = 0, OF_LAYER = 100, OF_RING = 200, OF_KEEP = 300, OF_SUM = 400, OF_OUT = 500, OF_STAGE = 600 };
+enum {
+    OF_UNIT = 0,
+    OF_LAYER = 100,
+    OF_RING = 200,
+    OF_KEEP = 300,
+    OF_SUM = 400,
+    OF_OUT = 500,
+    OF_STAGE = 600,
+    OF_PIECE = 700,
+    OF_SLAB = 800
+};
 
 typedef struct checker {
     const mt_plan *plan;
@@ -90,6 +102,8 @@ typedef struct checker {
     int *job_of;                                   /* [units] its newest host update, counted from 1 */
     int64_t *version;                              /* [units] updates and outside writes */
     int *rounded, *applied, *forwards, *backwards; /* this step; this sweep */
+    int *regions;                                  /* [units + 1] the first region of each unit's state */
+    int64_t *graded;                               /* [units] the step of its newest gradient */
     bool *locked;
     int64_t step, sweep, n_sweeps, sweeps; /* sweeps: of all steps */
     bool judged, loss_known, go;
@@ -174,12 +188,28 @@ static inline memory *device_gradient(checker *c, int u)
     return place_of(c, u)->borrows ? at(c, MEM_KEPT, 4 * place_of(c, u)->lender[1] + 2) : at(c, MEM_GRADIENT, u);
 }
 
+/* Part `part` of a region of unit u's state at home: region 0 is the workers' share, 1 + i piece i. */
+static inline int regions_of(const checker *c, int u) { return c->regions[u + 1] - c->regions[u]; }
+static inline memory *home_at(checker *c, int u, int region, int part)
+{
+    return at(c, MEM_HOME, 4 * (c->regions[u] + region) + part);
+}
+static inline int region_of(const checker *c, const mt_action *a)
+{
+    return 1 + (int)((a->first - mt_plan_host_share(c->plan, a->unit)) / c->plan->place.piece_elems);
+}
+enum { PIECE_GRADIENT = 4, PIECE_PARTS };
+static inline memory *piece_at(checker *c, int slot, int part) { return at(c, MEM_PIECE, PIECE_PARTS * slot + part); }
+
 static inline memory *resident_at(checker *c, int u) { return at(c, MEM_WEIGHTS, mt_sequence_resident_slot(c->s, u)); }
 
 /* -- contents -------------------------------------------------------------------------------------- */
 
 static inline int64_t state_tag(const checker *c, int u) { return tag_of(u + 1, c->version[u]); }
+static inline int64_t old_tag(const checker *c, int u) { return tag_of(u + 1, c->version[u] - 1); }
 static inline int64_t grad_tag(const checker *c, int u) { return tag_of(5000 + u, c->step); }
+/* Of the newest step that made one: pieces may be updated while the next step runs. */
+static inline int64_t last_grad_tag(const checker *c, int u) { return tag_of(5000 + u, c->graded[u]); }
 static inline int64_t kept_tag(const checker *c, int layer) { return tag_of(9000 + layer, c->sweeps); }
 static inline int64_t sum_tag(int u, int share, int64_t sweeps) { return tag_of(13000 + 2 * u + share, sweeps); }
 
@@ -234,9 +264,9 @@ static inline mt_rc check_fetch(checker *c, const mt_action *a)
         if (slot->tag == state_tag(c, u))
             NEED("R3", distance_to(c, u, 1) > distance_to(c, a->unit, 0), "thrown out for something needed no sooner", u,
                  a->unit);
-    for (int part = 0; part < 2; part++) {
-        memory *home = at(c, MEM_HOME, 4 * a->unit + part);
-        NEED("R1", home->tag == state_tag(c, a->unit), "fetched before its newest update is at home", a->unit, part);
+    for (int i = 0; i < 2 * regions_of(c, a->unit); i++) {
+        memory *home = home_at(c, a->unit, i / 2, i % 2);
+        NEED("R1", home->tag == state_tag(c, a->unit), "fetched before its newest update is at home", a->unit, i / 2);
         MT_TRY(reads(c, MT_Q_IN, home));
     }
     return writes(c, MT_Q_IN, slot, state_tag(c, a->unit));
@@ -288,6 +318,7 @@ static inline mt_rc check_round(checker *c, const mt_action *a)
 {
     int u = a->unit;
     NEED("A2", c->sweep + 1 == c->n_sweeps && ++c->rounded[u] == 1, "rounded twice, or before the last sweep", u, 0);
+    c->graded[u] = c->step;
     for (int share = 0; share < (mt_unit_is_tied(c->model, u) ? 2 : 1); share++) {
         memory *sum = at(c, MEM_SUMS, share ? mt_sequence_tied_slot(c->s) : a->slot);
         NEED("A2", sum->tag == sum_tag(u, share, c->n_sweeps), "sums of fewer sweeps are rounded", u, share);
@@ -334,11 +365,11 @@ static inline mt_rc check_update_home(checker *c, const mt_action *a)
     memory *parked = a->to < 0 ? at(c, MEM_PARKED, u) : at(c, MEM_SLAB, a->to);
     NEED("H1", on_host || !c->locked[u], "a locked unit is updated", u, 0); /* on the host, the worker waits */
     MT_TRY(check_update(c, u, q, on_host ? parked : device_gradient(c, u)));
-    for (int part = 0; part < 4; part++)
-        NEED("U2", at(c, MEM_HOME, 4 * u + part)->tag == state_tag(c, u), "old state is updated", u, part);
+    for (int i = 0; i < 4 * regions_of(c, u); i++)
+        NEED("U2", home_at(c, u, i / 4, i % 4)->tag == state_tag(c, u), "old state is updated", u, i / 4);
     if (a->in_place) NEED("U3", resident_at(c, u)->tag == state_tag(c, u), "old weights are updated in place", u, 0);
     c->version[u]++;
-    for (int part = 0; part < 4; part++) MT_TRY(writes(c, q, at(c, MEM_HOME, 4 * u + part), state_tag(c, u)));
+    for (int part = 0; part < 4; part++) MT_TRY(writes(c, q, home_at(c, u, 0, part), state_tag(c, u)));
     if (a->in_place) MT_TRY(writes(c, q, resident_at(c, u), state_tag(c, u)));
     if (!on_host || c->n_jobs == JOBS) return MT_OK;
     c->jobs[c->n_jobs++] = c->clock[MT_Q_ADAM];
@@ -350,7 +381,7 @@ static inline mt_rc check_stage(checker *c, const mt_action *a)
 {
     for (unsigned part = MT_PART_HI; part <= MT_PART_V; part <<= 1) {
         if (!(a->parts & part)) continue;
-        memory *home = at(c, MEM_HOME, 4 * a->unit + part_index(part));
+        memory *home = home_at(c, a->unit, 0, part_index(part));
         NEED("U2", home->tag == state_tag(c, a->unit), "staged before its newest update is at home", a->unit, part_index(part));
         MT_TRY(reads(c, MT_Q_IN, home));
         MT_TRY(writes(c, MT_Q_IN, staged_at(c, a->unit, a->slot, part), state_tag(c, a->unit)));
@@ -383,7 +414,53 @@ static inline mt_rc check_write_back(checker *c, const mt_action *a)
         if (!(a->parts & part)) continue;
         NEED("U7", from->tag == state_tag(c, a->unit), "something else is written back", a->unit, part_index(part));
         MT_TRY(reads(c, MT_Q_BACK, from));
-        MT_TRY(writes(c, MT_Q_BACK, at(c, MEM_HOME, 4 * a->unit + part_index(part)), state_tag(c, a->unit)));
+        MT_TRY(writes(c, MT_Q_BACK, home_at(c, a->unit, 0, part_index(part)), state_tag(c, a->unit)));
+    }
+    return MT_OK;
+}
+
+/* What a piece's slot has is what was at home; whether it should have been is seen when it is updated. */
+static inline mt_rc check_piece_in(checker *c, const mt_action *a)
+{
+    memory *g = a->to < 0 ? at(c, MEM_PARKED, a->unit) : at(c, MEM_SLAB, a->to);
+    NEED("A2", g->tag == last_grad_tag(c, a->unit), "a piece of another gradient is staged", a->unit, 0);
+    MT_TRY(reads(c, MT_Q_PIECE_IN, g));
+    MT_TRY(writes(c, MT_Q_PIECE_IN, piece_at(c, a->slot, PIECE_GRADIENT), g->tag));
+    for (int part = 0; part < 4; part++) {
+        memory *home = home_at(c, a->unit, region_of(c, a), part);
+        MT_TRY(reads(c, MT_Q_PIECE_IN, home));
+        MT_TRY(writes(c, MT_Q_PIECE_IN, piece_at(c, a->slot, part), home->tag));
+    }
+    return MT_OK;
+}
+
+/* The workers' share has its new version first: with clipping, once the norm is known (U4). */
+static inline mt_rc check_piece_update(checker *c, const mt_action *a)
+{
+    int u = a->unit;
+    NEED("A2", piece_at(c, a->slot, PIECE_GRADIENT)->tag == last_grad_tag(c, u), "a piece is updated from another gradient", u,
+         a->slot);
+    MT_TRY(reads(c, MT_Q_PIECE, piece_at(c, a->slot, PIECE_GRADIENT)));
+    MT_TRY(reads(c, MT_Q_PIECE, at(c, MEM_NORMS, u)));
+    MT_TRY(writes(c, MT_Q_PIECE, at(c, MEM_BAD, 0), 1));
+    for (int part = 0; part < 4; part++) {
+        NEED("U11", piece_at(c, a->slot, part)->tag == old_tag(c, u), "a piece is updated twice, too early, or is another", u,
+             region_of(c, a));
+        MT_TRY(writes(c, MT_Q_PIECE, piece_at(c, a->slot, part), state_tag(c, u)));
+    }
+    return MT_OK;
+}
+
+static inline mt_rc check_piece_back(checker *c, const mt_action *a)
+{
+    int u = a->unit;
+    NEED("H1", !c->locked[u], "a piece of a locked unit is overwritten", u, 0);
+    for (int part = 0; part < 4; part++) {
+        memory *from = piece_at(c, a->slot, part);
+        NEED("U11", from->tag == state_tag(c, u), "something else is written back, or a piece that was not updated", u,
+             region_of(c, a));
+        MT_TRY(reads(c, MT_Q_PIECE_BACK, from));
+        MT_TRY(writes(c, MT_Q_PIECE_BACK, home_at(c, u, region_of(c, a), part), state_tag(c, u)));
     }
     return MT_OK;
 }
@@ -391,6 +468,7 @@ static inline mt_rc check_write_back(checker *c, const mt_action *a)
 static inline mt_rc check_read_sums(checker *c)
 {
     for (int u = 0; u < c->model->n_units; u++) MT_TRY(reads(c, MT_Q_COMPUTE, at(c, MEM_NORMS, u)));
+    MT_TRY(reads(c, MT_Q_COMPUTE, at(c, MEM_BAD, 0)));
     c->sums = c->clock[MT_Q_COMPUTE];
     return MT_OK;
 }
@@ -432,6 +510,9 @@ static inline mt_rc check_action(checker *c, const mt_action *a)
     case MT_DO_UPDATE_DEVICE: return check_update_home(c, a);
     case MT_DO_UPDATE_STAGED: return check_update_staged(c, a);
     case MT_DO_WRITE_BACK: return check_write_back(c, a);
+    case MT_DO_PIECE_IN: return check_piece_in(c, a);
+    case MT_DO_PIECE_UPDATE: return check_piece_update(c, a);
+    case MT_DO_PIECE_BACK: return check_piece_back(c, a);
     case MT_DO_READ_SUMS: return check_read_sums(c);
     case MT_DO_COUNT: break;
     }
@@ -448,7 +529,8 @@ static inline int event_class(const mt_sequence *s, int event)
     if (event < s->sum_events) return OF_KEEP + (event - s->keep_events) % SLOT_EVENTS;
     if (event < s->out_events) return OF_SUM + (event - s->sum_events) % SLOT_EVENTS;
     if (event < s->stage_events) return OF_OUT + (event - s->out_events) % SLOT_EVENTS;
-    return OF_STAGE + (event - s->stage_events) % STAGE_EVENTS;
+    if (event < s->piece_events) return OF_STAGE + (event - s->stage_events) % STAGE_EVENTS;
+    return event < s->slab_events ? OF_PIECE + (event - s->piece_events) % STAGE_EVENTS : OF_SLAB;
 }
 
 static inline bool is_fault(const checker *c, fault_kind kind, int what, int queue)
@@ -522,7 +604,8 @@ static inline mt_rc checker_await_unlock(void *self, int u, mt_err *err)
 {
     checker *c = self;
     (void)err;
-    if (c->fault.kind != LIE_UNLOCKED) c->locked[u] = false;
+    bool lie = c->fault.kind == LIE_UNLOCKED && (!c->fault.what || place_of(c, u)->in_pieces);
+    if (!lie) c->locked[u] = false;
     return MT_OK;
 }
 
@@ -599,9 +682,9 @@ static inline mt_rc checker_write(checker *c)
     c->jobs_done = c->n_jobs;
     for (int u = 0; u < c->model->n_units; u++) {
         if (roll(&c->d, 2)) continue;
-        for (int part = 0; part < 4; part++) {
-            memory *home = at(c, MEM_HOME, 4 * u + part);
-            NEED("U2", home->tag == state_tag(c, u), "the newest state is not at home", u, part);
+        for (int i = 0; i < 4 * regions_of(c, u); i++) {
+            memory *home = home_at(c, u, i / 4, i % 4);
+            NEED("U2", home->tag == state_tag(c, u), "the newest state is not at home", u, i / 4);
             home->tag = tag_of(u + 1, c->version[u] + 1);
         }
         c->version[u]++;
@@ -619,9 +702,24 @@ static inline void checker_open(checker *c, const mt_plan *plan, uint64_t seed, 
     assert_ok(mt_sequence_create(&c->s, m, &err));
     mt_sequence_open(c->s, plan, &checker_port, c);
     mt_sequence_slots slots = mt_sequence_count(c->s);
-    const int sizes[MEM_KINDS] = { slots.ring,       slots.keeps, 4 * (int)L, (int)L, slots.sums,
-                                   2 * (int)n,       slots.outs,  (int)n,     (int)n, plan->place.n_slabs,
-                                   4 * slots.stages, 4 * (int)n,  (int)n };
+    c->regions = mt_calloc(n + 1, sizeof *c->regions);
+    for (int u = 0; u < (int)n; u++) c->regions[u + 1] = c->regions[u] + 1 + mt_plan_pieces(plan, u);
+    int n_regions = c->regions[n];
+    const int sizes[MEM_KINDS] = { slots.ring,
+                                   slots.keeps,
+                                   4 * (int)L,
+                                   (int)L,
+                                   slots.sums,
+                                   2 * (int)n,
+                                   slots.outs,
+                                   (int)n,
+                                   (int)n,
+                                   plan->place.n_slabs,
+                                   4 * slots.stages,
+                                   PIECE_PARTS * slots.pieces,
+                                   4 * n_regions,
+                                   (int)n,
+                                   1 };
     for (int i = 0; i < MEM_KINDS; i++) c->first[i + 1] = c->first[i] + sizes[i];
     c->memory = mt_calloc((size_t)c->first[MEM_KINDS], sizeof *c->memory);
     for (int i = 0; i < c->first[MEM_KINDS]; i++) c->memory[i].writer = -1;
@@ -633,7 +731,9 @@ static inline void checker_open(checker *c, const mt_plan *plan, uint64_t seed, 
     c->forwards = mt_calloc(L, sizeof *c->forwards);
     c->backwards = mt_calloc(L, sizeof *c->backwards);
     c->locked = mt_calloc(n, sizeof *c->locked);
-    for (int i = 0; i < 4 * (int)n; i++) at(c, MEM_HOME, i)->tag = tag_of(i / 4 + 1, 0);
+    c->graded = mt_calloc(n, sizeof *c->graded);
+    for (int u = 0; u < (int)n; u++)
+        for (int i = 0; i < 4 * regions_of(c, u); i++) home_at(c, u, i / 4, i % 4)->tag = tag_of(u + 1, 0);
 }
 
 static inline void checker_close(checker *c)
@@ -641,6 +741,7 @@ static inline void checker_close(checker *c)
     mt_sequence_free(c->s);
     mt_free(c->memory), mt_free(c->events), mt_free(c->job_of), mt_free(c->version), mt_free(c->rounded);
     mt_free(c->applied), mt_free(c->forwards), mt_free(c->backwards), mt_free(c->locked);
+    mt_free(c->regions), mt_free(c->graded);
 }
 
 #endif

@@ -35,6 +35,30 @@ static inline void draw_groups(mt_placement *p, const mt_model *m, dice *d, int 
     }
 }
 
+/* Host updates of a unit, some of them partly in pieces: none, all, or what is after some block of moments. */
+static inline int64_t draw_pieces(int64_t n_train, dice *d)
+{
+    int64_t blocks = n_train / MT_MOMENT_BLOCK;
+    switch (roll(d, 3)) {
+    case 0: return 0;
+    case 1: return n_train;
+    default: return blocks ? n_train - MT_MOMENT_BLOCK * (1 + roll(d, (int)blocks)) : 0;
+    }
+}
+
+/* A few pieces of the largest unit; or about a hundred of the model, which are more than are issued at a time. */
+static inline void draw_piece_slots(mt_placement *p, const mt_model *m, dice *d)
+{
+    int64_t largest = 1, all = 1;
+    for (int u = 0; u < m->n_units; u++) {
+        largest = mt_max_i64(largest, m->units[u].layout->n_train);
+        all += m->units[u].layout->n_train;
+    }
+    int64_t elems = roll(d, 4) ? largest / (1 + roll(d, 5)) : all / 100;
+    p->piece_elems = (int64_t)mt_round_up((size_t)elems + 1, MT_MOMENT_BLOCK);
+    p->piece_slots = 1 + roll(d, 4);
+}
+
 static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, const mt_arithmetic *a, dice *d)
 {
     int longest = 1;
@@ -56,6 +80,12 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
         mt_lending with = lending;
         at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_grant(&trial, &with, u) && roll(d, 3);
         if (at->borrows) lending = with;
+    }
+    draw_piece_slots(p, m, d);
+    bool pieces = roll(d, 3) > 0;
+    for (int u = 0; u < m->n_units; u++) {
+        bool may = pieces && p->units[u].site == MT_SITE_HOST && j->train && !j->only_gradients;
+        p->units[u].in_pieces = may ? draw_pieces(m->units[u].layout->n_train, d) : 0;
     }
 }
 
