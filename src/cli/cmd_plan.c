@@ -61,7 +61,8 @@ static mt_rc find_answer(mt_plan_answer *a, mt_plan **plan, mt_err *err)
     MT_TRY(mt_advise_need(&a->need, &a->q, err));
     MT_TRY(speed_of_recommended(a, *plan, err));
     a->plan = *plan;
-    return rc ? mt_advise_remedies(a->remedies, &a->n_remedies, &a->q, &a->batch, err) : MT_OK;
+    return rc ? mt_advise_remedies(a->remedies, &a->n_remedies, &a->q, &a->batch, err)
+              : mt_advise_updates(&a->updates, &a->q, *plan, err);
 }
 
 static void add_note(mt_plan_answer *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

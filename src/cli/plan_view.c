@@ -191,6 +191,23 @@ static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
     }
 }
 
+/* What would hide updates that the step waits for. */
+static void put_updates(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
+{
+    const mt_update_advice *u = &a->updates;
+    mt_str text = { 0 };
+    if (u->wait <= 0) return;
+    mt_str_puts(out, "\n");
+    mt_str_printf(&text, "updates are the limit: compute waits %s a step for them", mt_seconds_text(u->wait).s);
+    if (u->batch)
+        mt_str_printf(&text, "; %s tokens a step hide them (%lld samples, %s tokens/s)",
+                      grouped((double)(u->batch * a->q.seq_len)).s, (long long)u->batch, grouped(u->batch_tokens_s).s);
+    if (u->form != a->q.form.moments)
+        mt_str_printf(&text, "; adam_state: %s makes them shorter (%s tokens/s)", mt_moments_name(u->form),
+                      grouped(u->form_tokens_s).s);
+    put_line(out, &text, 2, term);
+}
+
 /* What a run with this plan has in its file: what the plan hangs on, as far as somebody said it, and its two sizes in any
  * case. */
 static bool decides_the_plan(const mt_settings *s, const char *key)
@@ -315,6 +332,7 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
     put_memory(out, a, MT_HOST, term);
     put_disk(out, a, term);
     put_times(out, &a->plan->times, term);
+    put_updates(out, a, term);
     put_batch(out, a, term);
 }
 
@@ -411,6 +429,16 @@ static void json_plan(mt_str *out, const mt_plan *p, int64_t n_steps)
     }
 }
 
+static void json_updates(mt_str *out, const mt_plan_answer *a)
+{
+    const mt_update_advice *u = &a->updates;
+    bool smaller = u->form != a->q.form.moments;
+    mt_str_printf(out, " \"updates\": {\"wait_seconds\": %.6g, \"hidden_batch_size\": %lld, \"hidden_tokens_per_second\": %.6g",
+                  u->wait, (long long)u->batch, u->batch ? u->batch_tokens_s : 0);
+    mt_str_printf(out, ", \"smaller_adam_state\": \"%s\", \"smaller_tokens_per_second\": %.6g},\n",
+                  smaller ? mt_moments_name(u->form) : "", smaller ? u->form_tokens_s : 0);
+}
+
 void mt_plan_json(mt_str *out, const mt_plan_answer *a)
 {
     const mt_question *q = &a->q;
@@ -422,6 +450,7 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
     mt_plan_json_machine(out, q, a->on);
     mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
     if (a->plan) json_plan(out, a->plan, a->n_steps);
+    if (a->plan) json_updates(out, a);
     mt_str_printf(out, " \"checkpoint_bytes\": %llu, \"disk_bytes\": %llu, \"disk_free_bytes\": %zu,\n",
                   (unsigned long long)a->writes.checkpoint, (unsigned long long)a->writes.bytes, a->disk_free);
     mt_str_puts(out, " \"notes\": [");

@@ -18,6 +18,7 @@ typedef struct mt_plan_answer {
     const mt_plan *plan;   /* NULL: nothing fits */
     mt_need need;
     mt_batch_advice batch;
+    mt_update_advice updates; /* of the plan */
     mt_remedy remedies[MT_REMEDIES];
     int n_remedies;
     int64_t n_steps;       /* of the run; 0: nobody said */

@@ -2,9 +2,11 @@
 
 #include "base/mem.h"
 #include "base/units.h"
+#include "plan/step_time.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 mt_job mt_question_job(const mt_question *q, int64_t batch)
 {
@@ -118,6 +120,95 @@ mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
     *out = (mt_batch_advice){ .largest = mt_advise_largest(q) };
     MT_TRY(recommend(out, q, err));
     return out->recommended ? safe_batch(q, &out->safe, err) : MT_OK;
+}
+
+/* -- updates that are not hidden ------------------------------------------------------------------- */
+
+#define HIDDEN 0.05 /* of a step: a wait that is not worth a word */
+
+/* Seconds by which a step of the plan would be shorter if the host updated in no time.  Pieces are part of what the host updates,
+ * copies leave host memory to Adam only while that runs, and kept activations have a slot more: with two they leave no faster than
+ * layers are updated. */
+static mt_rc update_wait(const mt_plan *plan, const mt_machine *machine, double *out, mt_err *err)
+{
+    mt_machine fast = *machine;
+    mt_placement place = plan->place;
+    mt_step_drawing drawing;
+    mt_times times;
+    mt_plan *other = NULL;
+    bool simulated;
+    size_t n = (size_t)plan->model->n_units;
+    fast.host_bandwidth = 1e18;
+    for (int form = 0; form < MT_MOMENTS_FORMS; form++) fast.adam_host[form] = 1e15;
+    place.units = mt_calloc(n, sizeof *place.units);
+    if (!place.units) return mt_no_memory(err, "a plan");
+    memcpy(place.units, plan->place.units, n * sizeof *place.units);
+    for (size_t u = 0; u < n; u++) place.units[u].in_pieces = 0;
+    if (place.keep_slots) place.keep_slots++;
+    mt_rc rc = mt_plan_create(&other, plan->model, &plan->job, &plan->arithmetic, &place, err);
+    if (!rc) rc = mt_step_drawing_init(&drawing, plan->model, err);
+    if (!rc) {
+        rc = mt_step_time(&drawing, other, &fast, INFINITY, &times, &simulated, err);
+        mt_step_drawing_free(&drawing);
+    }
+    if (!rc) *out = fmax(plan->predicted_seconds - times.step, 0);
+    mt_plan_free(other);
+    mt_free(place.units);
+    return rc;
+}
+
+/* The question with this batch or these moments: tokens a second, and the share of a step that waits for updates. */
+static mt_rc waits_of(const mt_question *q, int64_t batch, double *tokens_s, double *share, mt_err *err)
+{
+    const mt_job job = mt_question_job(q, batch);
+    mt_plan *plan;
+    double wait = 0;
+    MT_TRY(mt_plan_auto(&plan, inputs(q, &job), err));
+    mt_rc rc = update_wait(plan, &q->machine, &wait, err);
+    *tokens_s = (double)job.step_tokens / plan->predicted_seconds;
+    *share = wait / plan->predicted_seconds;
+    mt_plan_free(plan);
+    return rc;
+}
+
+/* The first of twice, four times, ... as many samples with which next to nothing waits. */
+static mt_rc find_hidden(mt_update_advice *out, const mt_question *q, mt_err *err)
+{
+    double share;
+    for (int64_t batch = 2 * q->batch; batch <= 16 * q->batch && batch * q->seq_len <= MT_MOST_TOKENS; batch *= 2) {
+        if (!fits(q, batch)) return MT_OK;
+        MT_TRY(waits_of(q, batch, &out->batch_tokens_s, &share, err));
+        if (share >= HIDDEN) continue;
+        out->batch = batch;
+        return MT_OK;
+    }
+    return MT_OK;
+}
+
+static mt_rc find_form(mt_update_advice *out, const mt_question *q, double tokens_s, mt_err *err)
+{
+    mt_question with = *q;
+    double now, share;
+    out->form_tokens_s = tokens_s * (1 + HIDDEN);
+    for (with.form.moments++; with.form.moments < MT_MOMENTS_FORMS; with.form.moments++) {
+        MT_TRY(waits_of(&with, q->batch, &now, &share, err));
+        if (now <= out->form_tokens_s) continue;
+        out->form = with.form.moments;
+        out->form_tokens_s = now;
+    }
+    return MT_OK;
+}
+
+mt_rc mt_advise_updates(mt_update_advice *out, const mt_question *q, const mt_plan *plan, mt_err *err)
+{
+    *out = (mt_update_advice){ .form = q->form.moments };
+    MT_TRY(update_wait(plan, &q->machine, &out->wait, err));
+    if (out->wait < HIDDEN * plan->predicted_seconds) {
+        out->wait = 0;
+        return MT_OK;
+    }
+    MT_TRY(find_hidden(out, q, err));
+    return find_form(out, q, (double)plan->job.step_tokens / plan->predicted_seconds, err);
 }
 
 /* -- remedies -------------------------------------------------------------------------------------- */

@@ -49,6 +49,16 @@ enum { MT_REMEDIES = 8 };
 /* The cheapest first; none: nothing here helps.  With any of them the question has a plan.  batch: what was advised for it, or
  * NULL. */
 mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, const mt_batch_advice *batch, mt_err *err);
+/* What would hide updates that a step waits for. */
+typedef struct mt_update_advice {
+    double wait;      /* seconds by which the step would be shorter if updates on the host took no time; 0: hardly any */
+    int64_t batch;    /* samples of a step in which they are hidden; 0: none was found */
+    mt_moments form;  /* of Adam's moments, a smaller one with which the step is faster; the question's: none is */
+    double batch_tokens_s, form_tokens_s; /* with either */
+} mt_update_advice;
+
+/* plan: the question's. */
+mt_rc mt_advise_updates(mt_update_advice *out, const mt_question *q, const mt_plan *plan, mt_err *err);
 /* The least memory the run as asked about needs. */
 mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err);
 

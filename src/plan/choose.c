@@ -26,6 +26,8 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 #define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late, */
 /* Updates on the host above all: the forward of their units stands behind them, and cores have other work. */
 #define ADAM_COST 0.1
+#define NEAR 1.02 /* starts this little slower may become the best in smaller steps */
+#define WORTH 0.01 /* of a step: what pieces and more slots must save */
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
@@ -339,16 +341,18 @@ static void thin_out(search *s, int left)
     }
 }
 
-/* All starts, in ever smaller steps. */
-static mt_rc walk_all(search *s, mt_err *err)
+/* Steps of ever smaller size, and how far behind a start may be to be walked on. */
+static const struct {
+    int part;
+    double far;
+} levels[] = { { 4, FAR_OFF }, { 8, 1.06 }, { 16, 1.03 }, { 32, 1.02 }, { 64, 1.01 }, { 128, 1.005 } };
+enum { LEVELS = MT_COUNT(levels) };
+
+/* All starts, at levels [from, to). */
+static mt_rc walk_levels(search *s, int from, int to, mt_err *err)
 {
-    static const struct {
-        int part;
-        double far;
-    } levels[] = { { 4, FAR_OFF }, { 8, 1.06 }, { 16, 1.03 }, { 32, 1.02 }, { 64, 1.01 }, { 128, 1.005 } };
     bool finest = false;
-    if (s->rough) thin_out(s, ROUGH_STARTS);
-    for (size_t l = 0; l < (s->rough ? ROUGH_LEVELS : MT_COUNT(levels)) && !finest; l++) {
+    for (int l = from; l < to && !finest; l++) {
         for (int i = 0; i < STARTS; i++)
             if (s->starts[i].c.k[INTERVAL] && !s->starts[i].dropped && !left_behind(s, i, levels[l].far))
                 MT_TRY(walk(s, &s->starts[i], levels[l].part, err));
@@ -356,6 +360,12 @@ static mt_rc walk_all(search *s, mt_err *err)
                  stride(s, MICROS, levels[l].part) == 1;
     }
     return MT_OK;
+}
+
+static mt_rc walk_all(search *s, mt_err *err)
+{
+    if (s->rough) thin_out(s, ROUGH_STARTS);
+    return walk_levels(s, 0, s->rough ? ROUGH_LEVELS : LEVELS, err);
 }
 
 /* -- the search ------------------------------------------------------------------------------------ */
@@ -391,6 +401,97 @@ static mt_rc spend_the_rest(search *s, mt_err *err)
     return MT_OK;
 }
 
+/* -- waits ----------------------------------------------------------------------------------------- */
+
+/* A start again, with some of each unit updated in pieces if that may be: beside what it stages, and instead of that. */
+static mt_rc offer_without_waits(search *s, int kind, const candidate *from, mt_err *err)
+{
+    int step = PIECE_SHARES / 4;
+    for (int shares = 0; shares < (s->range.highest[PIECES] ? 4 * step : 1); shares += step)
+        for (int instead = 0; instead < 2; instead++) {
+            candidate c = *from;
+            c.k[PIECES] = shares;
+            if (instead) c.k[STAGED] = c.k[OWN] = 0;
+            MT_TRY(offer(s, kind, &c, err));
+        }
+    return MT_OK;
+}
+
+static mt_rc time_of(search *s, const candidate *c, mt_times *out, mt_err *err)
+{
+    bool simulated;
+    mt__knobs_fill(&s->trial, c);
+    MT_TRY(mt_plan_measure(&s->trial, err));
+    return mt_step_time(&s->drawing, &s->trial, s->in.machine, INFINITY, out, &simulated, err);
+}
+
+static void forget_starts(search *s)
+{
+    for (int i = 0; i < STARTS; i++) s->starts[i] = (struct start){ .m = { false, INFINITY } };
+}
+
+/* With updates in pieces or without, and this many slots for kept activations. */
+static void allow(search *s, bool pieces, int slots)
+{
+    s->range.lowest[PIECES] = pieces;
+    s->range.highest[PIECES] = pieces ? PIECE_SHARES : 0;
+    s->range.lowest[KEEP_SLOTS] = s->range.highest[KEEP_SLOTS] = slots;
+}
+
+/* The best from these starts, in large steps. */
+static mt_rc walk_without_waits(search *s, const struct start from[STARTS], struct start *best, mt_err *err)
+{
+    int L = (int)s->in.model->config->L;
+    forget_starts(s);
+    for (int i = 0; i < STARTS; i++)
+        if (from[i].c.k[INTERVAL]) MT_TRY(offer_without_waits(s, i, &from[i].c, err));
+    candidate all = best_start(s)->c;
+    all.k[KEEP_ALL] = all.k[OFFLOADED] = L; /* everything kept, all of it in host memory */
+    MT_TRY(offer_without_waits(s, LEAST, &all, err));
+    thin_out(s, ROUGH_STARTS);
+    MT_TRY(walk_levels(s, 0, ROUGH_LEVELS, err));
+    if (better(best_start(s)->m, best->m)) *best = *best_start(s);
+    return MT_OK;
+}
+
+/* And from that one in small steps. */
+static mt_rc walk_on(search *s, struct start *at, mt_err *err)
+{
+    forget_starts(s);
+    allow(s, at->c.k[PIECES] > 0, at->c.k[KEEP_SLOTS]);
+    s->starts[0] = *at;
+    MT_TRY(walk_levels(s, ROUGH_LEVELS, LEVELS, err));
+    *at = s->starts[0];
+    return MT_OK;
+}
+
+/* Where compute waits for updates, pieces may shorten that; where it waits for kept activations to leave, another slot for them:
+ * with two, a layer cannot begin before those of the layer before it have left.  They are tried last, and the plan takes them
+ * only if they make the step shorter by WORTH: else it is the one without them. */
+static mt_rc shorten_waits(search *s, mt_err *err)
+{
+    struct start from[STARTS], best = *best_start(s), other = { .m = { false, INFINITY } };
+    mt_times plain, times;
+    bool may = s->in.job->train && !s->in.job->only_gradients && !s->in.machine->shared && !s->in.machine->limits.whole_units;
+    memcpy(from, s->starts, sizeof from);
+    s->starts[0] = best;
+    if (!may || !best.m.fits) return MT_OK;
+    MT_TRY(time_of(s, &best.c, &plain, err));
+    if (plain.step * (1 - WORTH) < plain.compute) return MT_OK; /* too little to win */
+    int slots = s->range.lowest[KEEP_SLOTS];
+    for (int i = 1; i < 4; i++) {
+        allow(s, i % 2, slots + i / 2);
+        MT_TRY(walk_without_waits(s, from, &other, err));
+    }
+    if (other.m.fits && other.m.cost < NEAR * best.m.cost) MT_TRY(walk_on(s, &other, err));
+    allow(s, false, slots);
+    s->starts[0] = best;
+    if (!other.m.fits) return MT_OK;
+    MT_TRY(time_of(s, &other.c, &times, err));
+    if (times.step < plain.step * (1 - WORTH)) s->starts[0] = other;
+    return MT_OK;
+}
+
 /* What is known to fit is one of the starts, so something always comes of it. */
 static mt_rc find(search *s, mt_err *err)
 {
@@ -401,8 +502,12 @@ static mt_rc find(search *s, mt_err *err)
     MT_TRY(offer_tight(s, err));
     MT_TRY(offer_all(s, err));
     MT_TRY(walk_all(s, err));
-    s->starts[0] = *best_start(s);
-    return s->rough || s->in.machine->shared ? MT_OK : spend_the_rest(s, err);
+    if (s->rough) {
+        s->starts[0] = *best_start(s);
+        return MT_OK;
+    }
+    MT_TRY(shorten_waits(s, err));
+    return s->in.machine->shared ? MT_OK : spend_the_rest(s, err);
 }
 
 static mt_rc make(search *s, mt_plan **out, mt_err *err)

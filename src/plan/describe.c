@@ -48,17 +48,21 @@ void mt_plan_describe(const mt_plan *p, char *out, size_t n)
 {
     mt_str s = { 0 };
     int homes = 0, resident = 0, staged = 0;
+    int64_t pieces = 0, hosted = 0; /* elements */
     int64_t sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
     for (int u = 0; u < p->model->n_units; u++) {
         homes += p->place.units[u].home == MT_DEVICE;
         resident += p->place.units[u].resident;
         staged += p->place.units[u].site == MT_SITE_STAGED;
+        pieces += p->place.units[u].in_pieces;
+        if (p->place.units[u].site == MT_SITE_HOST) hosted += p->model->units[u].layout->n_train;
     }
     mt_str_printf(
         &s,
         "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; ",
         (long long)sweeps, sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes,
         staged);
+    if (pieces) mt_str_printf(&s, "%.0f%% of the others' elements in pieces; ", 100 * (double)pieces / (double)hosted);
     put_kept(&s, p);
     snprintf(out, n, "%s", s.s ? s.s : "");
     mt_str_free(&s);

@@ -5,11 +5,23 @@
 /* -- ranges ---------------------------------------------------------------------------------------- */
 
 enum { MOST_SLABS = 8 };
+/* Of pieces one slot is filled, one updated, one written back, and one is there for whatever is late.  They take a 64th of the
+ * device's memory or less; a copy of 2^20 elements still reaches the link's speed, more than 2^25 gain nothing. */
+enum { PIECE_SLOTS = 4, SMALLEST_PIECE = 20, LARGEST_PIECE = 25, PIECE_MEMORY = 64 };
 
 static void set_range(knob_ranges *r, knob k, int64_t lowest, int64_t highest)
 {
     r->lowest[k] = (int)lowest;
     r->highest[k] = (int)mt_max_i64(mt_min_i64(highest, INT32_MAX), lowest);
+}
+
+static int piece_size(const mt_plan *trial, const mt_machine *m)
+{
+    int size = SMALLEST_PIECE;
+    while (size < LARGEST_PIECE &&
+           mt_plan_piece(trial, (int64_t)2 << size).bytes * PIECE_SLOTS <= m->device_bytes / PIECE_MEMORY)
+        size++;
+    return size;
 }
 
 mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err)
@@ -30,6 +42,9 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     set_range(r, HOMES_SKIP, 0, !m->home_host);
     set_range(r, STAGED, 0, train && !trial->job.only_gradients ? model->n_units : 0);
     set_range(r, OWN, 0, r->highest[STAGED]);
+    set_range(r, PIECES, 0, 0); /* these: choose.c, shorten_waits */
+    set_range(r, PIECE_SIZE, piece_size(trial, m), piece_size(trial, m));
+    set_range(r, KEEP_SLOTS, 2, 2);
     set_range(r, RESIDENT, 0, L);
     set_range(r, ENDS_RESIDENT, 0, 1);
     set_range(r, ACC_HOST, 0, train && micros > 1);
@@ -78,6 +93,13 @@ static void stage(mt_plan *trial, int u, mt_lending *lending, bool may_borrow)
     trial->place.stage_slots += !borrows;
 }
 
+/* Elements of n, after a whole number of blocks of moments. */
+static int64_t share_in_pieces(int64_t n, int shares)
+{
+    int64_t workers = n / PIECE_SHARES * (PIECE_SHARES - shares);
+    return n - workers / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
+}
+
 static void fill_units(mt_plan *trial, const candidate *c)
 {
     const mt_model *m = trial->model;
@@ -94,6 +116,9 @@ static void fill_units(mt_plan *trial, const candidate *c)
     mt_lending lending = { 0 };
     for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++)
         stage(trial, u, &lending, u >= first_free + c->k[OWN]);
+    for (int u = 0; u < m->n_units && c->k[PIECES]; u++)
+        if (trial->place.units[u].site == MT_SITE_HOST)
+            trial->place.units[u].in_pieces = share_in_pieces(m->units[u].layout->n_train, c->k[PIECES]);
 }
 
 void mt__knobs_fill(mt_plan *trial, const candidate *c)
@@ -106,9 +131,11 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     int ring = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
     mt_placement_set_slots(p, trial->model, ring, c->k[INTERVAL], all_home ? 0 : c->k[GRAD_SLOTS]);
     p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;
-    p->keep_slots = c->k[OFFLOADED] ? 2 : 0;
+    p->keep_slots = c->k[OFFLOADED] ? c->k[KEEP_SLOTS] : 0;
     p->n_slabs = j->clip || all_home ? 0 : c->k[SLABS];
     p->stage_slots = 0;
+    p->piece_slots = c->k[PIECES] ? PIECE_SLOTS : 0;
+    p->piece_elems = (int64_t)1 << c->k[PIECE_SIZE];
     fill_layers(p, trial->model, j, c);
     fill_units(trial, c);
 }

@@ -18,6 +18,10 @@ typedef enum knob {
     STAGED,         /* the next so many are updated through the device, in memory they borrow */
     OWN,            /* ... but for the first so many of them, whose state would arrive last: they have memory of their own
                      * there */
+    PIECES,         /* of what the host would update, this many PIECE_SHARES of each unit are updated on the device in pieces; not
+                     * searched for until the rest is settled, like the next */
+    PIECE_SIZE,     /* of a piece, in elements: a power of two, this one; follows from the device */
+    KEEP_SLOTS,     /* that kept activations pass through on their way to host memory */
     RESIDENT,       /* of the other layers, spread, weights that stay on the device through the step */
     ENDS_RESIDENT,  /* embedding and head too */
     ACC_HOST,       /* gradients wait in host memory between sweeps */
@@ -26,6 +30,8 @@ typedef enum knob {
     SLABS,
     KNOBS
 } knob;
+
+enum { PIECE_SHARES = 32 };
 
 /* A placement, by its knobs. */
 typedef struct candidate {

@@ -15,6 +15,7 @@ typedef struct mt_limits {
     bool exact;         /* every interval-th layer keeps its input, and nothing else is kept */
     int n_slabs;        /* of gradients on their way to the host, at most; 0: as many as help */
     mt_whether offload; /* kept activations in host memory */
+    bool whole_units;   /* no unit is updated in pieces, and kept activations have two slots: what was measured before either */
 } mt_limits;
 
 typedef struct mt_machine {

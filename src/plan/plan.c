@@ -448,7 +448,8 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
 
 static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
 {
-    return a->resident == b->resident && a->home == b->home && a->site == b->site && a->borrows == b->borrows;
+    return a->resident == b->resident && a->home == b->home && a->site == b->site && a->borrows == b->borrows &&
+           a->in_pieces == b->in_pieces;
 }
 
 /* Where only sizes are wanted, a layer that is placed like the one before it takes as much. */

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { NONE = -1, SHOWN = 3, STEPS = 2 };
+enum { NONE = -1, SHOWN = 3, STEPS = 2, DRAWN_PIECES = 512 };
 
 /* Compute tasks at which a step ends, and its sweeps but the last. */
 typedef struct marks {
@@ -283,6 +283,17 @@ static void fill_parts(const drawing *d, mt_times *out)
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
+/* Thousands of pieces are drawn as a few hundred larger ones: what flows is the same. */
+static const mt_plan *with_large_pieces(mt_step_drawing *shared, const mt_plan *p)
+{
+    int64_t n = 0;
+    for (int u = 0; u < p->model->n_units && p->has_pieces; u++) n += mt_plan_pieces(p, u);
+    if (n <= DRAWN_PIECES) return p;
+    shared->coarse = *p;
+    shared->coarse.place.piece_elems *= (n + DRAWN_PIECES - 1) / DRAWN_PIECES;
+    return &shared->coarse;
+}
+
 static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m)
 {
     drawing d = { .p = p, .m = m, .costs = &shared->costs, .q = &shared->queues, .shared = shared, .scale = 1 };
@@ -341,7 +352,7 @@ static mt_rc draw_steps(drawing *d, mt_err *err)
 mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated,
                    mt_err *err)
 {
-    drawing d = open_drawing(shared, p, m);
+    drawing d = open_drawing(shared, with_large_pieces(shared, p), m);
     double compute = (double)d.n_sweeps * sweep_seconds(&d);
     *out = (mt_times){ .compute = compute, .step = compute, .bound = "compute" };
     *simulated = compute < give_up;

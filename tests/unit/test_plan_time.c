@@ -13,6 +13,7 @@
 enum {
     ANY_KERNELS = 1, /* deterministic: false */
     ALIASED = 2,     /* all layers share one's host memory */
+    WHOLE_UNITS = 4, /* measured before units were updated in pieces and kept activations had a third slot */
 };
 
 typedef struct measurement {
@@ -59,12 +60,12 @@ static const measurement measured[] = {
     { "qwen2.5-7b", 32768, 1024, false, true, 22, 115, 0, 3.397, 0 },
     { "qwen2.5-7b", 8192, 1024, true, true, 0, 115, 4096, 1.284, 0 },
     { "qwen2.5-7b", 16384, 1024, false, true, 0, 115, 0, 1.218, 0 },
-    { "qwen2.5-7b", 16384, 4096, false, false, 22, 115, 0, 1.899, 0 },
+    { "qwen2.5-7b", 16384, 4096, false, false, 22, 115, 0, 1.899, WHOLE_UNITS },
     { "qwen2.5-14b", 65536, 1024, false, true, 0, 115, 0, 11.407, 0 },
     { "qwen2.5-14b", 8192, 1024, false, true, 0, 88, 0, 2.208, 0 },
-    { "qwen2.5-32b", 65536, 1024, true, true, 0, 115, 0, 23.244, ALIASED },
-    { "qwen2.5-72b", 65536, 1024, true, true, 0, 115, 0, 53.714, ALIASED },
-    { "mistral-large-2407", 65536, 1024, true, true, 0, 115, 0, 88.554, ALIASED },
+    { "qwen2.5-32b", 65536, 1024, true, true, 0, 115, 0, 23.244, ALIASED | WHOLE_UNITS },
+    { "qwen2.5-72b", 65536, 1024, true, true, 0, 115, 0, 53.714, ALIASED | WHOLE_UNITS },
+    { "mistral-large-2407", 65536, 1024, true, true, 0, 115, 0, 88.554, ALIASED | WHOLE_UNITS },
     /* Earlier versions of the engine: all write-backs queued at once; attention by our own kernels alone. */
     { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 13312, 9.420, 0 },
     { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 16384, 9.420, 0 },
@@ -88,6 +89,7 @@ static double predict(const measurement *m, char *what, size_t n)
     machine.host_bytes = (size_t)(m->ram * 1073741824.0);
     if (m->device > 0) machine.device_bytes = (size_t)(m->device * 1e9);
     machine.home_host = m->home_host;
+    machine.limits.whole_units = m->how & WHOLE_UNITS;
     mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = m->micro, .mlp_rows = 32768,
                         .head_rows = 4096,
                         .attention = mt_attention_use_typical(!(m->how & ANY_KERNELS), false, machine.device_bytes) };
