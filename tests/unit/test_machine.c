@@ -392,6 +392,28 @@ static void copies_out_take_turns_as_they_become_ready(void **state)
     mt_queues_free(&q);
 }
 
+/* Their copies take turns with the others, and their updates with products. */
+static void pieces_share_the_link_and_the_device(void **state)
+{
+    (void)state;
+    mt_machine m = simple();
+    m.copy_toll = 0;
+    mt_queues q = { 0 };
+    mt_queues_clear(&q);
+    int piece = mt_queues_add(&q, MT_Q_PIECE_IN, 10, -1, -1, -1);     /* the weights first: 1 to 2 */
+    int weights = mt_queues_add(&q, MT_Q_IN, 10, -1, -1, -1);         /* 0 to 1 */
+    int product = mt_queues_add(&q, MT_Q_COMPUTE, 3, -1, -1, -1);     /* 0 to 2, 3 to 4 */
+    int update = mt_queues_add(&q, MT_Q_PIECE, 1, piece, -1, -1);     /* 2 to 3 */
+    int back = mt_queues_add(&q, MT_Q_PIECE_BACK, 10, update, -1, -1); /* 3 to 4 */
+    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
+    near(q.tasks[weights].end, 1);
+    near(q.tasks[piece].end, 2);
+    near(q.tasks[update].end, 3);
+    near(q.tasks[product].end, 4);
+    near(q.tasks[back].end, 4);
+    mt_queues_free(&q);
+}
+
 /* Smaller moments have their own rate, and leave more of the memory to copies. */
 static void adam_runs_at_the_rate_of_its_moments(void **state)
 {
@@ -443,6 +465,6 @@ MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup),
              IN_DIR(what_is_measured_beside_others_does_not_last),
              cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
              cmocka_unit_test(queues_run_in_order_side_by_side_and_wait),
-             cmocka_unit_test(copies_out_take_turns_as_they_become_ready), cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
+             cmocka_unit_test(copies_out_take_turns_as_they_become_ready), cmocka_unit_test(pieces_share_the_link_and_the_device), cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
              cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory),
              cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))

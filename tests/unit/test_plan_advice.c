@@ -568,7 +568,33 @@ static void with_auto_a_remedy_has_the_batch_that_auto_would_take(void **state)
     drop(&w);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(more_of_anything_is_never_worse),
+/* Few tokens a step leave the updates of a large model nothing to hide behind. */
+static void updates_that_are_the_limit_are_said_to_be(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_update_advice few, many;
+    mt_plan *plan;
+    draw w = known("mistral-large-2407", "h200", 3e12, 8);
+    const mt_job job = mt_question_job(&w.q, w.q.batch);
+    assert_ok(mt_plan_auto(&plan, (mt_plan_inputs){ w.q.model, &job, &w.q.form, &w.q.machine }, &err));
+    assert_ok(mt_advise_updates(&few, &w.q, plan, &err));
+    HOLDS(&w, few.wait > 0.1 * plan->predicted_seconds && few.batch > w.q.batch, "waits %.2f s; hidden with %lld samples", few.wait,
+          (long long)few.batch);
+    HOLDS(&w, few.form != MT_MOMENTS_F32 && few.form_tokens_s > (double)job.step_tokens / plan->predicted_seconds,
+          "%.0f tokens/s with other moments", few.form_tokens_s);
+    mt_plan_free(plan);
+    w.q.batch = few.batch;
+    const mt_job larger = mt_question_job(&w.q, few.batch);
+    assert_ok(mt_plan_auto(&plan, (mt_plan_inputs){ w.q.model, &larger, &w.q.form, &w.q.machine }, &err));
+    assert_ok(mt_advise_updates(&many, &w.q, plan, &err));
+    HOLDS(&w, many.wait == 0 && many.batch == 0 && many.form == MT_MOMENTS_F32, "waits %.2f s with %lld samples", many.wait,
+          (long long)few.batch);
+    mt_plan_free(plan);
+    drop(&w);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(updates_that_are_the_limit_are_said_to_be), cmocka_unit_test(more_of_anything_is_never_worse),
              cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
              cmocka_unit_test(a_larger_card_needs_no_more_of_itself),
              cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away),

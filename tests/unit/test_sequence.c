@@ -393,7 +393,115 @@ static void every_event_has_a_name(void **state)
     end(&t);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(weights_that_are_there_are_not_fetched_again),
+/* -- pieces ---------------------------------------------------------------------------------------- */
+
+/* Every unit half on the host, half in pieces of a block. */
+static void begin_pieces(script *t)
+{
+    begin(t, NULL);
+    t->place.piece_slots = 2;
+    t->place.piece_elems = MT_MOMENT_BLOCK;
+    for (int u = 0; u < UNITS; u++) {
+        int64_t n = t->model->units[u].layout->n_train;
+        t->place.units[u].in_pieces = n - n / 2 / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
+    }
+}
+
+static void the_first_pieces_are_staged_before_the_norm_is_known(void **state)
+{
+    (void)state;
+    script t;
+    begin_pieces(&t);
+    open_plan(&t, true);
+    t.skip = true;
+    run(&t, MT_MODE_TRAIN, 1);
+    assert_int_equal(count(&t, MT_DO_PIECE_IN, -1), 2); /* a slot each */
+    assert_int_equal(count(&t, MT_DO_PIECE_UPDATE, -1), 0);
+    t.skip = false;
+    run(&t, MT_MODE_TRAIN, 1);
+    assert_int_equal(count(&t, MT_DO_PIECE_IN, 0), mt_plan_pieces(t.plan, 0)); /* again: they were dropped */
+    end(&t);
+}
+
+static void pieces_are_issued_in_the_order_of_forward_and_each_once(void **state)
+{
+    (void)state;
+    script t;
+    begin_pieces(&t);
+    for (int u = 0; u < UNITS; u++) t.place.units[u].in_pieces = t.model->units[u].layout->n_train; /* more than are issued early */
+    open_plan(&t, true);
+    run(&t, MT_MODE_TRAIN, 1);
+    int issued = count(&t, MT_DO_PIECE_UPDATE, -1), before = 0, all = 0;
+    for (int i = 0; i < t.n; i++) {
+        if (t.actions[i].kind != MT_DO_PIECE_UPDATE) continue;
+        assert_true(t.actions[i].unit >= before);
+        before = t.actions[i].unit;
+    }
+    for (int u = 0; u < UNITS; u++) all += mt_plan_pieces(t.plan, u);
+    assert_true(issued >= 64 && issued < all); /* some, and the rest as forward comes to them */
+    run(&t, MT_MODE_EVALUATE, 1);
+    assert_int_equal(issued + count(&t, MT_DO_PIECE_UPDATE, -1), all);
+    end(&t);
+}
+
+static void a_locked_unit_holds_back_its_pieces_and_no_others_before_it(void **state)
+{
+    (void)state;
+    script t;
+    begin_pieces(&t);
+    open_plan(&t, true);
+    t.locked = 2;
+    run(&t, MT_MODE_TRAIN, 1);
+    assert_int_equal(count(&t, MT_DO_PIECE_BACK, 1), mt_plan_pieces(t.plan, 1));
+    assert_int_equal(count(&t, MT_DO_PIECE_BACK, 2), 0);
+    mt_err err = { 0 };
+    assert_ok(mt_sequence_write_back(t.s, &err)); /* whoever reads the state waits for it */
+    for (int u = 0; u < UNITS; u++) assert_int_equal(count(&t, MT_DO_PIECE_BACK, u), mt_plan_pieces(t.plan, u));
+    end(&t);
+}
+
+static void without_clipping_pieces_follow_their_gradient(void **state)
+{
+    (void)state;
+    script t;
+    begin_pieces(&t);
+    open_plan(&t, false);
+    run(&t, MT_MODE_TRAIN, 1);
+    int sent = -1;
+    for (int i = 0; i < t.n; i++) {
+        if (t.actions[i].kind == MT_DO_GRADIENT_OUT) sent = t.actions[i].unit;
+        if (t.actions[i].kind == MT_DO_PIECE_IN) assert_int_equal(t.actions[i].unit, sent);
+    }
+    for (int u = 0; u < UNITS; u++) assert_int_equal(count(&t, MT_DO_PIECE_BACK, u), mt_plan_pieces(t.plan, u));
+    end(&t);
+}
+
+static void pieces_that_cut_a_block_of_moments_are_refused(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    script t;
+    mt_plan *plan;
+    const mt_job job = { .train = true, .clip = true, .step_tokens = TOKENS, .step_docs = 12, .longest = 32 };
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 32,
+                              .head_rows = 32 };
+    begin_pieces(&t);
+    t.place.units[1].in_pieces--;
+    assert_int_equal(mt_plan_create(&plan, t.model, &job, &a, &t.place, &err), MT_EINVAL);
+    assert_says("cut a block of moments");
+    t.place.units[1].in_pieces++;
+    t.place.piece_slots = 0;
+    assert_int_equal(mt_plan_create(&plan, t.model, &job, &a, &t.place, &err), MT_EINVAL);
+    assert_says("need a slot");
+    end(&t);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(the_first_pieces_are_staged_before_the_norm_is_known),
+             cmocka_unit_test(pieces_are_issued_in_the_order_of_forward_and_each_once),
+             cmocka_unit_test(a_locked_unit_holds_back_its_pieces_and_no_others_before_it),
+             cmocka_unit_test(without_clipping_pieces_follow_their_gradient),
+             cmocka_unit_test(pieces_that_cut_a_block_of_moments_are_refused),
+             cmocka_unit_test(weights_that_are_there_are_not_fetched_again),
              cmocka_unit_test(the_slot_needed_last_is_overwritten),
              cmocka_unit_test(prefetching_stops_at_the_first_unit_that_must_wait),
              cmocka_unit_test(nothing_is_fetched_across_the_end_of_a_step),
