@@ -159,17 +159,19 @@ static mt_rc is_tight(bool *out, mt_plan_inputs in, mt_err *err)
 static bool is_unusual(const mt_machine *m) { return !m->shared && fabs(m->flops / mt_machine_typical().flops - 1) > 0.1; }
 
 /* Where usual rates or rounded memory would cost a tenth of the speed, what there is decides. */
-static mt_rc improve(mt_plan **plan, mt_plan_inputs in, mt_err *err)
+static mt_rc improve(mt_arithmetic *a, mt_plan_inputs in, mt_err *err)
 {
-    mt_arithmetic a;
-    mt_plan *other;
+    mt_machine whole = *in.machine; /* compared by plans without pieces, as choose_arithmetic makes them */
+    mt_arithmetic other;
+    mt_plan *plan;
     double seconds;
-    MT_TRY(choose_arithmetic(&a, &seconds, in, 0, err));
-    if (a.micro_tokens == (*plan)->arithmetic.micro_tokens || seconds > 0.9 * (*plan)->predicted_seconds) return MT_OK;
-    MT_TRY(mt_plan_search(&other, with(in, &a), err));
-    mt_plan_free(*plan);
-    *plan = other;
-    return MT_OK;
+    whole.limits.whole_units = true;
+    in.machine = &whole;
+    MT_TRY(mt_plan_search(&plan, with(in, a), err));
+    mt_rc rc = choose_arithmetic(&other, &seconds, in, 0, err);
+    if (!rc && other.micro_tokens != a->micro_tokens && seconds <= 0.9 * plan->predicted_seconds) *a = other;
+    mt_plan_free(plan);
+    return rc;
 }
 
 mt_rc mt_plan_auto(mt_plan **out, mt_plan_inputs in, mt_err *err)
@@ -178,13 +180,9 @@ mt_rc mt_plan_auto(mt_plan **out, mt_plan_inputs in, mt_err *err)
     bool tight;
     *out = NULL;
     MT_TRY(choose_steadily(&a, in, err));
-    MT_TRY(mt_plan_search(out, with(in, &a), err));
-    mt_rc rc = is_tight(&tight, in, err);
-    if (!rc && (tight || is_unusual(in.machine))) rc = improve(out, in, err);
-    if (!rc) return MT_OK;
-    mt_plan_free(*out);
-    *out = NULL;
-    return rc;
+    MT_TRY(is_tight(&tight, in, err));
+    if (tight || is_unusual(in.machine)) MT_TRY(improve(&a, in, err));
+    return mt_plan_search(out, with(in, &a), err);
 }
 
 mt_rc mt_plan_quick(double *seconds, mt_plan_inputs in, int64_t *hint, mt_err *err)
