@@ -18,7 +18,7 @@ typedef struct options {
     const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *adam_state, *deterministic, *freeze;
     uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows;
-    bool no_clip, json, table, alias_layers, tune;
+    bool no_clip, json, table, alias_layers, whole_units, tune;
     const char *trace;
     double product_rate; /* of the runs so far, in dtype rate_dtype */
     const char *rate_dtype;
@@ -80,6 +80,7 @@ static mt_rc machine_of(mt_machine *m, mt_device *dev, const options *o, mt_err 
     size_t device_memory = (size_t)mt_min_i64((int64_t)o->device_memory, (int64_t)d.memory_limit);
     MT_TRY(mt_machine_here(m, dev, &(mt_machine_given){ .ram = (size_t)o->ram, .device_memory = device_memory }, true, err));
     m->home_host = strcmp(o->home, "host") == 0;
+    m->limits.whole_units = o->whole_units;
     return MT_OK;
 }
 
@@ -251,6 +252,8 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
           "on (default): kernels that repeat their bits; off: the fastest", false },
         { "--tune", MT_FLAG_BOOL, &o->tune, NULL,
           "choose kernels of products by timing, and remember them (training.tune_products); of the first run", false },
+        { "--whole-units", MT_FLAG_BOOL, &o->whole_units, NULL,
+          "update no unit in pieces, and keep activations on their way to host memory in two slots: to compare with", false },
         { "--alias-layers", MT_FLAG_BOOL, &o->alias_layers, NULL,
           "all layers share one layer's host memory: the speed of a model larger than RAM", false },
         { "--table", MT_FLAG_BOOL, &o->table, NULL, "trace one more step: where the time went", false },
