@@ -59,13 +59,16 @@ static void assert_same_shape(const mt_st_tensor *a, const mt_safetensors *st, c
     assert_memory_equal(a->shape, b->shape, sizeof *a->shape * (size_t)a->n_dims);
 }
 
-/* Of the part of a multimodal model, or of a layer that predicts a token further, that is not trained here. */
+/* Not trained: parts of a multimodal model, a layer that predicts a token further, constants of an activation. */
 static bool is_foreign(const mt_st_tensor *t)
 {
     static const char *const parts[] = { "vision_tower.", "model.visual.", "mtp." };
+    static const char *const inside[] = { ".eh_proj.", ".enorm.", ".act_fn.beta", ".act_fn.eps" };
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (strncmp(t->name, parts[i], strlen(parts[i])) == 0) return true;
-    return strstr(t->name, ".eh_proj.") || strstr(t->name, ".enorm.");
+    for (size_t i = 0; i < MT_COUNT(inside); i++)
+        if (strstr(t->name, inside[i])) return true;
+    return false;
 }
 
 /* Nothing trains the correction bias of a router. */
