@@ -330,14 +330,14 @@ def build(config):
 
 
 def active_weights(model, config):
-    """Of a mixture of experts: the weights a token is multiplied with, those of the head included."""
+    """Of a mixture of experts: the weights of products a token passes, those of the head included; a convolution over rows is none."""
     E = next((config[k] for k in ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts") if k in config), 0)
     T = next((config[k] for k in ("num_experts_per_tok", "moe_k", "moe_topk") if k in config), 0)
     if not E:
         return {}
     n = config["hidden_size"] * config["vocab_size"]
     for name, p in model.named_parameters():
-        if LAYER.search(name) and p.ndim > 1 and "norm" not in name and "bias" not in name:
+        if LAYER.search(name) and p.ndim > 1 and not any(word in name for word in ("norm", "bias", "conv1d")):
             n += p.numel() * T // E if ".experts." in name else p.numel()
     return {"active": n}
 
