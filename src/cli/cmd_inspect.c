@@ -158,6 +158,7 @@ static void print_units(const mt_model *m)
             if (m->units[u].group == g && n++ == 0) first = u;
         mt_unit_name(m, first, name);
         if (m->units[first].kind == MT_UNIT_LAYER) snprintf(name, sizeof name, "layer");
+        if (m->units[first].kind == MT_UNIT_EXPERTS) snprintf(name, sizeof name, "%d experts", m->units[first].n_experts);
         printf("group %-2d     %3d x %-18s %10s in bf16, %d tensors each\n", g, n, name,
                mt_bytes_text((uint64_t)m->layouts[g].n_elems * 2).s, m->layouts[g].n_weights);
     }

@@ -104,6 +104,7 @@ mt_rc mt__input_load(mt_lane *lane, mt_err *err)
     int32_t *next = host;
     MT_TRY(mt_sync(in->read, err)); /* the copy of the step before, long done */
     in->n_cuts = mt_cut_micro(in->cuts, b->doc_start, b->n_docs, lane->plan->arithmetic.micro_tokens);
+    in->n_passes = mt_cut_passes(in->passes, in->cuts, in->n_cuts, lane->plan->arithmetic.moe_tokens);
     for (int64_t i = 0; i < in->n_cuts; i++) {
         fill_micro(lane, b, lane->pass.at, &in->cuts[i], &in->micros[i], &next);
         rebase(&in->micros[i], host, device);
@@ -120,9 +121,11 @@ mt_rc mt__input_create(mt_lane *lane, mt_err *err)
     size_t docs = (size_t)lane->plan->job.step_docs, rows = (size_t)lane->plan->arithmetic.micro_tokens;
     in->cuts = mt_calloc(docs, sizeof *in->cuts);
     in->micros = mt_calloc(docs, sizeof *in->micros);
+    in->passes = mt_calloc(docs, sizeof *in->passes);
     in->sort_a = mt_calloc(rows, sizeof *in->sort_a);
     in->sort_b = mt_calloc(rows, sizeof *in->sort_b);
-    if (!in->cuts || !in->micros || !in->sort_a || !in->sort_b) return mt_no_memory(err, "a step's tables");
+    if (!in->cuts || !in->micros || !in->passes || !in->sort_a || !in->sort_b)
+        return mt_no_memory(err, "a step's tables");
     return mt_event_create(lane->dev, &in->read, "input", err);
 }
 
@@ -131,6 +134,7 @@ void mt__input_free(mt_lane *lane)
     lane->dev->api->event_free(lane->input.read);
     mt_free(lane->input.cuts);
     mt_free(lane->input.micros);
+    mt_free(lane->input.passes);
     mt_free(lane->input.sort_a);
     mt_free(lane->input.sort_b);
 }

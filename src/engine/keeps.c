@@ -48,7 +48,8 @@ mt_acts mt__keeps_acts(mt_lane *lane, int layer, bool train, int set, int64_t ro
         } else if (a[i].row_bytes && a[i].instead) {
             acts.at[i] = acts.at[a[i].instead - 1];
         } else if (a[i].row_bytes) {
-            acts.at[i] = a[i].shared ? lane->shared_work + shared->at[i] : lane->layer_work[set] + own->at[i];
+            char *work = a[i].shared ? lane->shared_work + shared->at[i] : lane->layer_work[set] + own->at[i];
+            acts.at[i] = work + (a[i].extent == MT_EXTENT_SWEEP ? (size_t)row * a[i].row_bytes : 0);
         }
     }
     if (!train) acts.cache = lane->layers[layer].cache;

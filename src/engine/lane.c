@@ -46,8 +46,8 @@ static int64_t count_sweeps(const mt_lane *lane)
 {
     const lane_input *in = &lane->input;
     int64_t n = 0;
-    for (int64_t first = 0; first < in->n_cuts; n++)
-        first = mt_cut_sweep(in->cuts, in->n_cuts, first, lane->plan->place.sweep_tokens);
+    for (int64_t first = 0; first < in->n_passes; n++)
+        first = mt_cut_sweep(in->passes, in->n_passes, first, lane->plan->place.sweep_tokens);
     return n;
 }
 

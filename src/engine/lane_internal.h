@@ -40,8 +40,9 @@ typedef struct lane_layer {
 /* A pass's tokens, cut into micro-batches. */
 typedef struct lane_input {
     mt_cut *cuts;
-    mt_micro *micros; /* pointers into the device copy */
-    int64_t n_cuts;
+    mt_micro *micros;    /* pointers into the device copy */
+    mt_cut_pass *passes; /* micro-batches that pass experts together */
+    int64_t n_cuts, n_passes;
     int32_t *sort_a, *sort_b;
     mt_event *read; /* the host's copy may be overwritten */
 } lane_input;
@@ -91,7 +92,8 @@ struct mt_lane {
     lane_input input;
     lane_sums total;
     struct {
-        int64_t first, end, rows; /* micro-batches [first, end), and how many rows they have */
+        int64_t first, end, rows;     /* micro-batches [first, end), and how many rows they have */
+        int64_t first_pass, end_pass; /* the same, as they pass experts */
     } sweep;
     float dscale;
     float *logits; /* where those of the next rows go */
@@ -121,7 +123,7 @@ mt_rc mt__keeps_create(mt_lane *lane, mt_err *err);
 void mt__keeps_free(mt_lane *lane);
 /* Where layer's input goes (layer L: the head's input); row is the first row in the sweep. */
 void *mt__keeps_x(mt_lane *lane, int layer, bool train, int64_t row);
-/* Activations of a layer for a micro-batch at `row`; set: which workspace takes what is not kept. */
+/* Activations of a layer for a micro-batch or a pass at `row`; set: which workspace takes what is not kept. */
 mt_acts mt__keeps_acts(mt_lane *lane, int layer, bool train, int set, int64_t row);
 /* The sweep's rows of a layer's kept activations, to the host or back. */
 mt_rc mt__keeps_copy(mt_lane *lane, int layer, mt_copy_dir dir, mt_err *err);
@@ -159,7 +161,11 @@ mt_rc mt__input_load(mt_lane *lane, mt_err *err);
 /* -- visit.c: the compute of a visit, for all micro-batches of the sweep -- */
 mt_rc mt__visit_embed(mt_lane *lane, mt_err *err);
 mt_rc mt__visit_forward(mt_lane *lane, int layer, mt_err *err);
+mt_rc mt__visit_experts(mt_lane *lane, int unit, mt_err *err);
+mt_rc mt__visit_close(mt_lane *lane, int layer, mt_err *err);
 mt_rc mt__visit_head(mt_lane *lane, mt_err *err);
+mt_rc mt__visit_reopen(mt_lane *lane, int layer, mt_err *err);
+mt_rc mt__visit_experts_backward(mt_lane *lane, int unit, mt_err *err);
 mt_rc mt__visit_backward(mt_lane *lane, int first, int end, mt_err *err);
 mt_rc mt__visit_embed_backward(mt_lane *lane, int slot, mt_err *err);
 

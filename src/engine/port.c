@@ -8,12 +8,14 @@
 static void begin_sweep(mt_lane *lane, int64_t number)
 {
     const lane_input *in = &lane->input;
-    int64_t first = number ? lane->sweep.end : 0;
-    int64_t end = mt_cut_sweep(in->cuts, in->n_cuts, first, lane->plan->place.sweep_tokens);
-    const mt_cut *last = &in->cuts[end - 1];
-    lane->sweep.first = first;
-    lane->sweep.end = end;
-    lane->sweep.rows = last->first_row + last->n_rows - in->cuts[first].first_row;
+    const int64_t first_pass = number ? lane->sweep.end_pass : 0,
+                  end_pass = mt_cut_sweep(in->passes, in->n_passes, first_pass, lane->plan->place.sweep_tokens);
+    const mt_cut_pass *first = &in->passes[first_pass], *last = &in->passes[end_pass - 1];
+    lane->sweep.first_pass = first_pass;
+    lane->sweep.end_pass = end_pass;
+    lane->sweep.first = first->first;
+    lane->sweep.end = last->end;
+    lane->sweep.rows = last->first_row + last->n_rows - first->first_row;
 }
 
 static mt_rc read_sums(mt_lane *lane, mt_err *err)
@@ -32,7 +34,11 @@ static mt_rc port_issue(void *self, const mt_action *a, mt_err *err)
     case MT_DO_FETCH: return mt__ring_fetch(lane, a->unit, a->slot, err);
     case MT_DO_EMBED: return mt__visit_embed(lane, err);
     case MT_DO_FORWARD: return mt__visit_forward(lane, a->layer, err);
+    case MT_DO_EXPERTS: return mt__visit_experts(lane, a->unit, err);
+    case MT_DO_CLOSE: return mt__visit_close(lane, a->layer, err);
     case MT_DO_HEAD: return mt__visit_head(lane, err);
+    case MT_DO_REOPEN: return mt__visit_reopen(lane, a->layer, err);
+    case MT_DO_EXPERTS_BACKWARD: return mt__visit_experts_backward(lane, a->unit, err);
     case MT_DO_BACKWARD: return mt__visit_backward(lane, a->layer, a->end, err);
     case MT_DO_EMBED_BACKWARD: return mt__visit_embed_backward(lane, a->slot, err);
     case MT_DO_KEEP_OUT: return mt__keeps_copy(lane, a->layer, MT_COPY_OUT, err);

@@ -50,6 +50,40 @@ mt_rc mt__visit_forward(mt_lane *lane, int layer, mt_err *err)
     return MT_OK;
 }
 
+/* A pass's rows and activations; row: where they begin in the sweep. */
+typedef struct pass_rows {
+    mt_micro mb; /* only its rows */
+    mt_acts acts;
+    int64_t row;
+} pass_rows;
+
+static pass_rows pass_of(mt_lane *lane, int layer, int64_t i)
+{
+    const mt_cut_pass *p = &lane->input.passes[i];
+    pass_rows r = { .mb.n = p->n_rows, .row = row_of(lane, p->first) };
+    r.acts = mt__keeps_acts(lane, layer, trains(lane), 0, r.row);
+    return r;
+}
+
+mt_rc mt__visit_experts(mt_lane *lane, int unit, mt_err *err)
+{
+    mt_weights w = mt__ring_weights(lane, unit);
+    for (int64_t i = lane->sweep.first_pass; i < lane->sweep.end_pass; i++) {
+        const pass_rows r = pass_of(lane, lane->model->units[unit].layer, i);
+        MT_TRY(mt_layer_experts(&lane->run, unit, &w, &r.mb, &r.acts, err));
+    }
+    return MT_OK;
+}
+
+/* All rows of the sweep at once: nothing here depends on how many there are. */
+mt_rc mt__visit_close(mt_lane *lane, int layer, mt_err *err)
+{
+    const bool train = trains(lane);
+    const mt_micro rows = { .n = lane->sweep.rows };
+    const mt_acts a = mt__keeps_acts(lane, layer, train, 0, 0);
+    return mt_layer_close(&lane->run, layer, &rows, &a, mt__keeps_x(lane, layer + 1, train, 0), err);
+}
+
 /* Loss and, in training, the gradient that backward starts from. */
 static mt_rc head_loss(mt_lane *lane, const mt_weights *w, mt_err *err)
 {
@@ -110,6 +144,26 @@ mt_rc mt__visit_head(mt_lane *lane, mt_err *err)
 }
 
 /* -- backward -------------------------------------------------------------------------------------- */
+
+mt_rc mt__visit_reopen(mt_lane *lane, int layer, mt_err *err)
+{
+    mt_weights w = mt__ring_weights(lane, unit_of(lane, layer));
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) {
+        const mt_acts a = mt__keeps_acts(lane, layer, true, 0, row_of(lane, i));
+        MT_TRY(mt_layer_reopen(&lane->run, layer, &w, &lane->input.micros[i], &a, err));
+    }
+    return MT_OK;
+}
+
+mt_rc mt__visit_experts_backward(mt_lane *lane, int unit, mt_err *err)
+{
+    mt_weights w = mt__ring_weights(lane, unit);
+    for (int64_t i = lane->sweep.first_pass; i < lane->sweep.end_pass; i++) {
+        const pass_rows r = pass_of(lane, lane->model->units[unit].layer, i);
+        MT_TRY(mt_layer_experts_backward(&lane->run, unit, &w, sum_of(lane, unit), &r.mb, &r.acts, dx_at(lane, r.row), err));
+    }
+    return MT_OK;
+}
 
 /* A run of layers whose first keeps its input; the others are redone from it. */
 typedef struct segment {

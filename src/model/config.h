@@ -68,6 +68,7 @@ typedef struct mt_layer_spec {
     int64_t window;      /* rows a row may see, itself included; 0: all */
     int64_t H, K, Dh, F; /* see ops.h */
     int64_t E, T, I, Is; /* experts, those of a row, the width of one; of the shared one, 0: none.  E is 0 in dense layers */
+    int64_t unit_experts; /* of a unit; settled by the model, in its kinds of layers */
 } mt_layer_spec;
 
 /* What is the same in all layers with experts. */

@@ -211,11 +211,16 @@ static size_t ends_scratch(const mt_config *c, const mt_scratch_shape *s, int64_
     return most;
 }
 
-size_t mt_model_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,
-                        int64_t head_rows, const mt_attention_use *attention)
+size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_t n_docs, int64_t longest, int64_t head_rows,
+                        const mt_attention_use *attention)
 {
     const mt_config *c = m->config;
-    const mt_scratch_shape shape = { .t = t, .rows = n, .chunk = mlp_rows, .docs = mt_min_i64(n_docs, n), .longest = longest,
+    const mt_scratch_shape shape = { .t = t,
+                                     .rows = rows.micro,
+                                     .chunk = rows.chunk,
+                                     .pass = rows.pass,
+                                     .docs = mt_min_i64(n_docs, rows.micro),
+                                     .longest = longest,
                                      .attention = attention };
     size_t most = ends_scratch(c, &shape, head_rows);
     for (int k = 0; k < m->n_kinds; k++) {

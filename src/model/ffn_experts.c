@@ -1,29 +1,34 @@
 /* ffn_experts.c - a mixture of experts: a router sends each row to T of E gated mlps, and adds up what they return; beside them
  * there may be a shared expert that every row passes, as a whole or times a switch of its own.
  *
- * It takes whole micro-batches: rows of all documents are sorted by expert, and each expert multiplies its rows at once.
- * Forward's routes are kept, and backward never chooses again.  The order of all sums is in docs/experts.md.
+ * Router and shared expert are in the layer's first unit and take a micro-batch at a time.  The experts are in units of their own
+ * and take a pass at a time: its rows are sorted by expert, and each expert multiplies its rows at once.  Units add to one fp32
+ * sum in ascending order, so how experts are cut into units changes no bit.  Forward's routes are kept, and backward never chooses
+ * again.  The order of all sums is in docs/experts.md.
  *
  * A switch is a router of one expert: its sigmoid is the weight of that expert's rows, so the same ops serve it. */
 #include "base/mem.h"
 #include "model/part.h"
 
-/* Packed rows: a row for each pair of a token and one of its experts, ordered by expert.
- * ACT and DACT serve the experts first and the shared expert after them. */
+/* Packed rows: a row for each pair of a token and one of the unit's experts, ordered by expert; at most Tc = min(T, experts of a
+ * unit) a token. */
 enum {
-    ROUTES,    /* experts [N, T] and their weights [N, T] */
-    GATE_UP,   /* [packed, 2I] */
+    EXPERTS,   /* [N, T] those of each row */
+    WEIGHTS,   /* [N, T] fp32 */
     S_GATE_UP, /* [N, 2Is] of the shared expert */
-    LOGITS,    /* [N, E] fp32 */
+    SUM,       /* [N, D] fp32: what experts return; in backward, the gradient of what they read */
+    DWEIGHTS,  /* [N, T] fp32 */
     SORT,      /* what expert_sort makes */
-    SWITCH,    /* the shared expert's switch, a column each */
-    ACT,       /* [packed, I] or [N, Is] */
+    GATE_UP,   /* [packed, 2I] */
+    ACT,       /* [packed, I] */
     DACT,      /* its gradient */
     PACKED,    /* [packed, D]: what experts return; in backward, gradients of what they read */
-    DWEIGHTS,  /* [N, T] fp32 */
+    LOGITS,    /* [N, E] fp32 */
     DLOGITS,   /* [N, E] */
     H32,       /* [N, D] the input in fp32, for routers that are fp32 where all else is bf16 */
-    SUM,       /* [N, D] fp32, likewise: the gradient of the input */
+    SWITCH,    /* the shared expert's switch, a column each */
+    S_ACT,     /* [N, Is] */
+    S_DACT,    /* its gradient */
     ARRAYS
 };
 
@@ -62,24 +67,27 @@ static size_t offsets_bytes(const mt_layer_spec *s) { return mt_round_up((size_t
 static int experts_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
     const size_t e = mt_dtype_bytes(t), T = (size_t)s->T, E = (size_t)s->E, D = (size_t)c->D, Is = (size_t)s->Is, four = 4;
-    const size_t packed = T * (size_t)s->I, act = (packed > Is ? packed : Is) * e,
+    const size_t Tc = (size_t)mt_min_i64(s->T, s->unit_experts), packed = Tc * (size_t)s->I,
                  wide = c->moe.exact_router && t == MT_DTYPE_BF16 ? D * four : 0;
     const size_t sw = experts_has_role(c, s, MT_W_S_SWITCH) ? S_COLUMNS * four : 0,
                  sw_fixed = S_COLUMNS * S_ROUND * four + MT_ARRAY_ALIGN;
     const mt_array arrays[ARRAYS] = {
-        [ROUTES] = { "routes", 2 * T * four, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0, 0 },
-        [GATE_UP] = { "experts.gate+up", 2 * packed * e, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [EXPERTS] = { "routes", T * four, MT_KEEP_INPUT, MT_EXTENT_SWEEP, true, 0, 0 },
+        [WEIGHTS] = { "routes.weights", T * four, MT_KEEP_INPUT, MT_EXTENT_SWEEP, true, 0, 0 },
         [S_GATE_UP] = { "shared.gate+up", 2 * Is * e, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [SUM] = { "experts.sum", D * four, MT_KEEPS, MT_EXTENT_SWEEP, true, 0, 0 },
+        [DWEIGHTS] = { "routes.d", T * four, MT_KEEPS, MT_EXTENT_SWEEP, true, 0, 0 },
+        [SORT] = { "sort", 3 * T * four, MT_KEEPS, MT_EXTENT_PASS, true, 0, offsets_bytes(s) },
+        [GATE_UP] = { "experts.gate+up", 2 * packed * e, MT_KEEPS, MT_EXTENT_PASS, true, 0, 0 },
+        [ACT] = { "experts.act", packed * e, MT_KEEPS, MT_EXTENT_PASS, true, 0, 0 },
+        [DACT] = { "experts.dact", packed * e, MT_KEEPS, MT_EXTENT_PASS, true, 0, 0 },
+        [PACKED] = { "experts.rows", Tc * D * e, MT_KEEPS, MT_EXTENT_PASS, true, 0, 0 },
         [LOGITS] = { "router", E * four, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
-        [SORT] = { "sort", 3 * T * four, MT_KEEPS, MT_EXTENT_MICRO, true, 0, offsets_bytes(s) },
-        [SWITCH] = { "switch", sw, MT_KEEPS, MT_EXTENT_MICRO, true, 0, sw_fixed },
-        [ACT] = { "experts.act", act, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
-        [DACT] = { "experts.dact", act, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
-        [PACKED] = { "experts.rows", T * D * e, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
-        [DWEIGHTS] = { "routes.d", T * four, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
         [DLOGITS] = { "router.d", E * four, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
         [H32] = { "router.x", wide, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
-        [SUM] = { "router.dx", wide, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [SWITCH] = { "switch", sw, MT_KEEPS, MT_EXTENT_MICRO, true, 0, sw_fixed },
+        [S_ACT] = { "shared.act", Is * e, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [S_DACT] = { "shared.dact", Is * e, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
     };
     for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
     return ARRAYS;
@@ -92,39 +100,46 @@ static mt_work_item product_item(const char *name, mt_keep keep, double n, doubl
 
 static int experts_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
 {
-    const double D = (double)c->D, T = (double)s->T, I = T * (double)s->I, Is = (double)s->Is, E = (double)s->E;
+    const double D = (double)c->D, T = (double)s->T, I = (double)s->I, Is = (double)s->Is, E = (double)s->E;
     int n = 0;
     out[n++] = product_item("router", MT_KEEPS, E, D);
-    out[n++] = product_item("experts gate+up", MT_KEEP_ALL, 2 * I, D);
-    out[n++] = product_item("experts down", MT_KEEPS, D, I);
     if (Is > 0) {
         out[n++] = product_item("shared gate+up", MT_KEEP_ALL, 2 * Is + c->moe.shared_switch, D);
         out[n++] = product_item("shared down", MT_KEEPS, D, Is);
+        out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 3.3 * Is };
+        out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 5 * Is };
     }
+    const int first = n;
+    out[n++] = product_item("experts gate+up", MT_KEEPS, T * 2 * I, D);
+    out[n++] = product_item("experts down", MT_KEEPS, T * D, I);
+    /* Of backward before its own: gate and up again. */
+    out[n++] = (mt_work_item){ .kind = MT_WORK_PRODUCT, .when = MT_IN_REDO, .keep = MT_KEEPS, .n = T * 2 * I, .k = D };
     /* Activations; expert rows gathered once and written once, and the sum. */
-    out[n++] =
-        (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 3.3 * (I + Is) + (2 * T + 2) * D };
-    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 5 * (I + Is) + (3 * T + 2) * D };
+    out[n++] = (mt_work_item){
+        .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 3.3 * T * I + (2 * T + 4) * D };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 5 * T * I + (3 * T + 4) * D };
+    for (int i = first; i < n; i++) out[i].T = T, out[i].E = E;
     return n;
 }
 
 static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
 {
     float *some = (float *)1; /* present; never read */
-    const int64_t n = shape->rows, E = s->E, T = s->T;
+    const int64_t n = shape->rows, E = s->E, T = s->T, packed = shape->pass * mt_min_i64(T, s->unit_experts), c1 = s->unit_experts;
     const size_t needs[] = {
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = E, .K = c->D, .dw = some }),
         mt_linear_scratch(&(mt_linear){ .t = MT_DTYPE_F32, .M = n, .N = E, .K = c->D, .dw = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = 2 * s->Is, .K = c->D, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = c->D, .K = s->Is, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = 1, .K = c->D, .dw = some }),
-        mt_expert_sort_scratch(&(mt_expert_sort){ .N = n, .T = T, .E = E }),
+        mt_expert_sort_scratch(&(mt_expert_sort){ .N = shape->pass, .T = T, .E = E }),
         mt_expert_sort_scratch(&(mt_expert_sort){ .N = n, .T = 1, .E = 1 }),
         mt_route_scratch(&(mt_route){ .N = n, .E = E, .T = T }),
         mt_grouped_linear_scratch(
-            &(mt_grouped_linear){ .t = shape->t, .M = n * T, .N = 2 * s->I, .K = c->D, .c = E, .dw = some }),
-        mt_grouped_linear_scratch(&(mt_grouped_linear){ .t = shape->t, .M = n * T, .N = c->D, .K = s->I, .c = E, .dw = some }),
-        mt_glu_scratch(&(mt_glu){ .t = shape->t, .N = n * T, .F = s->I }),
+            &(mt_grouped_linear){ .t = shape->t, .M = packed, .N = 2 * s->I, .K = c->D, .c = c1, .dw = some }),
+        mt_grouped_linear_scratch(&(mt_grouped_linear){ .t = shape->t, .M = packed, .N = c->D, .K = s->I, .c = c1, .dw = some }),
+        mt_glu_scratch(&(mt_glu){ .t = shape->t, .N = packed, .F = s->I }),
+        mt_glu_scratch(&(mt_glu){ .t = shape->t, .N = n, .F = s->Is }),
     };
     size_t most = 0;
     for (size_t i = 0; i < MT_COUNT(needs); i++)
@@ -134,8 +149,8 @@ static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const 
 
 /* -- routing --------------------------------------------------------------------------------------- */
 
-static int32_t *experts_of(const mt_pass *p) { return mt_pass_array(p, ROUTES); }
-static float *weights_of(const mt_pass *p) { return (float *)experts_of(p) + p->mb->n * p->s->T; }
+static int32_t *experts_of(const mt_pass *p) { return mt_pass_array(p, EXPERTS); }
+static float *weights_of(const mt_pass *p) { return mt_pass_array(p, WEIGHTS); }
 
 static int32_t *offsets_of(const mt_pass *p) { return mt_pass_array(p, SORT); }
 static int32_t *order_of(const mt_pass *p) { return (int32_t *)((char *)offsets_of(p) + offsets_bytes(p->s)); }
@@ -272,7 +287,7 @@ static mt_glu shared_glu(const mt_pass *p)
                  .N = p->mb->n,
                  .F = p->s->Is,
                  .gu = mt_pass_array(p, S_GATE_UP),
-                 .y = mt_pass_array(p, ACT) };
+                 .y = mt_pass_array(p, S_ACT) };
     if (!has_switch(p)) return a;
     a.first = switch_at(p, S_COLUMNS);
     a.last = a.first + 1;
@@ -289,7 +304,7 @@ static mt_linear shared_down(const mt_pass *p)
                         .K = p->s->Is,
                         .alpha = (float)p->c->residual_scale,
                         .w = mt_pass_weight(p, MT_W_S_DOWN),
-                        .x = mt_pass_array(p, ACT),
+                        .x = mt_pass_array(p, S_ACT),
                         .scratch = p->r->scratch };
 }
 
@@ -310,10 +325,10 @@ static mt_rc shared_backward(const mt_pass *p, const void *dy, mt_err *err)
     const mt_ops *ops = p->r->ops;
     mt_linear through = shared_down(p), weights = through;
     through.dy = weights.dy = dy;
-    through.dx = mt_pass_array(p, DACT);
+    through.dx = mt_pass_array(p, S_DACT);
     MT_TRY(ops->linear_bwd(p->r->stream, &through, err));
     mt_glu glu = shared_glu(p);
-    glu.dy = mt_pass_array(p, DACT);
+    glu.dy = mt_pass_array(p, S_DACT);
     glu.dgu = mt_pass_array(p, S_GATE_UP);
     if (has_switch(p)) glu.dweights = switch_at(p, S_DWEIGHT);
     MT_TRY(ops->glu_bwd(p->r->stream, &glu, err));
@@ -369,6 +384,7 @@ static mt_glu expert_glu(const mt_pass *p)
                      .order = order_of(p) };
 }
 
+/* The unit's share of the sum. */
 static mt_combine combine_args(const mt_pass *p)
 {
     return (mt_combine){ .t = p->r->t,
@@ -381,7 +397,8 @@ static mt_combine combine_args(const mt_pass *p)
                          .experts = experts_of(p),
                          .place = place_of(p),
                          .offsets = offsets_of(p),
-                         .y = mt_pass_array(p, PACKED) };
+                         .y = mt_pass_array(p, PACKED),
+                         .sum = mt_pass_array(p, SUM) };
 }
 
 static mt_rc experts_gate_up(const mt_pass *p, const void *h, mt_err *err)
@@ -393,22 +410,39 @@ static mt_rc experts_gate_up(const mt_pass *p, const void *h, mt_err *err)
     return p->r->ops->grouped_linear_fwd(p->r->stream, &a, err);
 }
 
-/* What the experts return, in PACKED. */
-static mt_rc experts_down(const mt_pass *p, mt_err *err)
+static mt_rc experts_unit_forward(const mt_pass *p, const void *h, mt_err *err)
 {
+    MT_TRY(sort_rows(p, err));
+    MT_TRY(experts_gate_up(p, h, err));
     const mt_glu glu = expert_glu(p);
     MT_TRY(p->r->ops->glu_fwd(p->r->stream, &glu, err));
     mt_grouped_linear a = expert_product(p, MT_W_E_DOWN);
     a.x = mt_pass_array(p, ACT);
     a.y = mt_pass_array(p, PACKED);
-    return p->r->ops->grouped_linear_fwd(p->r->stream, &a, err);
+    MT_TRY(p->r->ops->grouped_linear_fwd(p->r->stream, &a, err));
+    mt_combine sum = combine_args(p);
+    sum.weights = weights_of(p);
+    return p->r->ops->combine(p->r->stream, &sum, err);
 }
 
-/* From dy to DWEIGHTS and, in PACKED, the gradient of what the experts read.  The gradient of act(gate) up comes first without
+/* y = the sum that all units have added to (+ add), rounded. */
+static mt_rc experts_close(const mt_pass *p, void *y, const void *add, mt_err *err)
+{
+    mt_combine a = combine_args(p);
+    a.start = false; /* no more experts */
+    a.e0 = a.c = 0;
+    a.out = y;
+    a.add = add;
+    return p->r->ops->combine(p->r->stream, &a, err);
+}
+
+/* From dy to DWEIGHTS and, in SUM, the gradient of what the experts read.  The gradient of act(gate) up comes first without
  * the routing weights: its inner product with act(gate) up is that of the weight, and no expert's result is needed again. */
 static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *dy, mt_err *err)
 {
     const mt_ops *ops = p->r->ops;
+    MT_TRY(sort_rows(p, err));
+    MT_TRY(experts_gate_up(p, h, err));
     mt_grouped_linear through = expert_product(p, MT_W_E_DOWN);
     through.gather_dy = true;
     through.dy = dy;
@@ -430,47 +464,31 @@ static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *
     first.dy = mt_pass_array(p, GATE_UP);
     first.dx = mt_pass_array(p, PACKED);
     first.dw = mt_pass_grad(p, MT_W_E_GATE);
-    return ops->grouped_linear_bwd(p->r->stream, &first, err);
+    MT_TRY(ops->grouped_linear_bwd(p->r->stream, &first, err));
+    const mt_combine sum = combine_args(p);
+    return ops->combine(p->r->stream, &sum, err);
 }
 
 /* -- forward and back ------------------------------------------------------------------------------ */
 
-/* All of forward that is neither kept nor large: logits, sorted rows, the switch. */
-static mt_rc experts_restore(const mt_pass *p, const void *h, mt_err *err)
-{
-    MT_TRY(router_logits(p, h, err));
-    MT_TRY(sort_rows(p, err));
-    return switch_forward(p, h, err);
-}
-
 static mt_rc experts_forward(const mt_pass *p, mt_span s, const void *h, mt_err *err)
 {
     (void)s;
-    const mt_ops *ops = p->r->ops;
     MT_TRY(router_logits(p, h, err));
     const mt_route route = route_args(p);
-    if (!p->again || !mt_pass_kept(p, ROUTES)) MT_TRY(ops->route_fwd(p->r->stream, &route, err));
-    MT_TRY(sort_rows(p, err));
-    MT_TRY(experts_gate_up(p, h, err));
+    if (!p->again) MT_TRY(p->r->ops->route_fwd(p->r->stream, &route, err)); /* backward finds it kept */
     if (!p->s->Is) return MT_OK;
     MT_TRY(switch_forward(p, h, err));
     const mt_products f = shared_products(p);
     return mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, S_GATE_UP), err);
 }
 
+static bool experts_adds(const mt_layer_spec *s) { return s->Is > 0; }
+
 static mt_rc experts_output(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err)
 {
     (void)s;
-    if (p->s->Is) {
-        MT_TRY(shared_output(p, y, add, err));
-        add = y;
-    }
-    MT_TRY(experts_down(p, err));
-    mt_combine a = combine_args(p);
-    a.weights = weights_of(p);
-    a.out = y;
-    a.add = add;
-    return p->r->ops->combine(p->r->stream, &a, err);
+    return shared_output(p, y, add, err);
 }
 
 /* dh = or += what comes through the experts and their router.  An fp32 router adds to the fp32 sum before it is rounded. */
@@ -478,13 +496,9 @@ static mt_rc experts_input_backward(const mt_pass *p, const void *h, void *dh, b
 {
     const mt_ops *ops = p->r->ops;
     const bool own = own_precision(p);
-    mt_combine sum = combine_args(p);
     mt_route route = route_args(p);
     mt_linear router = router_args(p, h);
-    sum.sum = own ? mt_pass_array(p, SUM) : NULL;
-    sum.out = own ? NULL : dh;
-    sum.add = !own && dh_add ? dh : NULL;
-    MT_TRY(ops->combine(p->r->stream, &sum, err));
+    if (!own) MT_TRY(experts_close(p, dh, dh_add ? dh : NULL, err));
     route.dweights = mt_pass_array(p, DWEIGHTS);
     router.dy = route.dlogits = mt_pass_array(p, DLOGITS);
     MT_TRY(ops->route_bwd(p->r->stream, &route, err));
@@ -492,20 +506,17 @@ static mt_rc experts_input_backward(const mt_pass *p, const void *h, void *dh, b
     router.dx_add = true;
     router.dw = mt_pass_grad(p, MT_W_ROUTER);
     MT_TRY(ops->linear_bwd(p->r->stream, &router, err));
-    if (!own) return MT_OK;
-    sum.start = false; /* no more experts: the sum is rounded */
-    sum.c = 0;
-    sum.out = dh;
-    sum.add = dh_add ? dh : NULL;
-    return ops->combine(p->r->stream, &sum, err);
+    return own ? experts_close(p, dh, dh_add ? dh : NULL, err) : MT_OK;
 }
 
-/* dh may be dy, so dy is read first by all who need it. */
+/* The experts' backward is over. */
 static mt_rc experts_backward(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
 {
     (void)s;
-    if (p->a->whole) MT_TRY(experts_restore(p, h, err)); /* else forward has just been redone */
-    MT_TRY(experts_unit_backward(p, h, dy, err));
+    if (p->a->whole) { /* else forward has just been redone */
+        MT_TRY(router_logits(p, h, err));
+        MT_TRY(switch_forward(p, h, err));
+    }
     if (p->s->Is) MT_TRY(shared_backward(p, dy, err));
     MT_TRY(experts_input_backward(p, h, dh, dh_add, err));
     return p->s->Is ? shared_input_backward(p, h, dh, err) : MT_OK;
@@ -517,11 +528,17 @@ const mt_ffn mt_ffn_experts = {
               .beside = experts_beside,
               .arrays = experts_arrays,
               .work = experts_work,
-              .forward_kernels = 12,
-              .backward_kernels = 18,
+              .forward_kernels = 8,
+              .backward_kernels = 12,
               .scratch = experts_scratch },
     .whole = true,
     .forward = experts_forward,
     .output = experts_output,
     .backward = experts_backward,
+    .adds = experts_adds,
+    .experts = experts_unit_forward,
+    .close = experts_close,
+    .experts_backward = experts_unit_backward,
+    .unit_forward_kernels = 5,
+    .unit_backward_kernels = 8,
 };

@@ -14,6 +14,8 @@ _Static_assert((int)X == (int)MT_ARRAY_INPUT, "the layer's input is its first ar
 
 static bool pre_norms(const mt_layer_spec *s) { return s->norms != MT_NORMS_POST; }
 static bool post_norms(const mt_layer_spec *s) { return s->norms != MT_NORMS_PRE; }
+/* Its experts are units of their own. */
+static bool apart(const mt_layer_spec *s) { return s->ffn->experts != NULL; }
 static bool own_norm2(const mt_layer_spec *s) { return pre_norms(s) && s->form != MT_BLOCK_ONE_NORM; }
 
 /* -- what it says of itself ------------------------------------------------------------------------ */
@@ -36,10 +38,14 @@ static bool frame_has_role(const mt_config *c, const mt_layer_spec *s, mt_role r
 static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
     const size_t row = (size_t)c->D * mt_dtype_bytes(t), one = sizeof(float);
+    /* What experts need is there as long as a layer's units take turns, and xmid is never made again. */
+    const mt_extent h2 = apart(s) ? MT_EXTENT_SWEEP : MT_EXTENT_MICRO;
+    const mt_keep xmid = apart(s) ? MT_KEEP_INPUT : MT_KEEP_ALL;
+    const int instead_h2 = apart(s) ? 0 : 1 + H, instead_rstd2 = apart(s) ? 0 : 1 + RSTD;
     const size_t pre = pre_norms(s), post = post_norms(s), second = own_norm2(s);
     const mt_array arrays[ARRAYS] = {
         [X] = { "x", row, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0, 0 },
-        [XMID] = { "xmid", row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [XMID] = { "xmid", row, xmid, MT_EXTENT_MICRO, false, 0, 0 },
         [MIXED] = { "mixed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 }, /* the branches' results before their norms */
         [FED] = { "fed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
         [H] = { "h", pre * row, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
@@ -47,8 +53,8 @@ static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, 
         [RSTD_POST] = { "rstd.post", post * one, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
         [H1] = { "norm1", pre * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H, 0 },
         [RSTD1] = { "norm1.rstd", pre * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD, 0 },
-        [H2] = { "norm2", second * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H, 0 },
-        [RSTD2] = { "norm2.rstd", second * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD, 0 },
+        [H2] = { "norm2", second * row, MT_KEEP_NORMS, h2, true, instead_h2, 0 },
+        [RSTD2] = { "norm2.rstd", second * one, MT_KEEP_NORMS, h2, true, instead_rstd2, 0 },
         [DH] = { "dh", row, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
         [X0] = { "norm0", row, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 }, /* made again before backward */
         [RSTD0] = { "norm0.rstd", one, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 },
@@ -94,13 +100,13 @@ const mt_part mt_frame = { .name = "frame",
 
 /* -- passes ---------------------------------------------------------------------------------------- */
 
-static mt_pass pass_of(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a)
+static mt_pass unit_pass(const mt_run *r, int unit, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a)
 {
     const mt_model *m = r->model;
-    const mt_unit *u = &m->units[mt_layer_first_unit(m, layer)];
+    const mt_unit *u = &m->units[unit];
     return (mt_pass){ .r = r,
                       .c = m->config,
-                      .s = &m->config->layers[layer],
+                      .s = &m->config->layers[u->layer],
                       .l = u->layout,
                       .w = w,
                       .g = g,
@@ -108,6 +114,12 @@ static mt_pass pass_of(const mt_run *r, int layer, const mt_weights *w, float *g
                       .a = a,
                       .first_expert = u->first_expert,
                       .n_experts = u->n_experts };
+}
+
+/* Of the unit with a layer's norms and its mixer. */
+static mt_pass pass_of(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a)
+{
+    return unit_pass(r, mt_layer_first_unit(r->model, layer), w, g, mb, a);
 }
 
 /* The same for the layer's mixer, whose arrays follow the frame's, and its ffn. */
@@ -250,10 +262,10 @@ static mt_rc mix(const mt_pass *p, const mt_layer_kind *k, mt_err *err)
 }
 
 /* xmid from what the mixer made. */
-static mt_rc mix_output(const mt_pass *p, const mt_layer_kind *k, mt_err *err)
+static mt_rc mix_output(const mt_pass *p, const mt_layer_kind *k, void *xmid, mt_err *err)
 {
     const mt_pass q = to_mixer(p, k);
-    void *x = stream_of(p), *xmid = mt_pass_array(p, XMID), *mixed = mt_pass_array(p, MIXED);
+    void *x = stream_of(p), *mixed = mt_pass_array(p, MIXED);
     if (!post_norms(p->s)) return p->s->mixer->output(&q, xmid, x, err);
     MT_TRY(p->s->mixer->output(&q, mixed, NULL, err));
     return post_norm(p, POST1, mixed, x, xmid, err);
@@ -330,12 +342,61 @@ static mt_rc feed_rows_backward(const mt_pass *p, const mt_layer_kind *k, mt_spa
 
 static mt_rc feed_backward(const mt_pass *p, const mt_layer_kind *k, void *dx, mt_err *err)
 {
-    const void *h;
-    MT_TRY(norm_again(p, ffn_norm(p), &h, err));
+    const void *h = mt_pass_array(p, H2); /* the experts have read it */
+    if (!apart(p->s)) MT_TRY(norm_again(p, ffn_norm(p), &h, err));
     for (int64_t first = 0; first < p->mb->n; first += chunk_rows(p))
         MT_TRY(feed_rows_backward(p, k, chunk_at(p, first), h, dx, err));
     if (p->s->form == MT_BLOCK_ONE_NORM) return MT_OK; /* the mixer adds to DH, and goes through the norm for both */
     return norm_backward(p, NORM2, dx, err);
+}
+
+/* -- experts that are units of their own ------------------------------------------------------------ */
+
+/* Where they do not add to it, xmid becomes x_out when they are done; it is there from the start where nothing keeps it. */
+static void *xmid_of(const mt_pass *p, void *x_out)
+{
+    return apart(p->s) && !p->s->ffn->adds(p->s) && !mt_pass_kept(p, XMID) ? x_out : mt_pass_array(p, XMID);
+}
+
+/* All of the ffn but its experts: what they read, and in x_out what is added to them. */
+static mt_rc open_experts(const mt_pass *p, const mt_layer_kind *k, void *xmid, void *x_out, mt_err *err)
+{
+    const mt_pass q = to_ffn(p, k);
+    const mt_span all = { 0, p->mb->n };
+    mt_rmsnorm a = norm_args(p, NORM2, p->mb->n, xmid);
+    a.y = mt_pass_array(p, H2);
+    MT_TRY(p->r->ops->rmsnorm_fwd(p->r->stream, &a, err));
+    MT_TRY(p->s->ffn->forward(&q, all, a.y, err));
+    return p->s->ffn->adds(p->s) ? p->s->ffn->output(&q, all, x_out, xmid, err) : MT_OK;
+}
+
+mt_rc mt_layer_experts(const mt_run *r, int unit, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
+{
+    const mt_pass p = unit_pass(r, unit, w, NULL, mb, a);
+    const mt_pass q = to_ffn(&p, mt_layer_kind_of(r->model, r->model->units[unit].layer));
+    return p.s->ffn->experts(&q, mt_pass_array(&p, H2), err);
+}
+
+mt_rc mt_layer_close(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
+{
+    const mt_pass p = pass_of(r, layer, NULL, NULL, mb, a);
+    const mt_pass q = to_ffn(&p, mt_layer_kind_of(r->model, layer));
+    return p.s->ffn->close(&q, x_out, p.s->ffn->adds(p.s) ? x_out : xmid_of(&p, x_out), err);
+}
+
+mt_rc mt_layer_reopen(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
+{
+    const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
+    const void *h;
+    return norm_again(&p, NORM2, &h, err);
+}
+
+mt_rc mt_layer_experts_backward(const mt_run *r, int unit, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a,
+                                const void *dx, mt_err *err)
+{
+    const mt_pass p = unit_pass(r, unit, w, g, mb, a);
+    const mt_pass q = to_ffn(&p, mt_layer_kind_of(r->model, r->model->units[unit].layer));
+    return p.s->ffn->experts_backward(&q, mt_pass_array(&p, H2), dx, err);
 }
 
 /* -- the layer ------------------------------------------------------------------------------------- */
@@ -346,9 +407,10 @@ mt_rc mt_layer_forward(const mt_run *r, int layer, const mt_weights *w, const mt
     const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
     const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
     MT_TRY(enter(&p, err));
+    void *xmid = xmid_of(&p, x_out);
     MT_TRY(mix(&p, k, err));
-    MT_TRY(mix_output(&p, k, err));
-    return feed(&p, k, x_out, err);
+    MT_TRY(mix_output(&p, k, xmid, err));
+    return apart(p.s) ? open_experts(&p, k, xmid, x_out, err) : feed(&p, k, x_out, err);
 }
 
 mt_rc mt_layer_finish(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out,
@@ -369,7 +431,8 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_mi
         MT_TRY(mix(&p, k, err));
     else if (p.s->mixer->restore)
         MT_TRY(p.s->mixer->restore(&q, err));
-    return kept < MT_KEEP_ALL ? mix_output(&p, k, err) : MT_OK;
+    const bool has_xmid = kept >= MT_KEEP_ALL || apart(p.s);
+    return has_xmid ? MT_OK : mix_output(&p, k, mt_pass_array(&p, XMID), err);
 }
 
 mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,

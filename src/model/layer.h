@@ -1,6 +1,6 @@
 /* layer.h - forward and backward of a unit, for any device, and what planner and engine must know of it.
  *
- * One micro-batch at a time.  A layer is made of parts (part.h), and so are its lists:
+ * One micro-batch at a time; experts, which are units of their own, take several at a time: a pass.  A layer is made of parts (part.h), and so are its lists:
  *     arrays   what its parts work on: kept from forward to backward from some keep level on, else in workspace that the next
  *              micro-batch overwrites
  *     work     products, attention and bytes moved, with the level that spares redoing each
@@ -32,6 +32,8 @@ typedef enum mt_extent {
     MT_EXTENT_MICRO,   /* rows of a micro-batch */
     MT_EXTENT_CHUNK,   /* rows an ffn takes at a time */
     MT_EXTENT_SEGMENT, /* such a chunk; all rows of a micro-batch where several layers are redone from one input */
+    MT_EXTENT_PASS,    /* rows that pass an expert together */
+    MT_EXTENT_SWEEP,   /* of a sweep: from one unit of the layer to the next */
 } mt_extent;
 
 typedef struct mt_array {
@@ -70,6 +72,7 @@ typedef struct mt_work_item {
     mt_work_when when;
     mt_keep keep;
     double n, k;
+    double T, E; /* of experts: those of a row, and all of them; n is of T experts.  0: every row passes this */
     mt_attention attention; /* of attention: heads, strides, window; not its rows */
 } mt_work_item;
 
@@ -80,13 +83,15 @@ struct mt_layer_kind {
     const char *mixer_name, *ffn_name;
     int n_arrays, first_mixer, first_ffn; /* the frame's arrays come first */
     mt_array arrays[2][MT_MAX_ARRAYS];    /* with fp32 activations, with bf16 ones */
-    int n_work;
+    int n_work, first_ffn_work;
     mt_work_item work[MT_MAX_WORK];
     int forward_kernels, backward_kernels;
+    int unit_forward_kernels, unit_backward_kernels; /* of a unit of experts */
 };
 
-/* The distinct specs of a config, and which layer has which; both are the caller's to free. */
-mt_rc mt_layer_kinds(mt_layer_kind **out, int *n_out, int **kind_of_layer, const mt_config *c, mt_err *err);
+/* Fills in the model's kinds: the distinct specs of its config, and which layer has which.  unit_experts: as in the model's
+ * options. */
+mt_rc mt_layer_kinds(mt_model *m, int64_t unit_experts, mt_err *err);
 
 static inline const mt_array *mt_kind_arrays(const mt_layer_kind *k, mt_dtype t) { return k->arrays[t == MT_DTYPE_BF16]; }
 static inline const mt_layer_kind *mt_layer_kind_of(const mt_model *m, int layer) { return &m->kinds[m->kind_of_layer[layer]]; }
@@ -105,6 +110,7 @@ size_t mt_kept_row_bytes(const mt_layer_kind *k, mt_dtype t, mt_keep keep);
 /* Workspace: a layer's own, or what all layers share. */
 typedef struct mt_work_rows {
     int64_t micro, chunk; /* rows of a micro-batch, of a row chunk */
+    int64_t pass, sweep;  /* rows that pass an expert together, rows of a sweep */
     bool segments;        /* several layers are redone from one input */
 } mt_work_rows;
 void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool shared, mt_work_rows rows);
@@ -191,6 +197,19 @@ mt_rc mt_layer_finish(const mt_run *r, int layer, const mt_weights *w, const mt_
 mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
                         mt_err *err);
 
+/* A layer with experts, forward: mt_layer_forward() with the layer's first unit makes x_out what it is without the experts, and
+ * what they read; mt_layer_experts() adds up a unit's experts, in the order of the units; mt_layer_close() adds the sum to x_out.
+ * Backward: mt_layer_reopen(), mt_layer_experts_backward() in the same order, then redo and backward.  Of mb only n is read where
+ * experts compute: all rows of a pass, or of a sweep to close it. */
+static inline bool mt_layer_has_experts(const mt_model *m, int layer) { return mt_layer_kind_of(m, layer)->spec.E > 0; }
+mt_rc mt_layer_experts(const mt_run *r, int unit, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_err *err);
+mt_rc mt_layer_close(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
+/* What the experts read, again, from what is kept. */
+mt_rc mt_layer_reopen(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_err *err);
+/* dx: gradient of the layer's output. */
+mt_rc mt_layer_experts_backward(const mt_run *r, int unit, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a,
+                                const void *dx, mt_err *err);
+
 /* Final norm, logits, loss; with dx also the gradient of x and of the head's weights.
  * dscale is 1 / (trained tokens of the whole step). */
 mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
@@ -201,9 +220,9 @@ mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *e
 mt_rc mt_head_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n, mt_err *err);
 mt_rc mt_head_logits(const mt_run *r, const mt_weights *w, int64_t first, int64_t n, mt_err *err);
 
-/* Bytes of op scratch a micro-batch of n rows can need; of generation, with that many cached documents. */
-size_t mt_model_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,
-                        int64_t head_rows, const mt_attention_use *attention);
+/* Bytes of op scratch that so many rows at a time can need; of generation, with that many cached documents. */
+size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_t n_docs, int64_t longest, int64_t head_rows,
+                        const mt_attention_use *attention);
 size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
 /* What a layer's cache takes for each row of a sequence, and for each sequence however long it is. */
 typedef struct mt_cache_bytes {

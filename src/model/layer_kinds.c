@@ -44,6 +44,12 @@ static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec
     k->first_mixer = k->n_arrays;
     MT_TRY(add_part(k, c, &s->mixer->part, err));
     k->first_ffn = k->n_arrays;
+    k->first_ffn_work = k->n_work;
+    k->unit_forward_kernels = s->ffn->unit_forward_kernels;
+    k->unit_backward_kernels = s->ffn->unit_backward_kernels;
+    if (s->ffn->experts && (s->form != MT_BLOCK_SERIAL || s->norms != MT_NORMS_PRE))
+        return mt_fail(err, MT_EINVAL, "experts are computed in layers with a norm before each branch, one branch after the other; "
+                                       "this model's layers have another form");
     return add_part(k, c, &s->ffn->part, err);
 }
 
@@ -51,26 +57,48 @@ static bool same_spec(const mt_layer_spec *a, const mt_layer_spec *b)
 {
     return a->mixer == b->mixer && a->ffn == b->ffn && a->norms == b->norms && a->form == b->form && a->rope == b->rope &&
            a->input_norm == b->input_norm && a->window == b->window && a->H == b->H && a->K == b->K && a->Dh == b->Dh &&
-           a->F == b->F && a->E == b->E && a->T == b->T && a->I == b->I && a->Is == b->Is;
+           a->F == b->F && a->E == b->E && a->T == b->T && a->I == b->I && a->Is == b->Is && a->unit_experts == b->unit_experts;
 }
 
-mt_rc mt_layer_kinds(mt_layer_kind **out, int *n_out, int **kind_of_layer, const mt_config *c, mt_err *err)
+int64_t mt_default_unit_experts(const mt_config *c, int layer)
 {
-    int n = 0;
-    *out = NULL;
-    *n_out = 0;
-    *kind_of_layer = mt_calloc((size_t)c->L, sizeof **kind_of_layer);
-    if (!*kind_of_layer) return mt_no_memory(err, "the table of layers");
+    const mt_layer_spec *s = &c->layers[layer];
+    const int64_t each = 3 * s->I * c->D;
+    int64_t most = 0;
+    for (int64_t n = 1; n <= s->E; n++)
+        if (s->E % n == 0 && (n == 1 || n * each <= MT_UNIT_PARAMETERS)) most = n;
+    return most;
+}
+
+/* The layer's spec with the experts of its units. */
+static mt_rc settle_spec(mt_layer_spec *out, const mt_config *c, int layer, int64_t unit_experts, mt_err *err)
+{
+    *out = c->layers[layer];
+    if (!out->E) return MT_OK;
+    out->unit_experts = unit_experts ? unit_experts : mt_default_unit_experts(c, layer);
+    if (out->unit_experts > 0 && out->E % out->unit_experts == 0) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "units of %lld experts for layer %d, which has %lld; expected a divisor of that",
+                   (long long)out->unit_experts, layer, (long long)out->E);
+}
+
+mt_rc mt_layer_kinds(mt_model *m, int64_t unit_experts, mt_err *err)
+{
+    const mt_config *c = m->config;
+    m->kind_of_layer = mt_calloc((size_t)c->L, sizeof *m->kind_of_layer);
+    if (!m->kind_of_layer) return mt_no_memory(err, "the table of layers");
     for (int l = 0; l < c->L; l++) {
+        mt_layer_spec s;
         int k = 0;
-        while (k < n && !same_spec(&(*out)[k].spec, &c->layers[l])) k++;
-        (*kind_of_layer)[l] = k;
-        if (k < n) continue;
-        mt_layer_kind *grown = mt_realloc(*out, (size_t)(n + 1) * sizeof *grown);
+        MT_TRY(settle_spec(&s, c, l, unit_experts, err));
+        if (!m->unit_experts) m->unit_experts = s.unit_experts;
+        while (k < m->n_kinds && !same_spec(&m->kinds[k].spec, &s)) k++;
+        m->kind_of_layer[l] = k;
+        if (k < m->n_kinds) continue;
+        mt_layer_kind *grown = mt_realloc(m->kinds, (size_t)(k + 1) * sizeof *grown);
         if (!grown) return mt_no_memory(err, "the table of layers");
-        *out = grown;
-        MT_TRY(fill_kind(&grown[n], c, &c->layers[l], err));
-        *n_out = ++n;
+        m->kinds = grown;
+        MT_TRY(fill_kind(&grown[k], c, &s, err));
+        m->n_kinds = k + 1;
     }
     return MT_OK;
 }
@@ -112,7 +140,9 @@ void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool sha
     out->bytes = 0;
     for (int i = 0; i < k->n_arrays; i++) {
         bool chunk = a[i].extent == MT_EXTENT_CHUNK || (a[i].extent == MT_EXTENT_SEGMENT && !rows.segments);
-        size_t n = (size_t)(chunk ? rows.chunk : rows.micro);
-        carve(out, i, a[i].shared == shared && !a[i].instead && a[i].row_bytes ? a[i].row_bytes * n + a[i].fixed : 0);
+        int64_t n = chunk ? rows.chunk : rows.micro;
+        if (a[i].extent == MT_EXTENT_PASS) n = rows.pass;
+        if (a[i].extent == MT_EXTENT_SWEEP) n = rows.sweep;
+        carve(out, i, a[i].shared == shared && !a[i].instead && a[i].row_bytes ? a[i].row_bytes * (size_t)n + a[i].fixed : 0);
     }
 }

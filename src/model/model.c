@@ -17,6 +17,9 @@ static mt_unit_kind kind_of(mt_role role)
     case MT_B_FINAL_NORM:
     case MT_W_HEAD:
     case MT_B_HEAD: return MT_UNIT_HEAD;
+    case MT_W_E_GATE:
+    case MT_W_E_UP:
+    case MT_W_E_DOWN: return MT_UNIT_EXPERTS;
     default: return MT_UNIT_LAYER;
     }
 }
@@ -37,7 +40,7 @@ static bool has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
     case MT_B_FINAL_NORM: return c->norm_bias;
     default: break;
     }
-    if (kind_of(role) != MT_UNIT_LAYER) return true;
+    if (!s) return true;
     const layer_parts parts = parts_of(s);
     for (size_t i = 0; i < MT_COUNT(parts.p); i++)
         if (parts.p[i]->has_role(c, s, role)) return true;
@@ -104,6 +107,8 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
     const mt_unit *u = &m->units[unit];
     if (u->kind == MT_UNIT_LAYER)
         snprintf(out, MT_NAME_BYTES, "layer %d", u->layer);
+    else if (u->kind == MT_UNIT_EXPERTS)
+        snprintf(out, MT_NAME_BYTES, "layer %d, experts %d to %d", u->layer, u->first_expert, u->first_expert + u->n_experts - 1);
     else
         snprintf(out, MT_NAME_BYTES, "%s", u->kind == MT_UNIT_HEAD ? "head" : m->tied ? "embedding and head" : "embedding");
 }
@@ -242,10 +247,13 @@ static const mt_tensor_row *end_of_run(const mt_layer_spec *s, const mt_tensor_r
     return end;
 }
 
+/* NULL: of no layer. */
+static const mt_layer_spec *spec_of(const mt_config *c, const mt_unit *u) { return u->layer < 0 ? NULL : &c->layers[u->layer]; }
+
 static mt_rc list_weights(mt_layout *out, const mt_model *m, const mt_unit *u, mt_err *err)
 {
     const mt_config *c = m->config;
-    const mt_layer_spec *s = u->kind == MT_UNIT_LAYER ? &c->layers[u->layer] : NULL;
+    const mt_layer_spec *s = spec_of(c, u);
     int64_t n = 1;
     for (const mt_tensor_row *row = m->names.tensors; row->name; row++)
         if (is_in(m, s, u, row)) n += n_weights_of(c, s, u, row);
@@ -420,7 +428,12 @@ static void number_units(mt_model *m)
     m->embed = add_unit(m, MT_UNIT_EMBED, -1);
     for (int l = 0; l < m->config->L; l++) {
         m->layers[l] = (mt_layer_units){ add_unit(m, MT_UNIT_LAYER, l), 1 };
-        m->units[m->layers[l].first].n_experts = (int)m->config->layers[l].E;
+        const mt_layer_spec *s = &mt_layer_kind_of(m, l)->spec;
+        for (int64_t e = 0; e < s->E; e += s->unit_experts, m->layers[l].n++) {
+            mt_unit *u = &m->units[add_unit(m, MT_UNIT_EXPERTS, l)];
+            u->first_expert = (int)e;
+            u->n_experts = (int)s->unit_experts;
+        }
     }
     m->head = m->tied ? m->embed : add_unit(m, MT_UNIT_HEAD, -1);
 }
@@ -435,6 +448,8 @@ static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
 {
     const mt_config *c = m->config;
     size_t most = (size_t)c->L + 2;
+    for (int l = 0; l < c->L; l++)
+        if (c->layers[l].E) most += (size_t)(c->layers[l].E / mt_layer_kind_of(m, l)->spec.unit_experts);
     m->layers = mt_calloc((size_t)c->L, sizeof *m->layers);
     m->units = mt_calloc(most, sizeof *m->units);
     mt_layout *lists = mt_calloc(most, sizeof *lists);
@@ -447,7 +462,7 @@ static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
             mt_free(lists[i].weights);
             continue;
         }
-        place_weights(&lists[i], m->units[i].kind == MT_UNIT_LAYER ? &c->layers[m->units[i].layer] : NULL);
+        place_weights(&lists[i], spec_of(c, &m->units[i]));
         rc = join_group(m, &m->units[i], &lists[i], err); /* takes the list over or releases it */
     }
     mt_free(lists);
@@ -482,7 +497,7 @@ mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_op
     m->config = config;
     m->names = options && options->names ? *options->names : mt_file_names_of(config);
     m->tied = m->names.tied;
-    mt_rc rc = mt_layer_kinds(&m->kinds, &m->n_kinds, &m->kind_of_layer, config, err);
+    mt_rc rc = mt_layer_kinds(m, options ? options->unit_experts : 0, err);
     if (!rc) rc = build_units(m, options, err);
     if (rc) {
         mt_model_free(m);

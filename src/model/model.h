@@ -11,7 +11,7 @@
  *
  * Tensors that one product can serve (q, k, v; gate, up) lie side by side without a gap.
  *
- * Experts: a unit holds n_experts whole experts from first_expert on.  The layout's [n_experts][2I, D] (gate, then up) begins at
+ * Experts: a unit of experts holds n_experts whole experts from first_expert on.  The layout's [n_experts][2I, D] (gate, then up) begins at
  * at[MT_W_E_GATE], its [n_experts][D, I] at at[MT_W_E_DOWN].  Units with equal layouts may hold different experts, so the layout
  * counts experts from the unit's first (mt_weight.expert), and names and places in files ask the unit. */
 #ifndef MT_MODEL_MODEL_H
@@ -59,11 +59,12 @@ typedef struct mt_layout {
  * part. */
 typedef enum mt_state_kind { MT_STATE_HI, MT_STATE_LO, MT_STATE_M, MT_STATE_V, MT_STATE_KINDS } mt_state_kind;
 
-typedef enum mt_unit_kind { MT_UNIT_EMBED, MT_UNIT_LAYER, MT_UNIT_HEAD } mt_unit_kind;
+/* A layer with experts is a unit of all but the experts, followed by units of experts alone. */
+typedef enum mt_unit_kind { MT_UNIT_EMBED, MT_UNIT_LAYER, MT_UNIT_EXPERTS, MT_UNIT_HEAD } mt_unit_kind;
 
 typedef struct mt_unit {
     mt_unit_kind kind;
-    int layer; /* of a layer */
+    int layer; /* of a layer; -1: of none */
     int first_expert, n_experts; /* those whose weights it holds */
     int group;
     const mt_layout *layout; /* the group's */
@@ -93,7 +94,13 @@ typedef struct mt_model_options {
     bool (*is_bf16)(const void *files, const char *name);
     const void *files;
     bool assume_dtype; /* there are no files to ask: tensors have config.json's dtype */
+    int64_t unit_experts; /* experts of a unit; a divisor of every layer's; 0: mt_default_unit_experts() */
 } mt_model_options;
+
+/* Experts of a unit unless a caller says otherwise: the largest divisor of E with at most MT_UNIT_PARAMETERS parameters, at least
+ * 1.  Units decide bits (the norm's tree, blocks of 8-bit moments), so this depends on the model alone.  0: it has no experts. */
+enum { MT_UNIT_PARAMETERS = 256 << 20 };
+int64_t mt_default_unit_experts(const mt_config *c, int layer);
 
 typedef struct mt_layer_kind mt_layer_kind; /* layer.h */
 
@@ -108,6 +115,7 @@ typedef struct mt_model {
     int n_units;
     int embed, head;        /* units; the same one when tied */
     mt_layer_units *layers; /* [L] */
+    int64_t unit_experts;   /* of the first layer that has experts; 0: none has */
     mt_layout *layouts; /* one per group */
     int n_groups;
     int first_trained; /* units before it need no backward */
@@ -130,6 +138,8 @@ bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, 
 
 /* The unit a layer begins with: it holds the norms and the mixer. */
 static inline int mt_layer_first_unit(const mt_model *m, int layer) { return m->layers[layer].first; }
+/* Its units of experts are those after it; this many. */
+static inline int mt_layer_expert_units(const mt_model *m, int layer) { return m->layers[layer].n - 1; }
 /* True if both ends of the model are this unit. */
 static inline bool mt_unit_is_tied(const mt_model *m, int unit) { return m->embed == m->head && unit == m->embed; }
 /* The lowest layer whose backward is needed; L: none. */

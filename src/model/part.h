@@ -3,7 +3,7 @@
  * A layer = a frame + a mixer + an ffn.
  *     frame   norms, residual, the order of the branches, the residual added in a branch's last product (frame.c)
  *     mixer   looks across rows: attention (mixer_attention.c), a gated delta net (mixer_delta.c)
- *     ffn     looks at one row at a time: a gated or plain mlp (ffn_mlp.c)
+ *     ffn     looks at one row at a time: a gated or plain mlp (ffn_mlp.c), experts (ffn_experts.c)
  * Each part describes itself: the roles of its weights, the arrays it works on, the work it does.  Planner, engine and tracer
  * loop over these lists and know no array by name, so a new mixer is one file, its ops, its tests, and a family that names it
  * (docs/adding-a-mixer.md).
@@ -26,7 +26,7 @@ struct mt_pass {
     const mt_micro *mb;
     const mt_acts *a;
     int first; /* of a->at: the part's own arrays */
-    int first_expert, n_experts; /* of the unit whose weights these are */
+    int first_expert, n_experts; /* of the unit whose weights these are; none, but in a unit of experts */
     bool again; /* backward redoes forward: what is kept is there */
 };
 
@@ -39,6 +39,7 @@ struct mt_span {
 struct mt_scratch_shape {
     mt_dtype t;
     int64_t rows, chunk; /* of a micro-batch, of a row chunk */
+    int64_t pass;        /* that pass an expert together */
     int64_t docs, longest;
     const mt_attention_use *attention;
 };
@@ -131,6 +132,15 @@ struct mt_ffn {
     mt_rc (*output)(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err);
     /* From dy, the first of the span's rows of y's gradient, to dh = or += h's, likewise. */
     mt_rc (*backward)(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err);
+    /* Of an ffn whose experts are units of their own; NULL in others.  The calls above are then of all but the experts: forward()
+     * chooses, output() does not exist where no more is added, and backward() begins where the experts' backward has ended.
+     * Rows are those of a pass, and h, dy the first of them. */
+    bool (*adds)(const mt_layer_spec *s); /* output() exists */
+    mt_rc (*experts)(const mt_pass *p, const void *h, mt_err *err);
+    /* y = the sum of the experts + add. */
+    mt_rc (*close)(const mt_pass *p, void *y, const void *add, mt_err *err);
+    mt_rc (*experts_backward)(const mt_pass *p, const void *h, const void *dy, mt_err *err);
+    int unit_forward_kernels, unit_backward_kernels;
 };
 
 extern const mt_part mt_frame;

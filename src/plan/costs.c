@@ -114,12 +114,51 @@ static double backward_of(const mt_costs *k, const mt_work_item *w)
     return 0;
 }
 
+/* -- experts --------------------------------------------------------------------------------------- */
+
+/* Seconds a row, in the T experts it passes.  Each expert multiplies its own rows of a pass: about T / E of them. */
+static double expert_product(const mt_costs *k, const mt_work_item *w, bool backward)
+{
+    const double rows = fmax(1, k->pass_rows * w->T / w->E), n = w->n / w->T;
+    return w->T * (backward ? product_backward(k, rows, n, w->k) : product(k, rows, n, w->k)) / rows;
+}
+
+static void cost_experts(const mt_costs *k, const mt_work_item *w, mt_kind_cost *out)
+{
+    const bool is_product = w->kind == MT_WORK_PRODUCT;
+    const double forward = is_product ? expert_product(k, w, false) : moved(k, w->n);
+    out->experts[w->when != MT_IN_FORWARD] += forward;
+    if (is_product && w->when == MT_IN_FORWARD) out->experts[1] += expert_product(k, w, true);
+}
+
+/* A sum of fp32 read, and the residual; a norm. */
+static void cost_around_experts(const mt_costs *k, const mt_layer_kind *kind, mt_kind_cost *out)
+{
+    if (!kind->spec.E) return;
+    out->close = moved(k, (2 + 4 / k->e) * (double)k->c->D);
+    out->reopen = moved(k, MT_NORM_NUMBERS * (double)k->c->D);
+    out->unit[0] = kind->unit_forward_kernels * k->m->launch;
+    out->unit[1] = kind->unit_backward_kernels * k->m->launch;
+}
+
+/* What a layer with experts keeps always: xmid, which the mixer's last product makes. */
+static bool always_kept(const mt_layer_kind *kind, int i)
+{
+    const mt_work_item *w = &kind->work[i];
+    return kind->spec.E && i < kind->first_ffn_work && w->kind == MT_WORK_PRODUCT && w->keep == MT_KEEP_ALL;
+}
+
 static void cost_kind(const mt_costs *k, const mt_layer_kind *kind, mt_kind_cost *out)
 {
     *out = (mt_kind_cost){ .micro_forward = kind->forward_kernels * k->m->launch,
                            .micro_backward = kind->backward_kernels * k->m->launch };
+    cost_around_experts(k, kind, out);
     for (int i = 0; i < kind->n_work; i++) {
         const mt_work_item *w = &kind->work[i];
+        if (w->T) {
+            cost_experts(k, w, out);
+            continue;
+        }
         const double seconds = forward_of(k, w);
         if (w->when == MT_IN_FORWARD) {
             out->forward += seconds;
@@ -129,7 +168,7 @@ static void cost_kind(const mt_costs *k, const mt_layer_kind *kind, mt_kind_cost
             out->backward += seconds;
             continue;
         }
-        for (mt_keep keep = 0; keep < MT_KEEPS; keep++)
+        for (mt_keep keep = 0; keep < MT_KEEPS && !always_kept(kind, i); keep++)
             for (int finish = 0; finish < 2; finish++)
                 if (w->keep == MT_KEEPS ? finish : keep < w->keep) out->redo[keep][finish] += seconds;
     }
@@ -156,6 +195,7 @@ void mt_costs_fill(mt_costs *k, const mt_plan *p, const mt_machine *m)
                      .trained = 1,
                      .kinds = k->kinds };
     k->micro_rows = (double)(p->arithmetic.micro_tokens < j->step_tokens ? p->arithmetic.micro_tokens : j->step_tokens);
+    k->pass_rows = fmin((double)mt_pass_rows_at_most(&p->arithmetic), (double)j->step_tokens);
     k->head_rows = fmin((double)p->arithmetic.head_rows, k->micro_rows);
     k->document = fmax(1, fmin((double)j->longest, ceil((double)j->step_tokens / (double)j->step_docs)));
     for (int i = 0; i < p->model->n_kinds; i++) cost_kind(k, &p->model->kinds[i], &k->kinds[i]);
@@ -184,6 +224,17 @@ double mt_cost_redo(const mt_costs *k, int layer, mt_keep keep, bool finish, dou
     bool parts = keep < MT_KEEP_ALL || finish; /* more than norms and activations is queued again */
     return rows * c->redo[keep][finish] + (parts ? micros * c->micro_forward : 0);
 }
+
+double mt_cost_experts(const mt_costs *k, int unit, bool backward, double rows, double passes)
+{
+    const mt_unit *u = &k->model->units[unit];
+    const mt_kind_cost *c = cost_of(k, u->layer);
+    double share = (double)u->n_experts / (double)mt_layer_kind_of(k->model, u->layer)->spec.E;
+    return rows * share * c->experts[backward] + passes * c->unit[backward];
+}
+
+double mt_cost_close(const mt_costs *k, int layer, double rows) { return rows * cost_of(k, layer)->close; }
+double mt_cost_reopen(const mt_costs *k, int layer, double rows) { return rows * cost_of(k, layer)->reopen; }
 
 /* Cleared, rounded, squared: bytes as measured, 12 of memory's and as long again in the norm's last stage. */
 double mt_cost_finish_grad(const mt_costs *k) { return 18 / k->m->device_bandwidth; }

@@ -42,28 +42,44 @@ int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int
 }
 
 /* The end of the longest sweep that starts with `first`. */
-static int64_t longest_sweep(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t sweep_tokens)
+static int64_t longest_sweep(const mt_cut_pass *passes, int64_t n_passes, int64_t first, int64_t sweep_tokens)
 {
-    int64_t rows = cuts[first].n_rows, end = first + 1;
-    while (end < n_cuts && rows + cuts[end].n_rows <= sweep_tokens) rows += cuts[end++].n_rows;
+    int64_t rows = passes[first].n_rows, end = first + 1;
+    while (end < n_passes && rows + passes[end].n_rows <= sweep_tokens) rows += passes[end++].n_rows;
     return end;
 }
 
-/* The fewest sweeps that take micro-batches [first, n_cuts). */
-static int64_t count_sweeps(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t sweep_tokens)
+/* The fewest sweeps that take passes [first, n_passes). */
+static int64_t count_sweeps(const mt_cut_pass *passes, int64_t n_passes, int64_t first, int64_t sweep_tokens)
 {
     int64_t n = 0;
-    for (; first < n_cuts; n++) first = longest_sweep(cuts, n_cuts, first, sweep_tokens);
+    for (; first < n_passes; n++) first = longest_sweep(passes, n_passes, first, sweep_tokens);
     return n;
 }
 
-int64_t mt_cut_sweep(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t sweep_tokens)
+int64_t mt_cut_sweep(const mt_cut_pass *passes, int64_t n_passes, int64_t first, int64_t sweep_tokens)
 {
-    const mt_cut *last = &cuts[n_cuts - 1];
-    int64_t most = longest_sweep(cuts, n_cuts, first, sweep_tokens), n = count_sweeps(cuts, n_cuts, first, sweep_tokens);
-    int64_t share = (last->first_row + last->n_rows - cuts[first].first_row) / n, rows = cuts[first].n_rows, end = first + 1;
-    /* One more micro-batch while that comes nearer to an equal share, or the rest would need another sweep. */
-    while (end < most && (2 * (share - rows) > cuts[end].n_rows || count_sweeps(cuts, n_cuts, end, sweep_tokens) > n - 1))
-        rows += cuts[end++].n_rows;
+    const mt_cut_pass *last = &passes[n_passes - 1];
+    int64_t most = longest_sweep(passes, n_passes, first, sweep_tokens), n = count_sweeps(passes, n_passes, first, sweep_tokens);
+    int64_t share = (last->first_row + last->n_rows - passes[first].first_row) / n, rows = passes[first].n_rows, end = first + 1;
+    /* One more pass while that comes nearer to an equal share, or the rest would need another sweep. */
+    while (end < most && (2 * (share - rows) > passes[end].n_rows || count_sweeps(passes, n_passes, end, sweep_tokens) > n - 1))
+        rows += passes[end++].n_rows;
     return end;
 }
+
+/* Each micro-batch alone, then joined as passes are joined to sweeps. */
+int64_t mt_cut_passes(mt_cut_pass *passes, const mt_cut *cuts, int64_t n_cuts, int64_t moe_tokens)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_cuts; i++) passes[i] = (mt_cut_pass){ i, i + 1, cuts[i].first_row, cuts[i].n_rows };
+    if (moe_tokens <= 0) return n_cuts;
+    for (int64_t first = 0, end; first < n_cuts; first = end) { /* n <= first: what is written has been read */
+        end = mt_cut_sweep(passes, n_cuts, first, moe_tokens);
+        int64_t rows = passes[end - 1].first_row + passes[end - 1].n_rows - passes[first].first_row;
+        passes[n++] = (mt_cut_pass){ first, end, passes[first].first_row, rows };
+    }
+    return n;
+}
+
+int64_t mt_pass_rows_at_most(const mt_arithmetic *a) { return mt_max_i64(a->moe_tokens, a->micro_tokens); }

@@ -24,12 +24,20 @@ static int piece_size(const mt_plan *trial, const mt_machine *m)
     return size;
 }
 
+static int units_of_layers(const mt_model *m) { return m->n_units - (m->embed == m->head ? 1 : 2); }
+
+int64_t mt__knobs_micro(const mt_plan *trial)
+{
+    return trial->model->unit_experts ? mt_pass_rows_at_most(&trial->arithmetic) : trial->arithmetic.micro_tokens;
+}
+
 mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err)
 {
     /* Where nothing is kept there is nothing to limit. */
     const mt_limits none = { 0 }, *l = trial->job.train ? &m->limits : &none;
     const mt_model *model = trial->model;
-    int64_t L = model->config->L, micro = trial->arithmetic.micro_tokens, micros = (trial->job.step_tokens + micro - 1) / micro;
+    /* Of models with experts the micro-batches of a pass count as one here. */
+    int64_t L = model->config->L, micro = mt__knobs_micro(trial), micros = (trial->job.step_tokens + micro - 1) / micro;
     bool train = trial->job.train, more = train && !l->exact; /* more than inputs may be kept */
     MT_TRY(mt_limits_check(l, model, err));
     set_range(r, MICROS, 1, micros);
@@ -45,7 +53,7 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     set_range(r, PIECES, 0, 0); /* these: choose.c, shorten_waits */
     set_range(r, PIECE_SIZE, piece_size(trial, m), piece_size(trial, m));
     set_range(r, KEEP_SLOTS, 2, 2);
-    set_range(r, RESIDENT, 0, L);
+    set_range(r, RESIDENT, 0, units_of_layers(model));
     set_range(r, ENDS_RESIDENT, 0, 1);
     set_range(r, ACC_HOST, 0, train && micros > 1);
     set_range(r, RING, 1, 3);
@@ -105,9 +113,9 @@ static void fill_units(mt_plan *trial, const candidate *c)
     const mt_model *m = trial->model;
     bool all = c->k[HOMES] >= m->n_units;
     int skip = all ? 0 : c->k[HOMES_SKIP], first_free = c->k[HOMES] + skip, free_layers = 0, at = 0;
-    for (int u = first_free; u < m->n_units; u++) free_layers += m->units[u].kind == MT_UNIT_LAYER;
+    for (int u = first_free; u < m->n_units; u++) free_layers += m->units[u].layer >= 0;
     for (int u = 0; u < m->n_units; u++) {
-        bool home = u >= skip && u < first_free, layer = m->units[u].kind == MT_UNIT_LAYER;
+        bool home = u >= skip && u < first_free, layer = m->units[u].layer >= 0;
         bool stays = home || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
         at += layer && !home;
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST,
@@ -126,8 +134,8 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     mt_placement *p = &trial->place;
     const mt_job *j = &trial->job;
     bool all_home = c->k[HOMES] >= trial->model->n_units;
-    p->sweep_tokens =
-        mt_min_i64(c->k[MICROS] * trial->arithmetic.micro_tokens, mt_max_i64(j->step_tokens, trial->arithmetic.micro_tokens));
+    const int64_t micro = mt__knobs_micro(trial);
+    p->sweep_tokens = mt_min_i64(c->k[MICROS] * micro, mt_max_i64(j->step_tokens, trial->arithmetic.micro_tokens));
     int ring = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
     mt_placement_set_slots(p, trial->model, ring, c->k[INTERVAL], all_home ? 0 : c->k[GRAD_SLOTS]);
     p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;

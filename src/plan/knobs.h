@@ -22,7 +22,7 @@ typedef enum knob {
                      * searched for until the rest is settled, like the next */
     PIECE_SIZE,     /* of a piece, in elements: a power of two, this one; follows from the device */
     KEEP_SLOTS,     /* that kept activations pass through on their way to host memory */
-    RESIDENT,       /* of the other layers, spread, weights that stay on the device through the step */
+    RESIDENT,       /* of the other layers' units, spread, weights that stay on the device through the step */
     ENDS_RESIDENT,  /* embedding and head too */
     ACC_HOST,       /* gradients wait in host memory between sweeps */
     RING,
@@ -43,6 +43,8 @@ typedef struct knob_ranges {
     int lowest[KNOBS], highest[KNOBS];
 } knob_ranges;
 
+/* Rows that a sweep grows by. */
+int64_t mt__knobs_micro(const mt_plan *trial);
 /* Of the trial's model, job and arithmetic. */
 mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err);
 /* The trial's placement, whose arrays are there, from knobs within their ranges. */

@@ -7,11 +7,16 @@ enum { USUAL_SEGMENT = 8 }; /* when nothing is said: longer ones save little mor
 int mt_limits_longest(const mt_limits *l, const mt_model *m)
 {
     int64_t n = mt_min_i64(l->interval > 0 ? l->interval : l->exact ? 1 : USUAL_SEGMENT, m->config->L);
+    if (m->unit_experts && !l->exact) return 1; /* a layer with experts is redone alone */
     return (int)(l->exact ? n : mt_min_i64(n, MT_MAX_SEGMENT));
 }
 
 mt_rc mt_limits_check(const mt_limits *l, const mt_model *m, mt_err *err)
 {
+    if (m->unit_experts && l->exact && l->interval > 1)
+        return mt_fail(err, MT_EINVAL,
+                       "strict_checkpointing with checkpoint_interval %d: layers with experts are redone one at a time; set 1",
+                       l->interval);
     if (mt_limits_longest(l, m) <= MT_MAX_SEGMENT) return MT_OK;
     return mt_fail(err, MT_ERANGE,
                    "strict_checkpointing with checkpoint_interval %d: at most %d layers can be redone from one kept input",

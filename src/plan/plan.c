@@ -18,7 +18,10 @@ static size_t size_of(mt_dtype t) { return mt_dtype_bytes(t); }
 mt_work_rows mt_plan_work_rows(const mt_plan *p)
 {
     const mt_arithmetic *a = &p->arithmetic;
-    return (mt_work_rows){ .micro = a->micro_tokens, .chunk = mt_min_i64(a->mlp_rows, a->micro_tokens),
+    return (mt_work_rows){ .micro = a->micro_tokens,
+                           .chunk = mt_min_i64(a->mlp_rows, a->micro_tokens),
+                           .pass = mt_pass_rows_at_most(a),
+                           .sweep = p->place.sweep_tokens,
                            .segments = p->longest_segment > 1 };
 }
 
@@ -34,7 +37,8 @@ static size_t widest_row(const mt_model *m)
     for (int k = 0; k < m->n_kinds; k++)
         for (int i = 0; i < m->kinds[k].n_work; i++) {
             const mt_work_item *w = &m->kinds[k].work[i];
-            if (w->kind == MT_WORK_PRODUCT && w->n > widest) widest = w->n;
+            double n = w->T ? w->n / w->T : w->n;
+            if (w->kind == MT_WORK_PRODUCT && n > widest) widest = n;
         }
     return (size_t)widest;
 }
@@ -187,7 +191,7 @@ bool mt_plan_grant(const mt_plan *p, mt_lending *l, int unit)
 int mt_plan_alias(const mt_plan *p, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
-    bool shares = p->job.alias_layers && u->kind == MT_UNIT_LAYER && p->place.units[unit].home == MT_HOST;
+    bool shares = p->job.alias_layers && u->layer >= 0 && p->place.units[unit].home == MT_HOST;
     return shares ? p->place.groups[u->group].alias : unit;
 }
 
@@ -228,6 +232,7 @@ static void count_segment(mt_plan *p, int first, int end)
     for (int u = from; u < to; u++) groups[m->units[u].group].in_segment = 0;
     for (int u = from; u < to; u++) {
         mt_group_place *g = &groups[m->units[u].group];
+        if (m->units[u].kind == MT_UNIT_EXPERTS) continue; /* one at a time */
         if (++g->in_segment > g->together) g->together = g->in_segment;
     }
     if (end - first > p->longest_segment) p->longest_segment = end - first;
@@ -293,6 +298,9 @@ static mt_rc check_keeps(const mt_plan *p, mt_err *err)
     for (int l = 0; l < p->model->config->L; l++) {
         const mt_layer_place *at = &q->layers[l];
         if (at->keep < MT_KEEP_NOTHING || at->keep >= MT_KEEPS) return mt_fail(err, MT_EINVAL, "layer %d: unknown keep level", l);
+        bool apart = mt_layer_has_experts(p->model, l) || (l > 0 && mt_layer_has_experts(p->model, l - 1));
+        if (apart && at->keep == MT_KEEP_NOTHING)
+            return mt_fail(err, MT_EINVAL, "layer %d must keep its input: a layer with experts is redone alone", l);
         offloads |= at->keep != MT_KEEP_NOTHING && at->place == MT_HOST;
     }
     if (q->layers[0].keep == MT_KEEP_NOTHING) return mt_fail(err, MT_EINVAL, "layer 0 must keep its input");
@@ -383,6 +391,13 @@ static mt_rc check(mt_plan *p, mt_err *err)
                        (long long)j->longest);
     if (a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EINVAL, "row chunks of 0 rows");
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
+    if (p->place.sweep_tokens < mt_min_i64(a->moe_tokens, j->step_tokens))
+        return mt_fail(err, MT_EINVAL, "a sweep of %lld rows is smaller than what passes an expert together (%lld)",
+                       (long long)p->place.sweep_tokens, (long long)a->moe_tokens);
+    if (!a->unit_experts) p->arithmetic.unit_experts = p->model->unit_experts;
+    if (a->unit_experts != p->model->unit_experts)
+        return mt_fail(err, MT_EINVAL, "a plan for units of %lld experts, and the model's have %lld", (long long)a->unit_experts,
+                       (long long)p->model->unit_experts);
     MT_TRY(check_slots(p, err));
     MT_TRY(check_keeps(p, err));
     bool lent = mt_plan_settle(p);
@@ -600,7 +615,7 @@ static size_t scratch_bytes(mt_plan *p)
     const mt_job *j = &p->job;
     if (p->scratch) return p->scratch;
     mt_attention_use attention = mt_plan_attention(p);
-    p->scratch = mt_model_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, mt_plan_work_rows(p).chunk,
+    p->scratch = mt_model_scratch(p->model, a->compute, mt_plan_work_rows(p), j->step_docs, j->longest,
                                   mt_min_i64(a->head_rows, a->micro_tokens), &attention);
     for (int g = 0; g < p->model->n_groups; g++)
         p->scratch =
@@ -754,6 +769,11 @@ uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
                                a->attention.cudnn_head,
                                (int64_t)a->attention.workspace,
                                a->attention.parts,
-                               a->attention.caps };
-    return mt_hash(fields, sizeof fields, 1);
+                               a->attention.caps,
+                               /* Of models with experts. */
+                               a->unit_experts,
+                               a->moe_tokens };
+    enum { OF_EXPERTS = 2 };
+    size_t n = MT_COUNT(fields) - (a->unit_experts ? 0 : OF_EXPERTS);
+    return mt_hash(fields, n * sizeof *fields, 1);
 }

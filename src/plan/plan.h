@@ -33,6 +33,9 @@ typedef struct mt_arithmetic {
     mt_moments moments;   /* how Adam's m and v are stored between updates */
     int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
+    int64_t moe_tokens;   /* whole micro-batches pass an expert together, up to this many rows; fewer than a micro-batch has: each
+                             alone */
+    int64_t unit_experts; /* the model's; 0: it has no experts, or (before there is a plan) whatever it has */
     mt_attention_use attention;  /* which kernels; its docs and longest follow from the job */
 } mt_arithmetic;
 
@@ -57,7 +60,7 @@ typedef struct mt_group_place {
     int out_slots;  /* finished gradients pass through them on their way to the host */
     /* Worked out by the plan (mt_plan_settle). */
     int members, streamed, hosted; /* units: all, those that are not resident, those updated on the host */
-    int in_segment, together;      /* units that one segment uses at once: of the newest, at most */
+    int in_segment, together;      /* units that one segment uses at once: of the newest, at most; experts come one by one */
     int alias;                     /* the first unit whose home is the host; -1: none */
 } mt_group_place;
 
@@ -317,11 +320,21 @@ typedef struct mt_cut {
     int64_t first_doc, n_docs, first_row, n_rows, longest;
 } mt_cut;
 
+/* Micro-batches [first, end) that pass experts together. */
+typedef struct mt_cut_pass {
+    int64_t first, end, first_row, n_rows;
+} mt_cut_pass;
+
 /* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone): as few as can be, of sizes as
  * equal as can be.  Returns their number; cuts has room for n_docs. */
 int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens);
-/* The end of the sweep that starts with micro-batch `first`: as few sweeps as can be, of sizes as equal as can be, because a
- * short last one would leave staged updates nothing to hide behind. */
-int64_t mt_cut_sweep(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t sweep_tokens);
+/* Micro-batches in order into passes of at most moe_tokens rows (a larger one is alone), likewise.  Returns their number; passes
+ * has room for n_cuts. */
+int64_t mt_cut_passes(mt_cut_pass *passes, const mt_cut *cuts, int64_t n_cuts, int64_t moe_tokens);
+/* The end of the sweep that starts with pass `first`: as few sweeps as can be, of sizes as equal as can be, because a short last
+ * one would leave staged updates nothing to hide behind. */
+int64_t mt_cut_sweep(const mt_cut_pass *passes, int64_t n_passes, int64_t first, int64_t sweep_tokens);
+/* The rows of the largest pass that there may be. */
+int64_t mt_pass_rows_at_most(const mt_arithmetic *a);
 
 #endif

@@ -25,16 +25,22 @@ const char *mt_action_name(mt_action_kind kind)
 
 static bool trains(const mt_sequence *s) { return s->mode == MT_MODE_TRAIN; }
 static int unit_of(const mt_sequence *s, int layer) { return mt_layer_first_unit(s->model, layer); }
+static bool has_experts(const mt_sequence *s, int layer) { return mt_layer_expert_units(s->model, layer) > 0; }
 
 /* The visit is over: look ahead. */
-static mt_rc leave(mt_sequence *s, int u, mt_err *err)
+static mt_rc look_ahead(mt_sequence *s, mt_err *err)
 {
-    MT_TRY(mt__seq_ring_release(s, u, err));
-    MT_TRY(mt__seq_pieces_leave(s, u, err));
     MT_TRY(mt__seq_ring_prefetch(s, err));
     MT_TRY(mt__seq_updates_pace(s, err));
     mt__seq_ring_next(s);
     return MT_OK;
+}
+
+static mt_rc leave(mt_sequence *s, int u, mt_err *err)
+{
+    MT_TRY(mt__seq_ring_release(s, u, err));
+    MT_TRY(mt__seq_pieces_leave(s, u, err));
+    return look_ahead(s, err);
 }
 
 /* -- forward --------------------------------------------------------------------------------------- */
@@ -48,14 +54,31 @@ static mt_rc forward_embed(mt_sequence *s, mt_err *err)
     return leave(s, u, err);
 }
 
+/* Its units of experts, in order, and what they add up to. */
+static mt_rc forward_experts(mt_sequence *s, int layer, mt_err *err)
+{
+    const mt_layer_units *at = &s->model->layers[layer];
+    for (int u = at->first + 1; u < at->first + at->n; u++) {
+        MT_TRY(mt__seq_ring_acquire(s, u, err));
+        MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_EXPERTS, .unit = u, .layer = layer }, err));
+        MT_TRY(leave(s, u, err));
+    }
+    return seq_issue(s, &(mt_action){ .kind = MT_DO_CLOSE, .unit = at->first, .layer = layer }, err);
+}
+
 static mt_rc forward_layer(mt_sequence *s, int layer, mt_err *err)
 {
     int u = unit_of(s, layer);
     MT_TRY(mt__seq_ring_acquire(s, u, err));
     MT_TRY(mt__seq_keeps_begin(s, layer + 1, err));
     MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_FORWARD, .unit = u, .layer = layer }, err));
-    MT_TRY(mt__seq_keeps_end(s, layer, err));
-    return leave(s, u, err);
+    if (!has_experts(s, layer)) {
+        MT_TRY(mt__seq_keeps_end(s, layer, err));
+        return leave(s, u, err);
+    }
+    MT_TRY(leave(s, u, err));
+    MT_TRY(forward_experts(s, layer, err));
+    return mt__seq_keeps_end(s, layer, err); /* the routes are read until the last expert is done */
 }
 
 /* Loss and norms to the host, and a wait for them. */
@@ -112,6 +135,25 @@ static int lowest_layer(const mt_sequence *s)
     return first >= s->model->config->L ? first : mt_plan_segment_start(s->plan, first);
 }
 
+/* The experts of a layer whose first unit is lent and stays so; they ascend, so that sums meet as in forward.  The last visit is
+ * not left: the layer's own backward is part of it. */
+static mt_rc backward_experts(mt_sequence *s, int layer, mt_err *err)
+{
+    const mt_layer_units *at = &s->model->layers[layer];
+    const int end = at->first + at->n;
+    MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_REOPEN, .unit = at->first, .layer = layer }, err));
+    MT_TRY(look_ahead(s, err));
+    for (int u = at->first + 1; u < end; u++) {
+        MT_TRY(mt__seq_ring_acquire(s, u, err));
+        MT_TRY(mt__seq_sums_begin(s, u, false, err));
+        MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_EXPERTS_BACKWARD, .unit = u, .layer = layer }, err));
+        MT_TRY(mt__seq_ring_release(s, u, err));
+        if (u + 1 < end) MT_TRY(look_ahead(s, err));
+        MT_TRY(mt__seq_sums_end(s, u, err));
+    }
+    return MT_OK;
+}
+
 static mt_rc backward_layers(mt_sequence *s, mt_err *err)
 {
     int lowest = lowest_layer(s);
@@ -119,6 +161,7 @@ static mt_rc backward_layers(mt_sequence *s, mt_err *err)
         first = mt_plan_segment_start(s->plan, end - 1);
         MT_TRY(acquire_segment(s, first, end, err));
         if (first > lowest) MT_TRY(mt__seq_keeps_fetch(s, mt_plan_segment_start(s->plan, first - 1), err));
+        if (has_experts(s, first)) MT_TRY(backward_experts(s, first, err));
         MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_BACKWARD, .unit = unit_of(s, first), .layer = first, .end = end }, err));
         MT_TRY(release_segment(s, first, end, err));
     }
@@ -138,17 +181,23 @@ static mt_rc backward_embed(mt_sequence *s, mt_err *err)
 
 /* -- a step ---------------------------------------------------------------------------------------- */
 
+static void visit_layers(mt_sequence *s, int first, int end)
+{
+    for (int l = first; l < end; l++)
+        for (int i = 0; i < s->model->layers[l].n; i++) s->visits[s->n_visits++] = unit_of(s, l) + i;
+}
+
 static void plan_visits(mt_sequence *s)
 {
-    int n = 0, L = (int)s->model->config->L, lowest = lowest_layer(s);
-    s->visits[n++] = s->model->embed;
-    for (int l = 0; l < L; l++) s->visits[n++] = unit_of(s, l);
-    s->visits[n++] = s->model->head;
+    int L = (int)s->model->config->L, lowest = lowest_layer(s);
+    s->n_visits = 0;
+    s->visits[s->n_visits++] = s->model->embed;
+    visit_layers(s, 0, L);
+    s->visits[s->n_visits++] = s->model->head;
     for (int end = L, first; trains(s) && end > lowest; end = first) {
         first = mt_plan_segment_start(s->plan, end - 1);
-        for (int l = first; l < end; l++) s->visits[n++] = unit_of(s, l);
+        visit_layers(s, first, end);
     }
-    s->n_visits = n;
     mt__seq_ring_begin(s);
 }
 

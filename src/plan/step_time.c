@@ -22,7 +22,7 @@ typedef struct drawing {
     /* The newest task of each other queue that a queue has waited for, and which of these its next task must still be given. */
     int after[MT_QUEUES][MT_QUEUES];
     unsigned fresh[MT_QUEUES];
-    double rows, micros;
+    double rows, micros, passes;
     int64_t n_sweeps;
     int shown;              /* sweeps that are drawn */
     double scale;           /* how often the sweep at hand happens */
@@ -130,7 +130,11 @@ static double work_of(const drawing *d, const mt_action *a)
     case MT_DO_FETCH: return fetch_bytes(d, a->unit);
     case MT_DO_EMBED: return d->rows * d->costs->embed_forward;
     case MT_DO_FORWARD: return mt_cost_forward(d->costs, a->layer, d->rows, d->micros);
+    case MT_DO_EXPERTS: return mt_cost_experts(d->costs, a->unit, false, d->rows, d->passes);
+    case MT_DO_CLOSE: return mt_cost_close(d->costs, a->layer, d->rows);
     case MT_DO_HEAD: return head_seconds(d);
+    case MT_DO_REOPEN: return mt_cost_reopen(d->costs, a->layer, d->rows);
+    case MT_DO_EXPERTS_BACKWARD: return mt_cost_experts(d->costs, a->unit, true, d->rows, d->passes);
     case MT_DO_BACKWARD: return backward_seconds(d, a->layer, a->end);
     case MT_DO_EMBED_BACKWARD: return d->rows * d->costs->embed_backward;
     case MT_DO_KEEP_OUT:
@@ -302,7 +306,17 @@ static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_
     d.shown = d.n_sweeps < SHOWN ? (int)d.n_sweeps : SHOWN;
     d.rows = (double)p->job.step_tokens / (double)d.n_sweeps;
     d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
+    d.passes = ceil(d.rows / (double)mt_pass_rows_at_most(&p->arithmetic));
     return d;
+}
+
+/* Of all of a layer's experts, and what is around them; its units are alike. */
+static double experts_seconds(const drawing *d, int layer, bool backward)
+{
+    const int n = mt_layer_expert_units(d->p->model, layer), first = mt_layer_first_unit(d->p->model, layer) + 1;
+    if (!n) return 0;
+    return n * mt_cost_experts(d->costs, first, backward, d->rows, d->passes) +
+           (backward ? mt_cost_reopen(d->costs, layer, d->rows) : mt_cost_close(d->costs, layer, d->rows));
 }
 
 /* What forward and backward of a sweep will add up to. */
@@ -315,10 +329,10 @@ static double sweep_seconds(const drawing *d)
     for (int l = 0; l < L; l++) {
         const mt_keep keep = p->place.layers[l].keep;
         bool finish = l + 1 < L && p->place.layers[l + 1].keep == MT_KEEP_NOTHING;
-        seconds += mt_cost_forward(d->costs, l, d->rows, d->micros);
+        seconds += mt_cost_forward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, false);
         if (p->job.train && l >= lowest)
-            seconds +=
-                mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
+            seconds += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) +
+                       mt_cost_backward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, true);
     }
     return seconds;
 }

@@ -65,6 +65,7 @@ typedef enum fault_kind {
     LIE_JOBS,
     LIE_JUDGE,
     HASTE,  /* updates do not wait for the norm */
+    UNLEND, /* a layer's first unit is given back before its experts have run backward */
     FORGET, /* state is written and the sequencer is not told */
 } fault_kind;
 
@@ -104,6 +105,7 @@ typedef struct checker {
     int *rounded, *applied, *forwards, *backwards; /* this step; this sweep */
     int *regions;                                  /* [units + 1] the first region of each unit's state */
     int64_t *graded;                               /* [units] the step of its newest gradient */
+    int opened, expert;                            /* the layer whose experts are at work, -1: none; the unit that is next */
     bool *locked;
     int64_t step, sweep, n_sweeps, sweeps; /* sweeps: of all steps */
     bool judged, loss_known, go;
@@ -272,20 +274,72 @@ static inline mt_rc check_fetch(checker *c, const mt_action *a)
     return writes(c, MT_Q_IN, slot, state_tag(c, a->unit));
 }
 
+/* -- experts -- */
+
+static inline void open_layer(checker *c, int layer)
+{
+    c->opened = layer;
+    c->expert = mt_layer_first_unit(c->model, layer) + 1;
+}
+
+/* All of the layer's experts have run. */
+static inline mt_rc close_layer(checker *c, int layer)
+{
+    const mt_layer_units *u = &c->model->layers[layer];
+    NEED("E1", c->opened == layer && c->expert == u->first + u->n, "not all experts have run, or none was asked to", layer,
+         c->expert);
+    c->opened = -1;
+    return MT_OK;
+}
+
+static inline mt_rc check_experts(checker *c, const mt_action *a)
+{
+    bool train = mt_sequence_mode(c->s) == MT_MODE_TRAIN, backward = a->kind == MT_DO_EXPERTS_BACKWARD;
+    int first = mt_sequence_weights(c->s, mt_layer_first_unit(c->model, a->layer));
+    NEED("E1", c->opened == a->layer && c->expert == a->unit, "experts out of order", a->unit, c->expert);
+    if (backward) NEED("E2", first >= 0 && c->s->ring[first].lent, "the layer's first unit is not lent", a->layer, first);
+    c->expert++;
+    MT_TRY(use_weights(c, a->unit));
+    if (backward) MT_TRY(add_to_unit(c, a->unit));
+    return train ? touch_kept(c, a->layer, kept_tag(c, a->layer), kept_tag(c, a->layer)) : MT_OK; /* the routes */
+}
+
+static inline mt_rc check_close(checker *c, const mt_action *a)
+{
+    MT_TRY(close_layer(c, a->layer));
+    if (mt_sequence_mode(c->s) != MT_MODE_TRAIN) return MT_OK;
+    MT_TRY(touch_kept(c, a->layer, kept_tag(c, a->layer), kept_tag(c, a->layer))); /* xmid */
+    return touch_kept(c, a->layer + 1, 0, kept_tag(c, a->layer + 1));
+}
+
+static inline mt_rc check_reopen(checker *c, const mt_action *a)
+{
+    MT_TRY(use_weights(c, a->unit));
+    MT_TRY(touch_kept(c, a->layer, kept_tag(c, a->layer), kept_tag(c, a->layer)));
+    open_layer(c, a->layer);
+    if (c->fault.kind == UNLEND) c->s->ring[mt_sequence_weights(c->s, a->unit)].lent--;
+    return MT_OK;
+}
+
 static inline mt_rc check_compute(checker *c, const mt_action *a)
 {
-    bool train = mt_sequence_mode(c->s) == MT_MODE_TRAIN;
+    bool train = mt_sequence_mode(c->s) == MT_MODE_TRAIN,
+         experts = a->kind == MT_DO_FORWARD && mt_layer_has_experts(c->model, a->layer);
+    NEED("E1", c->opened < 0, "a layer's experts are still at work", c->opened, a->unit);
     MT_TRY(use_weights(c, a->unit));
+    if (experts) open_layer(c, a->layer);
     if (a->kind == MT_DO_HEAD) return train ? add_to_unit(c, a->unit) : MT_OK;
     int next = a->kind == MT_DO_EMBED ? 0 : a->layer + 1;
     if (a->kind == MT_DO_FORWARD) NEED("P4", ++c->forwards[a->layer] == 1, "forward twice in a sweep", a->layer, 0);
     if (!train) return MT_OK;
     if (a->kind == MT_DO_FORWARD) MT_TRY(touch_kept(c, a->layer, kept_tag(c, a->layer), kept_tag(c, a->layer)));
-    return touch_kept(c, next, 0, kept_tag(c, next));
+    return touch_kept(c, next, 0, experts ? 0 : kept_tag(c, next)); /* their sum is missing */
 }
 
 static inline mt_rc check_backward(checker *c, const mt_action *a)
 {
+    if (mt_layer_has_experts(c->model, a->layer)) MT_TRY(close_layer(c, a->layer));
+    NEED("E1", c->opened < 0, "a layer's experts are still at work", c->opened, a->layer);
     NEED("P4", a->layer >= 0 && a->end > a->layer, "a segment without layers", a->layer, a->end);
     for (int l = a->layer; l < a->end; l++) {
         NEED("P4", ++c->backwards[l] == 1, "redone twice in a sweep", l, 0);
@@ -477,6 +531,7 @@ static inline void begin_sweep(checker *c, int64_t sweep)
 {
     c->sweep = sweep;
     c->sweeps++;
+    c->opened = -1;
     c->loss_known = false;
     for (int l = 0; l < c->model->config->L; l++) c->forwards[l] = c->backwards[l] = 0;
     if (c->fault.kind == HASTE) c->s->at_once = true;
@@ -495,6 +550,10 @@ static inline mt_rc check_action(checker *c, const mt_action *a)
     case MT_DO_EMBED:
     case MT_DO_FORWARD:
     case MT_DO_HEAD: return check_compute(c, a);
+    case MT_DO_EXPERTS:
+    case MT_DO_EXPERTS_BACKWARD: return check_experts(c, a);
+    case MT_DO_CLOSE: return check_close(c, a);
+    case MT_DO_REOPEN: return check_reopen(c, a);
     case MT_DO_BACKWARD: return check_backward(c, a);
     case MT_DO_EMBED_BACKWARD: return add_to_sum(c, a->unit, a->slot, mt_unit_is_tied(c->model, a->unit));
     case MT_DO_KEEP_OUT:

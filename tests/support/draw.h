@@ -17,7 +17,8 @@ static inline void draw_layers(mt_placement *p, const mt_model *m, dice *d, int 
     int run = 0;
     bool intervals = roll(d, 2);
     for (int l = 0; l < m->config->L; l++) {
-        int lowest = l == 0 || !intervals ? MT_KEEP_INPUT : MT_KEEP_NOTHING;
+        bool alone = l == 0 || mt_layer_has_experts(m, l) || mt_layer_has_experts(m, l - 1);
+        int lowest = alone || !intervals ? MT_KEEP_INPUT : MT_KEEP_NOTHING;
         p->layers[l].keep = (mt_keep)(lowest + roll(d, MT_KEEPS - lowest));
         p->layers[l].place = roll(d, 2) ? MT_DEVICE : MT_HOST;
         run = p->layers[l].keep == MT_KEEP_NOTHING ? run + 1 : 1;
@@ -63,8 +64,9 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
 {
     int longest = 1;
     draw_layers(p, m, d, &longest);
-    p->sweep_tokens = roll(d, 2) ? mt_max_i64(j->step_tokens, a->micro_tokens)
-                                 : a->micro_tokens + roll(d, (int)(j->step_tokens - a->micro_tokens) + 1);
+    const int64_t least = mt_max_i64(a->micro_tokens, mt_min_i64(a->moe_tokens, j->step_tokens));
+    p->sweep_tokens =
+        roll(d, 2) ? mt_max_i64(j->step_tokens, a->micro_tokens) : least + roll(d, (int)(j->step_tokens - least) + 1);
     p->accumulators = roll(d, 2) ? MT_DEVICE : MT_HOST;
     draw_groups(p, m, d, longest);
     p->keep_slots = 2 + roll(d, 2);

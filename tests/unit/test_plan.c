@@ -285,15 +285,45 @@ static void micro_batches_are_few_and_of_equal_size(void **state)
 static int sweeps_of(const int64_t *rows, int n, int64_t most, int64_t *sizes)
 {
     mt_cut cuts[32];
+    mt_cut_pass passes[32];
     int count = 0;
     for (int i = 0; i < n; i++) cuts[i] = (mt_cut){ .first_row = i ? cuts[i - 1].first_row + cuts[i - 1].n_rows : 0, .n_rows = rows[i] };
+    assert_int_equal(mt_cut_passes(passes, cuts, n, 0), n); /* each micro-batch alone */
     for (int64_t first = 0, end; first < n; first = end, count++) {
-        end = mt_cut_sweep(cuts, n, first, most);
+        end = mt_cut_sweep(passes, n, first, most);
         assert_true(end > first && end <= n);
-        sizes[count] = cuts[end - 1].first_row + cuts[end - 1].n_rows - cuts[first].first_row;
+        sizes[count] = passes[end - 1].first_row + passes[end - 1].n_rows - passes[first].first_row;
         assert_true(sizes[count] <= most || end == first + 1);
     }
     return count;
+}
+
+/* Passes depend on the step alone, and no sweep cuts one in two. */
+static void sweeps_are_made_of_whole_passes(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        mt_cut cuts[64];
+        mt_cut_pass passes[64];
+        int64_t n = 1 + (int64_t)mt_rng_below(seed, 0, 0, 64), row = 0, micro = 0;
+        int64_t most = (int64_t)mt_rng_below(seed, 0, 1, 200), sweep = most + (int64_t)mt_rng_below(seed, 0, 2, 300);
+        for (int64_t i = 0; i < n; i++) {
+            cuts[i] = (mt_cut){ .first_row = row, .n_rows = 1 + (int64_t)mt_rng_below(seed, 1, (uint64_t)i, 40) };
+            row += cuts[i].n_rows;
+        }
+        int64_t n_passes = mt_cut_passes(passes, cuts, n, most), rows = 0;
+        for (int64_t i = 0; i < n_passes; i++) {
+            assert_true(passes[i].first == micro && passes[i].end > micro && passes[i].first_row == rows);
+            assert_true(passes[i].n_rows <= most || passes[i].end == micro + 1);
+            for (; micro < passes[i].end; micro++) rows += cuts[micro].n_rows;
+            assert_int_equal(passes[i].first_row + passes[i].n_rows, rows);
+        }
+        assert_true(micro == n && rows == row);
+        for (int64_t first = 0, end; first < n_passes; first = end) {
+            end = mt_cut_sweep(passes, n_passes, first, sweep);
+            assert_true(end > first && end <= n_passes);
+        }
+    }
 }
 
 static void sweeps_are_few_and_of_equal_size(void **state)
@@ -438,7 +468,7 @@ MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refus
              cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(what_is_left_keeps_norms_then_activations), cmocka_unit_test(a_strict_interval_is_held_exactly),
              cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size),
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_made_of_whole_passes),
              cmocka_unit_test(slabs_and_offloading_keep_to_their_limits),
              cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
              cmocka_unit_test(flops_count_what_is_multiplied))

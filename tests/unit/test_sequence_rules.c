@@ -6,12 +6,41 @@
 
 #include <stdlib.h>
 
-enum { TOKENS = 12 * 32, DOC = 32, MODELS = 10 };
+enum { TOKENS = 12 * 32, DOC = 32, DENSE = 10, MODELS = 14 };
 
 typedef struct models {
     mt_config *config[MODELS];
     mt_model *model[MODELS];
 } models;
+
+/* Two units of experts a layer, which the dense layer between them has not; all of it trained, the experts frozen, all but the
+ * experts, and units of single experts. */
+static void open_expert_models(models *m)
+{
+    static const char text[] =
+        "{\"model_type\":\"qwen3_moe\",\"hidden_size\":16,\"intermediate_size\":48,\"moe_intermediate_size\":8,"
+        "\"num_hidden_layers\":4,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":8,\"vocab_size\":40,"
+        "\"max_position_embeddings\":64,\"num_experts\":4,\"num_experts_per_tok\":2,\"mlp_only_layers\":[1],"
+        "\"tie_word_embeddings\":%s}";
+    static const char *const freeze[][4] = { { "*.experts.*" },
+                                             { "*self_attn*", "*norm*", "model.embed_tokens.weight", "*.gate.weight" } };
+    mt_err err = { 0 };
+    char config[640];
+    for (int i = DENSE; i < MODELS; i++) {
+        const int kind = i - DENSE;
+        const bool frozen = kind == 1 || kind == 2;
+        int n = snprintf(config, sizeof config, text, kind % 2 ? "true" : "false");
+        mt_model_options o = { .freeze = frozen ? freeze[kind - 1] : NULL,
+                               .n_freeze = kind == 1   ? 1
+                                           : kind == 2 ? 4
+                                                       : 0,
+                               .unit_experts = kind == 3 ? 1 : 2 };
+        assert_ok(mt_config_parse(&m->config[i], config, (size_t)n, "a config", &err));
+        assert_ok(mt_model_create(&m->model[i], m->config[i], &o, &err));
+        assert_int_equal(mt_layer_expert_units(m->model[i], 0), kind == 3 ? 4 : 2);
+        assert_int_equal(mt_layer_expert_units(m->model[i], 1), 0);
+    }
+}
 
 /* Tied and not; all of it trained, the lower half frozen, all but the head, all but the norms, the head frozen. */
 static void open_models(models *m)
@@ -26,13 +55,14 @@ static void open_models(models *m)
                                              { "model.norm.weight", "lm_head.weight" } };
     mt_err err = { 0 };
     char config[512];
-    for (int i = 0; i < MODELS; i++) {
+    for (int i = 0; i < DENSE; i++) {
         int n = snprintf(config, sizeof config, text, i % 2 ? "true" : "false");
         /* A tied embedding is the head, and has no other name. */
         mt_model_options o = { .freeze = freeze[i / 2], .n_freeze = i < 2 ? 0 : i > 4 && i % 2 ? 1 : 2 };
         assert_ok(mt_config_parse(&m->config[i], config, (size_t)n, "a config", &err));
         assert_ok(mt_model_create(&m->model[i], m->config[i], &o, &err));
     }
+    open_expert_models(m);
 }
 
 static void close_models(models *m)
@@ -161,11 +191,18 @@ static const struct {
     { { DROP_ACTION, MT_DO_FETCH, 0, "weights are not fetched" }, "R1" },
     { { DROP_ACTION, MT_DO_WRITE_BACK, 0, "state is not written back" }, "U2 R1" },
     { { TWICE_ACTION, MT_DO_FORWARD, 0, "a layer is computed twice in forward" }, "P4" },
+    { { TWICE_ACTION, MT_DO_EXPERTS, 0, "experts are added twice" }, "E1" },
+    { { DROP_ACTION, MT_DO_EXPERTS, 0, "experts are left out" }, "E1" },
+    { { DROP_ACTION, MT_DO_CLOSE, 0, "the next layer does not wait for the experts' sum" }, "E1" },
+    { { DROP_ACTION, MT_DO_REOPEN, 0, "experts run backward from something else" }, "E1" },
+    { { TWICE_ACTION, MT_DO_EXPERTS_BACKWARD, 0, "experts run backward twice" }, "E1" },
+    { { DROP_ACTION, MT_DO_EXPERTS_BACKWARD, 0, "a layer runs backward before its last expert" }, "E1 A2" },
+    { { UNLEND, 0, 0, "a layer's first unit is given back before its experts have run backward" }, "E2" },
     { { LIE_UPDATED, 0, 0, "weights are fetched before their update on the host" }, "U2" },
     { { LIE_UNLOCKED, 0, 0, "a locked unit is overwritten" }, "H1" },
     { { LIE_JOBS, 0, 0, "a slab is reused before its job is done" }, "U6" },
     { { LIE_JUDGE, 0, 0, "a step that is not finite is applied" }, "U4" },
-    { { HASTE, 0, 0, "updates do not wait for the norm" }, "U4" },
+    { { HASTE, 0, 0, "updates do not wait for the norm" }, "U4 A2" },
     { { FORGET, 0, 0, "state that was written from outside is not read again" }, "R1 U2 U10" },
 };
 
