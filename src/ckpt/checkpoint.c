@@ -58,17 +58,33 @@ typedef struct writing {
 } writing;
 
 /* Unit by unit: what is done with one may change it again (C5). */
-static mt_rc write_unit(void *arg, int64_t i, mt_err *err)
+static mt_rc write_units(const writing *w, mt_layer_units units, mt__ckpt_file *state, mt_err *err)
+{
+    const mt_ckpt_save *s = w->s;
+    for (int i = 0; i < units.n; i++) {
+        int u = units.first + (s->backwards ? units.n - 1 - i : i);
+        MT_TRY(mt_exporter_unit(w->weights, u, err));
+        if (state) MT_TRY(mt__ckpt_file_put(state, u, err));
+        if (s->io->done) s->io->done(s->io->user, u);
+    }
+    return state ? mt__ckpt_file_finish(state, err) : MT_OK;
+}
+
+/* A layer, the embedding or the head. */
+static mt_rc write_layer(void *arg, int64_t i, mt_err *err)
 {
     writing *w = arg;
     const mt_ckpt_save *s = w->s;
-    int u = (int)(s->backwards ? s->model->model->n_units - 1 - i : i);
+    const mt_model *m = s->model->model;
+    mt__ckpt_file *state = NULL;
+    int file = (int)(s->backwards ? mt__ckpt_files(m) - 1 - i : i);
     char name[64];
-    MT_TRY(mt_exporter_unit(w->weights, u, err));
-    if (!s->only_model) MT_TRY(mt__ckpt_write_unit(w->resume, s->model->model, u, s->io, err));
-    if (s->io->done) s->io->done(s->io->user, u);
-    snprintf(name, sizeof name, "resume/" MT__CKPT_UNIT, u);
-    return s->only_model ? MT_OK : mt_manifest_take(&w->list, name, err);
+    if (!s->only_model) MT_TRY(mt__ckpt_file_create(&state, w->resume, m, file, s->io, err));
+    mt_rc rc = write_units(w, mt__ckpt_file_units(m, file), state, err);
+    mt__ckpt_file_free(state);
+    snprintf(name, sizeof name, "resume/" MT__CKPT_UNIT, file);
+    if (rc || s->only_model) return rc;
+    return mt_manifest_take(&w->list, name, err);
 }
 
 static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
@@ -89,7 +105,7 @@ static mt_rc fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
     mt_manifest_init(&w.list, dir);
     mt_rc rc = resume ? mt_exporter_open(&w.weights, s->model, s->io, dir, err) : mt_no_memory(err, "%s", dir);
     if (!rc && !s->only_model) rc = mt_dir_make(resume, err);
-    if (!rc) rc = mt_spread(s->io->n_readers, s->model->model->n_units, write_unit, &w, err);
+    if (!rc) rc = mt_spread(s->io->n_readers, mt__ckpt_files(s->model->model), write_layer, &w, err);
     if (!rc) rc = mt_exporter_finish(w.weights, err);
     if (!rc) rc = write_files(s, resume, err);
     if (!rc) rc = mt_manifest_write(&w.list, err); /* C3: last */
@@ -245,17 +261,17 @@ typedef struct loading {
     const mt_state_io *io;
 } loading;
 
-static mt_rc load_unit(void *arg, int64_t unit, mt_err *err)
+static mt_rc load_file(void *arg, int64_t file, mt_err *err)
 {
     const loading *l = arg;
-    return mt__ckpt_load_unit(l->dir, l->model, (int)unit, l->io, err);
+    return mt__ckpt_load_file(l->dir, l->model, (int)file, l->io, err);
 }
 
 mt_rc mt_ckpt_load(const char *path, const mt_model *model, const mt_state_io *io, mt_err *err)
 {
     char *dir = mt_path_join(path, "resume");
     if (!dir) return mt_no_memory(err, "%s", path);
-    mt_rc rc = mt_spread(io->n_writers, model->n_units, load_unit, &(loading){ dir, model, io }, err);
+    mt_rc rc = mt_spread(io->n_writers, mt__ckpt_files(model), load_file, &(loading){ dir, model, io }, err);
     mt_free(dir);
     return rc ? mt_note(err, "resuming from %s", path) : MT_OK;
 }

@@ -46,15 +46,27 @@ static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, m
     return MT_OK;
 }
 
-static char *unit_path(const char *dir, int unit) { return mt_asprintf("%s/" MT__CKPT_UNIT, dir, unit); }
+static char *file_path(const char *dir, int file) { return mt_asprintf("%s/" MT__CKPT_UNIT, dir, file); }
+
+/* -- files ----------------------------------------------------------------------------------------- */
+
+int mt__ckpt_files(const mt_model *m) { return (int)m->config->L + (m->embed == m->head ? 1 : 2); }
+
+mt_layer_units mt__ckpt_file_units(const mt_model *m, int file)
+{
+    if (file == 0) return (mt_layer_units){ m->embed, 1 };
+    return file <= m->config->L ? m->layers[file - 1] : (mt_layer_units){ m->head, 1 };
+}
 
 /* -- writing --------------------------------------------------------------------------------------- */
 
-typedef struct writing {
+struct mt__ckpt_file {
     mt_safetensors_writer *file;
+    const mt_model *model;
     const mt_state_io *io;
     void *piece;
-} writing;
+};
+typedef mt__ckpt_file writing;
 
 /* Low halves that are zero whatever happens are not written. */
 static bool is_written(const part *p) { return p->kind != MT_STATE_LO || !p->w->no_low; }
@@ -91,23 +103,52 @@ static mt_rc put(void *arg, const part *p, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc write_file(writing *w, const char *path, const mt_model *m, int unit, mt_err *err)
+static mt_rc start_file(writing *w, const char *path, mt_layer_units units, mt_err *err)
 {
     MT_TRY(mt_safetensors_writer_create(&w->file, path, err));
-    MT_TRY(for_each_part(m, unit, declare, w, err));
-    MT_TRY(mt_safetensors_writer_start(w->file, err));
-    MT_TRY(for_each_part(m, unit, put, w, err));
-    return mt_safetensors_writer_finish(w->file, err);
+    for (int u = units.first; u < units.first + units.n; u++) MT_TRY(for_each_part(w->model, u, declare, w, err));
+    return mt_safetensors_writer_start(w->file, err);
 }
 
-mt_rc mt__ckpt_write_unit(const char *dir, const mt_model *m, int unit, const mt_state_io *io, mt_err *err)
+mt_rc mt__ckpt_file_create(mt__ckpt_file **out, const char *dir, const mt_model *m, int file, const mt_state_io *io, mt_err *err)
 {
-    char *path = unit_path(dir, unit);
-    writing w = { .io = io, .piece = mt_malloc(MT_STATE_PIECE * sizeof(float)) };
-    mt_rc rc = path && w.piece ? write_file(&w, path, m, unit, err) : mt_no_memory(err, "writing unit %d", unit);
-    mt_safetensors_writer_free(w.file);
-    mt_free(w.piece);
+    char *path = file_path(dir, file);
+    writing *w = mt_calloc(1, sizeof *w);
+    *out = NULL;
+    if (w) *w = (writing){ .model = m, .io = io, .piece = mt_malloc(MT_STATE_PIECE * sizeof(float)) };
+    mt_rc rc = MT_OK;
+    if (!path || !w || !w->piece)
+        rc = mt_no_memory(err, "writing the state");
+    else
+        rc = start_file(w, path, mt__ckpt_file_units(m, file), err);
     mt_free(path);
+    if (rc)
+        mt__ckpt_file_free(w);
+    else
+        *out = w;
+    return rc;
+}
+
+mt_rc mt__ckpt_file_put(mt__ckpt_file *f, int unit, mt_err *err) { return for_each_part(f->model, unit, put, f, err); }
+mt_rc mt__ckpt_file_finish(mt__ckpt_file *f, mt_err *err) { return mt_safetensors_writer_finish(f->file, err); }
+
+void mt__ckpt_file_free(mt__ckpt_file *f)
+{
+    if (!f) return;
+    mt_safetensors_writer_free(f->file);
+    mt_free(f->piece);
+    mt_free(f);
+}
+
+mt_rc mt__ckpt_write_file(const char *dir, const mt_model *m, int file, const mt_state_io *io, mt_err *err)
+{
+    const mt_layer_units units = mt__ckpt_file_units(m, file);
+    mt__ckpt_file *f;
+    MT_TRY(mt__ckpt_file_create(&f, dir, m, file, io, err));
+    mt_rc rc = MT_OK;
+    for (int u = units.first; !rc && u < units.first + units.n; u++) rc = mt__ckpt_file_put(f, u, err);
+    if (!rc) rc = mt__ckpt_file_finish(f, err);
+    mt__ckpt_file_free(f);
     return rc;
 }
 
@@ -182,26 +223,28 @@ static bool is_master(const char *name)
 }
 
 /* Names that nobody asked for: moments of tensors that are frozen now may be, anything else is another model's. */
-static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_model *m, int unit, mt_err *err)
+static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_model *m, mt_layer_units units, mt_err *err)
 {
-    size_t masters = 0;
+    size_t masters = 0, expected = 0;
+    for (int u = units.first; u < units.first + units.n; u++) expected += (size_t)m->units[u].layout->n_weights;
     for (size_t i = 0; i < mt_safetensors_count(file); i++) masters += is_master(mt_safetensors_at(file, i)->name);
-    if (masters == (size_t)m->units[unit].layout->n_weights) return MT_OK;
+    if (masters == expected) return MT_OK;
     return mt_fail(err, MT_EINVAL,
-                   "it has %zu tensors where this model has %d (%zu parts fit): the checkpoint is of another model", masters,
-                   m->units[unit].layout->n_weights, n_found);
+                   "it has %zu tensors where this model has %zu (%zu parts fit): the checkpoint is of another model", masters,
+                   expected, n_found);
 }
 
-mt_rc mt__ckpt_load_unit(const char *dir, const mt_model *m, int unit, const mt_state_io *io, mt_err *err)
+mt_rc mt__ckpt_load_file(const char *dir, const mt_model *m, int file, const mt_state_io *io, mt_err *err)
 {
-    mt_safetensors *file = NULL;
-    char *path = unit_path(dir, unit);
-    mt_rc rc = path ? mt_safetensors_open(&file, path, err) : mt_no_memory(err, "reading unit %d", unit);
-    loading l = { .file = file, .io = io };
-    if (!rc) rc = for_each_part(m, unit, load, &l, err);
-    if (!rc) rc = check_rest(file, l.n_found, m, unit, err);
-    if (rc && file) mt_note(err, "%s", path);
-    mt_safetensors_close(file);
+    const mt_layer_units units = mt__ckpt_file_units(m, file);
+    mt_safetensors *from = NULL;
+    char *path = file_path(dir, file);
+    mt_rc rc = path ? mt_safetensors_open(&from, path, err) : mt_no_memory(err, "reading the state");
+    loading l = { .file = from, .io = io };
+    for (int u = units.first; !rc && u < units.first + units.n; u++) rc = for_each_part(m, u, load, &l, err);
+    if (!rc) rc = check_rest(from, l.n_found, m, units, err);
+    if (rc && from) mt_note(err, "%s", path);
+    mt_safetensors_close(from);
     mt_free(path);
     return rc;
 }

@@ -224,6 +224,8 @@ mt_rc mt_head_logits(const mt_run *r, const mt_weights *w, int64_t first, int64_
 size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_t n_docs, int64_t longest, int64_t head_rows,
                         const mt_attention_use *attention);
 size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
+/* Bytes that experts work in for each row of a pass: the most of any kind of layer. */
+size_t mt_model_pass_bytes(const mt_model *m, mt_dtype t);
 /* What a layer's cache takes for each row of a sequence, and for each sequence however long it is. */
 typedef struct mt_cache_bytes {
     size_t row, sequence;

@@ -146,3 +146,16 @@ void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool sha
         carve(out, i, a[i].shared == shared && !a[i].instead && a[i].row_bytes ? a[i].row_bytes * (size_t)n + a[i].fixed : 0);
     }
 }
+
+size_t mt_model_pass_bytes(const mt_model *m, mt_dtype t)
+{
+    size_t most = 0;
+    for (int k = 0; k < m->n_kinds; k++) {
+        const mt_array *a = mt_kind_arrays(&m->kinds[k], t);
+        size_t bytes = 0;
+        for (int i = 0; i < m->kinds[k].n_arrays; i++)
+            if (a[i].extent == MT_EXTENT_PASS) bytes += a[i].row_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}

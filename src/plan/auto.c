@@ -10,6 +10,7 @@
 #include <math.h>
 
 enum { MLP_ROWS = 32768, HEAD_ROWS = 4096, HEAD_SHARE = 32 }; /* at most, at a time; logits take up to a 32nd of the device */
+enum { MOE_TOKENS = 65536, MOE_SHARE = 8 };                   /* that pass an expert together */
 
 typedef struct rows {
     int64_t micro, mlp, head;
@@ -34,12 +35,24 @@ static int64_t head_rows(int64_t least, mt_plan_inputs in)
     return least;
 }
 
+/* Every pass through an expert reads and writes all of its gradient's sums, so few passes are better; their rows take memory.
+ * They are so many that a pass works in at most an eighth of the device, and with small sizes a micro-batch each. */
+static int64_t moe_tokens(const rows *r, const mt_arithmetic *a, mt_plan_inputs in)
+{
+    int64_t n = mt_min_i64(MOE_TOKENS, in.job->step_tokens);
+    if (!in.model->unit_experts || r->micro == 1) return 0;
+    while (n > a->micro_tokens && mt_model_pass_bytes(in.model, a->compute) * (size_t)n > in.machine->device_bytes / MOE_SHARE)
+        n /= 2;
+    return n > a->micro_tokens ? n : 0;
+}
+
 static mt_arithmetic arithmetic_of(const rows *r, mt_plan_inputs in)
 {
     mt_arithmetic a = *in.arithmetic;
     a.micro_tokens = mt_max_i64(in.job->longest, mt_min_i64(in.job->step_tokens, r->micro));
     a.mlp_rows = r->mlp;
     a.head_rows = head_rows(r->head, in);
+    a.moe_tokens = moe_tokens(r, &a, in);
     return a;
 }
 

@@ -54,6 +54,7 @@ typedef struct mt_train_hooks {
     bool (*stop)(void *user);
     /* Asked after every update: is a checkpoint wanted now, besides those that are due?  Once for each request. */
     bool (*save)(void *user);
+    int64_t unit_experts; /* as in mt_model_options; for tests */
 } mt_train_hooks;
 
 typedef struct mt_train_info {

@@ -126,8 +126,11 @@ static mt_rc create_model(mt_trainer *t, mt_err *err)
     char notice[256];
     MT_TRY(mt_weights_model(
         &t->net.model, &t->net.config, t->net.shards,
-        &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, notice,
-        err));
+        &(mt_model_options){ .freeze = s->freeze.items,
+                             .n_freeze = s->freeze.n,
+                             .decay_all = s->decay_norms_and_biases,
+                             .unit_experts = t->hooks.unit_experts },
+        notice, err));
     if (notice[0]) mt_info("%s", notice);
     t->net.export.model = t->net.model;
     return t->net.model->n_trained ? MT_OK : mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
@@ -286,9 +289,12 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, "
                   "\"mlp_rows\": %lld, "
-                  "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
+                  "\"head_rows\": %lld, ",
                   mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), (long long)a->micro_tokens,
-                  (long long)a->mlp_rows, (long long)a->head_rows, attention, (unsigned long long)mt_arithmetic_hash(a));
+                  (long long)a->mlp_rows, (long long)a->head_rows);
+    if (a->unit_experts)
+        mt_str_printf(s, "\"unit_experts\": %lld, \"moe_tokens\": %lld, ", (long long)a->unit_experts, (long long)a->moe_tokens);
+    mt_str_printf(s, "\"attention\": \"%s\", \"hash\": \"%016llx\"},\n", attention, (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
         mt_str_printf(s, "%s\n    {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", p->buffers[i].name,

@@ -66,7 +66,7 @@ static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *
     mt_rc rc = mt_plan_search(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, a, machine }, err);
     if (rc != MT_ENOMEM || mt_plan_fits((mt_plan_inputs){ t->net.model, job, a, machine })) return rc;
     mt_arithmetic form = *a;
-    form.micro_tokens = form.mlp_rows = form.head_rows = 0;
+    form.micro_tokens = form.mlp_rows = form.head_rows = form.moe_tokens = 0;
     MT_TRY(mt_plan_auto(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, &form, machine }, err));
     mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run goes on, with other "
             "bits than it would have had",

@@ -60,10 +60,14 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
                   t->net.fingerprint);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %" PRId64
-                  ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64
-                  ", %d, %d], \"hash\": \"%016" PRIx64 "\"}\n}\n",
+                  ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64,
                   mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), a->micro_tokens, a->mlp_rows,
-                  a->head_rows, a->attention.ways, a->attention.cudnn_head, a->attention.workspace, a->attention.parts,
+                  a->head_rows);
+    if (a->unit_experts)
+        mt_str_printf(s, ", \"unit_experts\": %" PRId64 ", \"moe_tokens\": %" PRId64, a->unit_experts, a->moe_tokens);
+    mt_str_printf(s,
+                  ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64 ", %d, %d], \"hash\": \"%016" PRIx64 "\"}\n}\n",
+                  a->attention.ways, a->attention.cudnn_head, a->attention.workspace, a->attention.parts,
                   a->attention.caps, mt_arithmetic_hash(a));
     return mt_str_ok(s) ? MT_OK : mt_no_memory(err, "the state of the run");
 }
@@ -197,10 +201,12 @@ static mt_rc read_arithmetic(const mt_value *doc, mt_arithmetic *a, const char *
     MT_TRY(mt_json_i64(j, "micro_tokens", 0, &a->micro_tokens, what, err));
     MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
+    MT_TRY(mt_json_i64(j, "unit_experts", 0, &a->unit_experts, what, err));
+    MT_TRY(mt_json_i64(j, "moe_tokens", 0, &a->moe_tokens, what, err));
     MT_TRY(read_attention(mt_value_get(j, "attention"), &a->attention, what, err));
     const int64_t MOST = INT64_C(1) << 40;
     if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1 || a->micro_tokens > MOST || a->mlp_rows > MOST ||
-        a->head_rows > MOST)
+        a->head_rows > MOST || a->unit_experts < 0 || a->unit_experts > MOST || a->moe_tokens < 0 || a->moe_tokens > MOST)
         return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is not one", what);
     return MT_OK;
 }

@@ -136,10 +136,10 @@ static void a_checkpoint_of_either_resumes_as_the_other(void **state)
         start(&from, i / 2, 1);
         train(&from, 2);
         mt_state_io io = io_of(&from);
-        for (int u = 0; u < from.model->n_units; u++) assert_ok(mt__ckpt_write_unit(dir, from.model, u, &io, &err));
+        for (int u = 0; u < mt__ckpt_files(from.model); u++) assert_ok(mt__ckpt_write_file(dir, from.model, u, &io, &err));
         start(&to, i % 2, 2);
         io = io_of(&to);
-        for (int u = 0; u < to.model->n_units; u++) assert_ok(mt__ckpt_load_unit(dir, to.model, u, &io, &err));
+        for (int u = 0; u < mt__ckpt_files(to.model); u++) assert_ok(mt__ckpt_load_file(dir, to.model, u, &io, &err));
         mt_state_set_updates(mt_engine_state(to.engine), mt_state_updates(mt_engine_state(from.engine)));
         assert_true(train(&from, 2) == train(&to, 2));
         rig_close(&from);
@@ -158,10 +158,10 @@ static void low_halves_that_would_be_lost_are_refused(void **state)
     const mt_layout *l = from.model->units[1].layout;
     assert_ok(mt_engine_write(from.engine, 1, MT_STATE_LO, l->n_train, 1, &low, &err));
     mt_state_io io = io_of(&from);
-    assert_ok(mt__ckpt_write_unit(dir, from.model, 1, &io, &err));
+    assert_ok(mt__ckpt_write_file(dir, from.model, 1, &io, &err));
     start(&to, true, 2);
     io = io_of(&to);
-    assert_int_equal(mt__ckpt_load_unit(dir, to.model, 1, &io, &err), MT_EFORMAT);
+    assert_int_equal(mt__ckpt_load_file(dir, to.model, 1, &io, &err), MT_EFORMAT);
     assert_says("the files that the run began with");
     rig_close(&from);
     rig_close(&to);

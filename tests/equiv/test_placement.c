@@ -121,6 +121,7 @@ static void check_case(const arithmetic_case *c, mt_moments moments, int draws, 
     mt_job job = rig_job(&r, c->clip);
     mt_arithmetic a = { .compute = c->compute, .grad = c->grad, .moments = moments, .micro_tokens = r.batch.longest,
                         .mlp_rows = 5, .head_rows = 4 };
+    if (r.model->unit_experts && seed / 1000 % 2) a.moe_tokens = 2 * r.batch.longest; /* else each micro-batch alone */
     for (int i = 0; i < draws; i++) {
         dice d = { seed + (uint64_t)i, 0 };
         mt_placement p;
@@ -300,6 +301,83 @@ static void the_smallest_memory_that_works_gives_the_same_bits(void **state)
     }
 }
 
+/* -- units of experts ------------------------------------------------------------------------------ */
+
+/* The state, tensor by tensor, so that it does not depend on which unit holds which: a sum over hashes of names and numbers. */
+static uint64_t state_by_name(rig *r)
+{
+    mt_err err = { 0 };
+    uint64_t sum = 0;
+    for (int u = 0; u < r->model->n_units; u++) {
+        const mt_layout *l = r->model->units[u].layout;
+        for (int k = 0; k < l->n_weights; k++)
+            for (mt_state_kind kind = 0; kind < (l->weights[k].frozen ? MT_STATE_M : MT_STATE_KINDS); kind++) {
+                const mt_weight *w = &l->weights[k];
+                char name[MT_NAME_BYTES];
+                float *numbers = mt_calloc((size_t)w->n, sizeof *numbers);
+                mt_weight_name(&r->model->units[u], w, name);
+                assert_ok(mt_engine_read(r->engine, u, kind, w->offset, w->n, numbers, &err));
+                uint64_t seed = mt_hash(name, strlen(name), (uint64_t)mt_weight_first_row(&r->model->units[u], w));
+                sum += mt_hash(numbers, (size_t)w->n * sizeof *numbers, seed + (uint64_t)kind);
+                mt_free(numbers);
+            }
+    }
+    return sum;
+}
+
+typedef struct expert_case {
+    const char *model;
+    int64_t units[4]; /* divisors of its number of experts */
+    mt_dtype compute, grad;
+    int64_t micros; /* that pass an expert together; 0: one */
+} expert_case;
+
+/* Without clipping, and with fp32 moments: the norm's tree and blocks of moments follow units. */
+static void how_experts_are_cut_into_units_changes_no_bit(void **state)
+{
+    (void)state;
+    static const expert_case experts[] = {
+        { "mixtral", { 5, 1 }, MT_DTYPE_F32, MT_DTYPE_F32, 0 },
+        { "qwen3_moe", { 6, 1, 2, 3 }, MT_DTYPE_BF16, MT_DTYPE_BF16, 2 },
+        { "qwen3_moe", { 6, 3, 2, 1 }, MT_DTYPE_F32, MT_DTYPE_BF16, 100 },
+        { "qwen3_moe_fused", { 4, 2, 1 }, MT_DTYPE_BF16, MT_DTYPE_F32, 0 },
+    };
+    for (size_t i = 0; i < MT_COUNT(experts); i++) {
+        uint64_t first = 0;
+        for (int n = 0; n < 8; n++) {
+            mt_err err = { 0 };
+            dice d = { 100 * i + (uint64_t)n, 0 };
+            rig r;
+            char dir[512];
+            mt_placement p;
+            mt_plan *plan;
+            outcome out;
+            const int64_t c = experts[i].units[n % 4];
+            if (!c) continue;
+            snprintf(dir, sizeof dir, GOLDEN_DIR "%s", experts[i].model);
+            rig_open_model(&r, dir, &(mt_model_options){ .unit_experts = c });
+            const mt_job job = rig_job(&r, false);
+            const mt_arithmetic a = { .compute = experts[i].compute,
+                                      .grad = experts[i].grad,
+                                      .micro_tokens = r.batch.longest,
+                                      .mlp_rows = 5,
+                                      .head_rows = 4,
+                                      .moe_tokens = experts[i].micros * r.batch.longest };
+            assert_ok(mt_placement_init(&p, r.model, &err));
+            draw(&p, r.model, &job, &a, &d);
+            assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
+            mt_placement_free(&p);
+            rig_start_dawdling(&r, plan, 1 + n % 3, n % 2 ? 300 : 0);
+            three_steps(&r, &out, &d);
+            uint64_t now = state_by_name(&r);
+            if (n == 0) first = now;
+            if (now != first) fail_msg("%s: units of %d experts give other bits", experts[i].model, (int)c);
+            rig_stop(&r);
+            rig_close(&r);
+        }
+    }
+}
+
 /* A different arithmetic gives different bits: the comparison above can fail. */
 static void another_arithmetic_is_noticed(void **state)
 {
@@ -395,5 +473,5 @@ RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
               cmocka_unit_test(placements_of_smaller_moments_do_too), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
               cmocka_unit_test(slots_of_their_own_give_the_same_bits),
               cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits),
-              cmocka_unit_test(another_arithmetic_is_noticed), cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed),
+              cmocka_unit_test(how_experts_are_cut_into_units_changes_no_bit), cmocka_unit_test(another_arithmetic_is_noticed), cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed),
               cmocka_unit_test(moments_written_in_parts_are_read_whole))

@@ -23,6 +23,7 @@ typedef struct setup {
     test_path out;
     pthread_t opener;
     size_t loaded, to_load;
+    int64_t unit_experts; /* 0: as the model says */
 } setup;
 
 /* A checkpoint is written beside the steps that follow: until it is there, or half a minute is over. */
@@ -97,7 +98,7 @@ static mt_rc run(setup *u, outcome *out, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_info info;
     mt_batch next = { 0 };
-    mt_train_hooks hooks = { .user = u, .loading = while_loading, .step = after_step, .stop = stop };
+    mt_train_hooks hooks = { .user = u, .loading = while_loading, .step = after_step, .stop = stop, .unit_experts = u->unit_experts };
     u->opener = pthread_self();
     mt_rc rc = mt_settings_check(&u->s, MT_NEED_MODEL | MT_NEED_DATA, err);
     if (!rc) rc = mt_trainer_open(&t, &u->s, &hooks, err);
@@ -216,6 +217,45 @@ static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
     assert_true(rest.resumed);
     assert_same(&whole, &rest);
     assert_same_files(&a, &b);
+}
+
+/* Layers with experts in two units each, and a dense one; the experts of one layer are frozen. */
+static void so_it_is_for_a_model_with_experts(void **state)
+{
+    static const char freeze[] = "model.layers.2.mlp.experts.*";
+    workspace_write(*state, "model/config.json",
+                    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 32, \"intermediate_size\": 48, \"moe_intermediate_size\": 16, "
+                    "\"num_hidden_layers\": 6, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, "
+                    "\"vocab_size\": 61, \"num_experts\": 4, \"num_experts_per_tok\": 2, \"mlp_only_layers\": [1], "
+                    "\"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n");
+    setup a, b;
+    set_up(&a, *state, "whole");
+    set(&a, "training.freeze", freeze);
+    a.unit_experts = 2;
+    outcome whole = run_ok(&a);
+    for (int part = 0; part < 2; part++) {
+        set_up(&b, *state, "parts");
+        set(&b, "training.freeze", freeze);
+        b.unit_experts = 2;
+        if (part == 0)
+            b.stop_at = 5;
+        else
+            set(&b, "save.resume", "latest");
+        outcome rest = run_ok(&b);
+        assert_int_equal(rest.resumed, part);
+        if (part) assert_same(&whole, &rest);
+    }
+    assert_same_files(&a, &b);
+    /* Other units are other bits, and are refused. */
+    mt_err err = { 0 };
+    outcome none;
+    set_up(&b, *state, "parts");
+    set(&b, "training.freeze", freeze);
+    set(&b, "training.num_steps", "12");
+    set(&b, "save.resume", "latest");
+    b.unit_experts = 4;
+    assert_int_equal(run(&b, &none, &err), MT_EINVAL);
+    assert_non_null(strstr(err.msg, "units of 2 experts"));
 }
 
 static void killed_and_resumed_is_uninterrupted(void **state)
@@ -476,6 +516,7 @@ int main(int argc, char **argv)
         RUNS(killed_and_resumed_is_uninterrupted),
         RUNS(stopped_and_resumed_is_uninterrupted),
         RUNS(so_it_is_for_a_model_with_gated_delta_nets),
+        RUNS(so_it_is_for_a_model_with_experts),
         RUNS(half_the_device_memory_changes_no_bit),
         RUNS(state_in_host_memory_changes_no_bit),
         RUNS(evaluation_changes_no_bit),

@@ -134,7 +134,7 @@ static void check_unit(fuzz_part text)
     if (!model) expect(mt_model_create(&model, config, NULL, &err) == MT_OK);
     folder_put("unit-001.safetensors", text);
     mt_state_io io = { .user = model, .moments = MT_DTYPE_F32, .write = take_state };
-    mt_rc rc = mt__ckpt_load_unit(folder_root, model, 1, &io, &err);
+    mt_rc rc = mt__ckpt_load_file(folder_root, model, 1, &io, &err);
     expect(!rc || *err.msg);
 }
 

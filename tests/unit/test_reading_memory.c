@@ -94,10 +94,10 @@ static void a_units_state_is_let_go_while_it_is_read(void **state)
     const mt_state_io io = { .user = &sum, .moments = MT_DTYPE_F32, .read = read_zeros, .write = take };
     if (!forget_peak()) skip();
     open_model(&c, &m);
-    assert_ok(mt__ckpt_write_unit(*state, m, 0, &io, &err));
+    assert_ok(mt__ckpt_write_file(*state, m, 0, &io, &err));
     assert_true(forget_peak());
     size_t before = status_bytes("VmRSS:");
-    assert_ok(mt__ckpt_load_unit(*state, m, 0, &io, &err));
+    assert_ok(mt__ckpt_load_file(*state, m, 0, &io, &err));
     size_t peak = status_bytes("VmHWM:");
     assert_int_equal(sum, 0);
     if (peak > before + 24 * mib) fail_msg("reading a unit took %zu MiB beside what it became", (peak - before) / mib);
