@@ -108,6 +108,13 @@ static int64_t share_in_pieces(int64_t n, int shares)
     return n - workers / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
 }
 
+/* Sums of experts that pass through host memory: one unit's come in while another's are added to. */
+static void pair_sums(mt_placement *p, const mt_model *m, int u)
+{
+    mt_group_place *g = &p->groups[m->units[u].group];
+    if (m->units[u].kind == MT_UNIT_EXPERTS && g->sum_slots < 2) g->sum_slots = 2;
+}
+
 static void fill_units(mt_plan *trial, const candidate *c)
 {
     const mt_model *m = trial->model;
@@ -118,6 +125,7 @@ static void fill_units(mt_plan *trial, const candidate *c)
         bool home = u >= skip && u < first_free, layer = m->units[u].layer >= 0;
         bool stays = home || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
         at += layer && !home;
+        if (c->k[ACC_HOST] && c->k[RING] > 1) pair_sums(&trial->place, m, u);
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST,
                                                  .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }

@@ -117,6 +117,9 @@ static const fault_case mixed = { .plan = mixed_plan, .model = "qwen3",
 static const fault_case borrowing = { .plan = borrowing_plan, .model = "qwen2_window",
                                       .freeze = { "*_proj.weight", "lm_head.weight" }, .clip = true, .looks = true };
 
+/* Layers of several units. */
+static const fault_case experts = { .plan = mixed_plan, .model = "mixtral_fused", .clip = true, .stride = 5 };
+
 static const fault_case saving = { .plan = own_slots_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
 static const fault_case in_pieces = { .plan = pieces_plan, .model = "qwen3", .clip = true, .looks = true };
 static const fault_case unclipped_pieces = { .plan = pieces_plan, .model = "qwen3", .stride = 7 };
@@ -246,7 +249,7 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
     rig_close(&r);
 }
 
-static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed); }
+static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed), fail_everywhere(MT_FAULT_ALLOC, &experts); }
 static void every_device_buffer_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing),
@@ -257,14 +260,14 @@ static void every_copy_may_fail(void **state)
     (void)state, fail_everywhere(MT_FAULT_COPY, &mixed), fail_everywhere(MT_FAULT_COPY, &unclipped),
         fail_everywhere(MT_FAULT_COPY, &borrowing), fail_everywhere(MT_FAULT_COPY, &saving),
         fail_everywhere(MT_FAULT_COPY, &saving_mixed), fail_everywhere(MT_FAULT_COPY, &in_pieces),
-        fail_everywhere(MT_FAULT_COPY, &unclipped_pieces), fail_everywhere(MT_FAULT_COPY, &saving_pieces);
+        fail_everywhere(MT_FAULT_COPY, &unclipped_pieces), fail_everywhere(MT_FAULT_COPY, &saving_pieces), fail_everywhere(MT_FAULT_COPY, &experts);
 }
 static void every_queue_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_QUEUE, &mixed), fail_everywhere(MT_FAULT_QUEUE, &unclipped),
         fail_everywhere(MT_FAULT_QUEUE, &borrowing), fail_everywhere(MT_FAULT_QUEUE, &saving),
         fail_everywhere(MT_FAULT_QUEUE, &saving_mixed), fail_everywhere(MT_FAULT_QUEUE, &in_pieces),
-        fail_everywhere(MT_FAULT_QUEUE, &unclipped_pieces), fail_everywhere(MT_FAULT_QUEUE, &saving_pieces);
+        fail_everywhere(MT_FAULT_QUEUE, &unclipped_pieces), fail_everywhere(MT_FAULT_QUEUE, &saving_pieces), fail_everywhere(MT_FAULT_QUEUE, &experts);
 }
 static void every_thread_may_be_refused(void **state)
 {

@@ -185,6 +185,8 @@ static void a_saver_sees_the_state_it_was_held_at(void **state)
     check("llama_default", MT_DTYPE_BF16, false, draws, 200);
     check("qwen3", MT_DTYPE_F32, true, draws, 300);
     check("llama_tied", MT_DTYPE_F32, false, draws, 400);
+    check("qwen3_moe", MT_DTYPE_BF16, true, draws, 500);
+    check("mixtral", MT_DTYPE_BF16, false, draws, 600);
 }
 
 /* -- updates through the device: in borrowed memory, in slots of units' own ------------------------- */

@@ -9,18 +9,25 @@
 
 typedef enum kind { RESIDENT, STREAMED, OWN_SLOTS, SHARED_SLOTS, KINDS } kind;
 
-static void open_deep(rig *r, int layers)
+enum { EXPERTS = 32 };
+
+/* So many units of layers; experts: mostly of experts, each in its own. */
+static void open_deep(rig *r, int units, bool experts)
 {
     mt_err err = { 0 };
     char text[512];
     int32_t ids[8];
     *r = (rig){ 0 };
-    int n = snprintf(text, sizeof text,
-                     "{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_hidden_layers\": %d, \"num_attention_heads\": 1, "
-                     "\"intermediate_size\": 8, \"vocab_size\": 16, \"tie_word_embeddings\": true}",
-                     layers);
+    static const char *const dense =
+        "{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_hidden_layers\": %d, \"num_attention_heads\": 1, "
+        "\"intermediate_size\": 8, \"vocab_size\": 16, \"tie_word_embeddings\": true}";
+    static const char *const sparse =
+        "{\"model_type\": \"mixtral\", \"hidden_size\": 8, \"num_hidden_layers\": %d, \"num_attention_heads\": 1, "
+        "\"intermediate_size\": 8, \"vocab_size\": 16, \"tie_word_embeddings\": true, \"num_local_experts\": %d, "
+        "\"num_experts_per_tok\": 2}";
+    int n = experts ? snprintf(text, sizeof text, sparse, units / (EXPERTS + 1), EXPERTS) : snprintf(text, sizeof text, dense, units);
     assert_ok(mt_config_parse(&r->config, text, (size_t)n, "a config", &err));
-    assert_ok(mt_model_create(&r->model, r->config, NULL, &err));
+    assert_ok(mt_model_create(&r->model, r->config, &(mt_model_options){ .unit_experts = experts }, &err));
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 8; k++) ids[k] = (int32_t)mt_rng_below(5, (uint64_t)i, (uint64_t)k, 16);
         assert_ok(mt_batch_add(&r->batch, ids, ids, 8, 16, &err));
@@ -52,12 +59,12 @@ static mt_plan *plan_of(const rig *r, kind k)
 }
 
 /* Looks of two steps, and what they end with. */
-static int64_t looks_of(int layers, kind k, uint64_t *sum)
+static int64_t looks_of(int layers, bool experts, kind k, uint64_t *sum)
 {
     mt_err err = { 0 };
     rig r;
     const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .max_grad_norm = 1 };
-    open_deep(&r, layers);
+    open_deep(&r, layers, experts);
     r.plan = plan_of(&r, k);
     assert_ok(mt_device_open(&r.dev, rig_device(), &(mt_device_options){ .n_threads = 1 }, &err));
     assert_ok(mt_engine_create(&r.engine, r.dev, r.plan, &(mt_engine_options){ .n_workers = 1 }, &err));
@@ -77,11 +84,12 @@ static void a_step_looks_at_each_unit_a_fixed_number_of_times(void **state)
     (void)state;
     enum { FEW = 200, MANY = 800 }; /* both are many more than slots */
     uint64_t sums[KINDS], few;
-    for (kind k = 0; k < KINDS; k++) {
-        int64_t a = looks_of(FEW, k, &few), b = looks_of(MANY, k, &sums[k]);
-        if (b > 5 * a) fail_msg("kind %d: %lld looks for %d layers, %lld for %d", k, (long long)a, FEW, (long long)b, MANY);
-        assert_true(sums[k] == sums[0]);
-    }
+    for (int experts = 0; experts < 2; experts++)
+        for (kind k = 0; k < KINDS; k++) {
+            int64_t a = looks_of(FEW, experts, k, &few), b = looks_of(MANY, experts, k, &sums[k]);
+            if (b > 5 * a) fail_msg("kind %d: %lld looks for %d units, %lld for %d", k, (long long)a, FEW, (long long)b, MANY);
+            assert_true(sums[k] == sums[0]);
+        }
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(a_step_looks_at_each_unit_a_fixed_number_of_times))

@@ -33,6 +33,22 @@ static void open_deep(deep *d, int layers)
                             .head_rows = 512 };
 }
 
+/* Thousands of units of experts in few layers. */
+static void open_wide(deep *d, int layers, int experts)
+{
+    mt_err err = { 0 };
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"mixtral\", \"hidden_size\": 64, \"num_hidden_layers\": %d, \"num_attention_heads\": 2, "
+             "\"intermediate_size\": 64, \"vocab_size\": 32, \"num_local_experts\": %d, \"num_experts_per_tok\": 2}",
+             layers, experts);
+    assert_ok(mt_config_parse(&d->config, text, strlen(text), "text", &err));
+    assert_ok(mt_model_create(&d->model, d->config, &(mt_model_options){ .unit_experts = 1 }, &err));
+    d->job = (mt_job){ .train = true, .clip = true, .step_tokens = 4096, .step_docs = 64, .longest = 64 };
+    d->a = (mt_arithmetic){ .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 512, .mlp_rows = 512, .head_rows = 512,
+                            .moe_tokens = 1024 };
+}
+
 static void close_deep(deep *d)
 {
     mt_model_free(d->model);
@@ -148,6 +164,27 @@ static void a_search_for_thousands_of_units_ends(void **state)
     close_deep(&d);
 }
 
+/* All units of experts of a model are one group: its slots are for one at a time, and few of them. */
+static void so_it_does_for_thousands_of_units_of_experts(void **state)
+{
+    (void)state;
+    enum { WIDE = 16, EACH = 256 };
+    mt_err err = { 0 };
+    deep d;
+    mt_plan *plan;
+    mt_machine machine = mt_machine_typical();
+    open_wide(&d, WIDE, EACH);
+    assert_int_equal(d.model->n_units, WIDE * (EACH + 1) + 2);
+    assert_int_equal(d.model->n_groups, 4);
+    machine.device_bytes = (size_t)64 << 20;
+    assert_ok(mt_plan_search_faster(&plan, (mt_plan_inputs){ d.model, &d.job, &d.a, &machine }, 1e9, &err));
+    assert_non_null(plan);
+    assert_true(plan->device_bytes <= machine.device_bytes);
+    assert_int_equal(plan->place.groups[d.model->units[d.model->layers[0].first + 1].group].together, 1);
+    mt_plan_free(plan);
+    close_deep(&d);
+}
+
 static void every_buffer_is_found_and_no_other(void **state)
 {
     (void)state;
@@ -185,6 +222,7 @@ int main(void)
                                         cmocka_unit_test(thousands_of_layers_lend_in_order),
                                         cmocka_unit_test(units_are_granted_what_lenders_can_be_found_for),
                                         cmocka_unit_test(a_search_for_thousands_of_units_ends),
+                                        cmocka_unit_test(so_it_does_for_thousands_of_units_of_experts),
                                         cmocka_unit_test(every_buffer_is_found_and_no_other) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
