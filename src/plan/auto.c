@@ -35,12 +35,20 @@ static int64_t head_rows(int64_t least, mt_plan_inputs in)
     return least;
 }
 
-/* Every pass through an expert reads and writes all of its gradient's sums, so few passes are better; their rows take memory.
- * They are so many that a pass works in at most an eighth of the device, and with small sizes a micro-batch each. */
-static int64_t moe_tokens(const rows *r, const mt_arithmetic *a, mt_plan_inputs in)
+/* The inputs with another arithmetic. */
+static mt_plan_inputs with(mt_plan_inputs in, const mt_arithmetic *a)
 {
+    in.arithmetic = a;
+    return in;
+}
+
+/* Every pass through an expert reads and writes all of its gradient's sums, so few passes are better; their rows take memory.
+ * They are so many that a pass works in at most an eighth of the device. */
+int64_t mt_plan_moe_tokens(mt_plan_inputs in)
+{
+    const mt_arithmetic *a = in.arithmetic;
     int64_t n = mt_min_i64(MOE_TOKENS, in.job->step_tokens);
-    if (!in.model->unit_experts || r->micro == 1) return 0;
+    if (!in.model->unit_experts) return 0;
     while (n > a->micro_tokens && mt_model_pass_bytes(in.model, a->compute) * (size_t)n > in.machine->device_bytes / MOE_SHARE)
         n /= 2;
     return n > a->micro_tokens ? n : 0;
@@ -52,7 +60,7 @@ static mt_arithmetic arithmetic_of(const rows *r, mt_plan_inputs in)
     a.micro_tokens = mt_max_i64(in.job->longest, mt_min_i64(in.job->step_tokens, r->micro));
     a.mlp_rows = r->mlp;
     a.head_rows = head_rows(r->head, in);
-    a.moe_tokens = moe_tokens(r, &a, in);
+    a.moe_tokens = r->micro == 1 ? 0 : mt_plan_moe_tokens(with(in, &a)); /* small sizes: a micro-batch alone */
     return a;
 }
 
@@ -80,13 +88,6 @@ static rows try_at(const mt_job *job, int i)
     const int n = MT_COUNT(sizes);
     if (i < n) return sizes[i];
     return i < LARGE ? fitted(job, i - n) : large;
-}
-
-/* The inputs with another arithmetic. */
-static mt_plan_inputs with(mt_plan_inputs in, const mt_arithmetic *a)
-{
-    in.arithmetic = a;
-    return in;
 }
 
 static bool redoes(const mt_plan *p)

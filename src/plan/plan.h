@@ -218,6 +218,8 @@ typedef struct mt_need {
     size_t device, host;
 } mt_need;
 mt_rc mt_plan_need(mt_need *out, mt_plan_inputs in, mt_err *err);
+/* Rows that pass an expert together in a fresh run whose micro-batches are chosen; 0: each micro-batch alone. */
+int64_t mt_plan_moe_tokens(mt_plan_inputs in);
 /* Placement and arithmetic of a fresh run. */
 mt_rc mt_plan_auto(mt_plan **out, mt_plan_inputs in, mt_err *err);
 /* About what a step would take by it, to compare steps of several sizes, the largest first: *hint is 0 for that, and handed

@@ -78,6 +78,7 @@ static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt
                         .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
     if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, (mt_plan_inputs){ m, &job, &a, machine }, err);
     a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));
+    a.moe_tokens = mt_plan_moe_tokens((mt_plan_inputs){ m, &job, &a, machine });
     return mt_plan_search(out, (mt_plan_inputs){ m, &job, &a, machine }, err);
 }
 

@@ -4,15 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the layers, or the head, call a product of this shape; NULL: nothing does. */
-static const char *product_name(const mt_model *m, long long n, long long k)
+/* What the layers, or the head, call a product of this shape, or of one expert; NULL: nothing does. */
+static const char *product_name(const mt_model *m, bool expert, long long n, long long k)
 {
     for (int i = 0; i < m->n_kinds; i++)
         for (int j = 0; j < m->kinds[i].n_work; j++) {
             const mt_work_item *w = &m->kinds[i].work[j];
-            if (w->kind == MT_WORK_PRODUCT && (long long)w->n == n && (long long)w->k == k) return w->name;
+            double columns = w->T ? w->n / w->T : w->n;
+            if ((w->T > 0) != expert || w->kind != MT_WORK_PRODUCT || !w->name) continue;
+            if ((long long)columns == n && (long long)w->k == k) return w->name;
         }
-    return n == m->config->V && k == m->config->D ? "head" : NULL;
+    return !expert && n == m->config->V && k == m->config->D ? "head" : NULL;
 }
 
 /* A product by what it is for instead of its shape. */
@@ -21,8 +23,9 @@ static void name_of(char *out, const mt_span *span, const mt_model *m)
     char way[8];
     long long n, k;
     snprintf(out, MT_SPAN_NAME, "%s", strcmp(span->track, "updater") == 0 ? "update on the host" : span->name);
-    if (sscanf(out, "linear_%7s %lldx%lld", way, &n, &k) != 3) return;
-    const char *name = product_name(m, n, k);
+    bool expert = sscanf(out, "experts_%7s %lldx%lld", way, &n, &k) == 3;
+    if (!expert && sscanf(out, "linear_%7s %lldx%lld", way, &n, &k) != 3) return;
+    const char *name = product_name(m, expert, n, k);
     if (name) snprintf(out, MT_SPAN_NAME, "%s %s", name, way);
 }
 
