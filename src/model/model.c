@@ -285,6 +285,13 @@ static mt_rc check_alike(const mt_weight *a, const mt_weight *b, const char *nam
                    name);
 }
 
+/* True if the unit before it holds other experts of the same layer. */
+static bool follows(const mt_model *m, int u)
+{
+    const mt_unit *at = &m->units[u];
+    return at->kind == MT_UNIT_EXPERTS && at->first_expert > 0;
+}
+
 static bool came_as_bf16(const mt_config *c, const mt_model_options *o, const char *name)
 {
     return o->is_bf16 ? o->is_bf16(o->files, name) : o->assume_dtype && c->dtype == MT_DTYPE_BF16;
@@ -315,6 +322,7 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
             w->decay = chosen[i].decayed && !w->fixed;
             w->no_low = w->frozen && !w->exact && came_as_bf16(m->config, o, names[i]);
             if (k) rc = check_alike(&w[-1], w, names[i], err);
+            if (!rc && follows(m, u)) rc = check_alike(&lists[u - 1].weights[k], w, names[i], err);
         }
     mt_free(text);
     mt_free(names);
