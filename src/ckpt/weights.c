@@ -69,7 +69,7 @@ static mt_rc check_experts(const mt_model *m, int layer, const mt_shards *shards
 static mt_rc misshapen(const mt_model *m, const mt_unit *u, const mt_st_tensor *t, const mt_tensor_slice *s, mt_err *err)
 {
     const mt_config *c = m->config;
-    const mt_layer_spec *l = u->kind == MT_UNIT_LAYER && c->layers[u->layer].E ? &c->layers[u->layer] : NULL;
+    const mt_layer_spec *l = u->layer >= 0 && c->layers[u->layer].E ? &c->layers[u->layer] : NULL;
     char experts[96] = "";
     if (l) snprintf(experts, sizeof experts, ", experts=%lld, their width=%lld", (long long)l->E, (long long)l->I);
     return mt_fail(err, MT_EFORMAT,

@@ -48,7 +48,17 @@ typedef struct search {
         bool bound; /* m.cost is not the candidate's but less */
     } *known; /* [KNOWN] what was judged lately, by its hash */
     mt_least least;
+    int64_t spent; /* units of all candidates that were measured */
 } search;
+
+/* Mixtures of experts have hundreds or thousands of units, and a candidate takes time for each: their grid is coarser, and their
+ * walks end at some point.  No other model gets there. */
+enum { MANY_UNITS = 256, MOST_SPENT = 3000000, MOST_SPENT_ROUGHLY = 500000 };
+static bool has_many_units(const search *s) { return s->in.model->n_units > MANY_UNITS; }
+static bool is_spent(const search *s)
+{
+    return has_many_units(s) && s->spent > (s->rough ? MOST_SPENT_ROUGHLY : MOST_SPENT);
+}
 
 static bool better(merit a, merit b) { return a.fits != b.fits ? a.fits : a.cost < b.cost; }
 
@@ -65,6 +75,7 @@ static mt_rc measure(search *s, const candidate *c, merit than, struct known *ou
     double missing = lack(t->device_bytes, s->in.machine->device_bytes) +
                      lack(mt_plan_host_total(t, s->in.machine), s->in.machine->host_bytes);
     *out = (struct known){ .c = *c, .m = { missing == 0, missing } };
+    s->spent += t->model->n_units;
     if (!out->m.fits) return MT_OK;
     MT_TRY(mt_step_time(&s->drawing, t, s->in.machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated,
                         err));
@@ -132,14 +143,15 @@ static mt_rc fits_plainly(search *s, int kind, candidate c, bool *out, mt_err *e
 /* Homes, weights that stay, staging. */
 static mt_rc offer_units(search *s, int kind, candidate c, mt_err *err)
 {
-    for (int home = 4; home >= 0; home--) {
+    const int step = has_many_units(s) ? 2 : 1;
+    for (int home = 4; home >= 0; home -= step) {
         bool fits;
         c.k[HOMES] = s->range.highest[HOMES] * home / 4;
         if (home && !c.k[HOMES]) continue;
         MT_TRY(fits_plainly(s, kind, c, &fits, err));
-        for (int resident = fits ? 2 : 0; resident >= 0; resident--) {
+        for (int resident = fits ? 2 : 0; resident >= 0; resident -= step) {
             c.k[RESIDENT] = s->range.highest[RESIDENT] * resident / 2;
-            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->in.job->train && !c.k[ACC_HOST] ? 4 : 0); staged++) {
+            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->in.job->train && !c.k[ACC_HOST] ? 4 : 0); staged += step) {
                 c.k[STAGED] = s->range.highest[STAGED] * ((staged + 1) / 2) / 2;
                 c.k[OWN] = staged % 2 ? 0 : c.k[STAGED]; /* none, or all */
                 MT_TRY(offer(s, staged ? 2 * KEEPS + kind / 2 : kind, &c, err));
@@ -291,7 +303,7 @@ static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err
                                   RESIDENT, OFFLOADED, INTERVAL,       RING,  GRAD_SLOTS };
     for (size_t i = 0; i < MT_COUNT(memory); i++)
         for (size_t j = 0; j < MT_COUNT(memory); j++)
-            for (int sign = -1; sign <= 1 && i != j; sign += 2) {
+            for (int sign = -1; sign <= 1 && i != j && !is_spent(s); sign += 2) {
                 bool frees = memory[i] == OFFLOADED || memory[i] == STAGED || memory[i] == INTERVAL; /* by more of it */
                 if (sign < 0 || frees)
                     MT_TRY(trade(s, at, memory[i], sign * stride(s, memory[i], part), memory[j], part, moved, err));
@@ -303,7 +315,7 @@ static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err
 static mt_rc walk(search *s, struct start *at, int part, mt_err *err)
 {
     bool moved = true;
-    for (int round = 0; moved && round < 12; round++) {
+    for (int round = 0; moved && round < 12 && !is_spent(s); round++) {
         moved = false;
         MT_TRY(turn_one(s, at, part, &moved, err));
         if (!moved) MT_TRY(turn_two(s, at, part, &moved, err));

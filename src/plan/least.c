@@ -56,22 +56,48 @@ static mt_rc look_with(hunt *h, candidate c, int units, size_t *device, mt_err *
     return look(h, &c, device, err);
 }
 
+/* The most and the least that any layer keeps. */
+static size_t kept_of_kind(const mt_plan *t, int kind)
+{
+    size_t bytes = mt_kept_bytes(&t->model->kinds[kind], t->arithmetic.compute, MT_KEEP_INPUT, t->place.sweep_tokens);
+    return mt_round_up(bytes, MT_DEVICE_ALIGN);
+}
+
+static size_t largest_kept(const mt_plan *t)
+{
+    size_t most = 0;
+    for (int k = 0; k < t->model->n_kinds; k++)
+        if (kept_of_kind(t, k) > most) most = kept_of_kind(t, k);
+    return most;
+}
+
+static size_t smallest_kept(const mt_plan *t)
+{
+    size_t least = SIZE_MAX;
+    for (int k = 0; k < t->model->n_kinds; k++)
+        if (kept_of_kind(t, k) < least) least = kept_of_kind(t, k);
+    return least;
+}
+
 /* With so much of what layers keep in host memory that the rest fits the device; it passes through two slots there.  *fits: can
  * that be? */
 static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err *err)
 {
     const mt_plan *t = h->trial;
-    size_t device;
+    size_t device, n = 2;
     MT_TRY(look_with(h, c, units, &device, err));
     *fits = device <= h->machine->device_bytes;
     if (*fits || h->range->highest[OFFLOADED] == c.k[OFFLOADED]) return MT_OK;
-    size_t layer = mt_round_up(mt_plan_kept_bytes(t, 0, MT_KEEP_INPUT), MT_DEVICE_ALIGN);
-    int kept = (h->range->highest[OFFLOADED] + c.k[INTERVAL] - 1) / c.k[INTERVAL];
-    size_t n = 2 + (device - h->machine->device_bytes + layer - 1) / layer;
-    *fits = n <= (size_t)kept;
-    if (!*fits || mt_plan_host_total(t, h->machine) + n * layer >= h->least->need.host) return MT_OK;
-    c.k[OFFLOADED] = (int)n;
-    return look_with(h, c, units, &device, err);
+    const size_t host = mt_plan_host_total(t, h->machine), layer = largest_kept(t);
+    const size_t kept = (size_t)((h->range->highest[OFFLOADED] + c.k[INTERVAL] - 1) / c.k[INTERVAL]);
+    while (device > h->machine->device_bytes) { /* once, where all layers keep as much */
+        n += (device - h->machine->device_bytes + layer - 1) / layer;
+        *fits = n <= kept;
+        if (!*fits || host + n * smallest_kept(t) >= h->least->need.host) return MT_OK;
+        c.k[OFFLOADED] = (int)n;
+        MT_TRY(look_with(h, c, units, &device, err));
+    }
+    return MT_OK;
 }
 
 /* How many units the device has room for; -1: not even for the rest. */
@@ -103,7 +129,13 @@ static mt_rc look_at_units(hunt *h, const candidate *c, mt_err *err)
     int room, most = most_units(h), stride = most / LOOKS + 1;
     bool fits = true;
     MT_TRY(find_room(h, c, &room, err));
-    for (int n = room + 1; n < most && fits && !over(h); n = (n / stride + 1) * stride)
+    int last = room;
+    for (int n = room + 1; n < most && fits && !over(h); n = (n / stride + 1) * stride) {
+        MT_TRY(look_offloaded(h, *c, n, &fits, err));
+        if (fits) last = n;
+    }
+    fits = true;
+    for (int n = last + 1; n < most && n < last + stride && fits && !over(h); n++) /* the last of them, one by one */
         MT_TRY(look_offloaded(h, *c, n, &fits, err));
     if (!over(h) && room < most) MT_TRY(look_offloaded(h, *c, most, &fits, err));
     return over(h) ? MT_OK : look_smallest(h, *c, err);

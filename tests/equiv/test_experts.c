@@ -127,6 +127,7 @@ static void gradient(rig *r, int layer, mt_role role, int first, int end, float 
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (int u = r->model->layers[layer].first; u < r->model->layers[layer].first + r->model->layers[layer].n; u++) {
         const mt_unit *unit = &r->model->units[u];
+        if (!unit->layout->n_train) continue;
         float *g = mt_calloc((size_t)unit->layout->n_elems, sizeof *g);
         assert_ok(mt_engine_read_grad(r->engine, u, g, &err));
         for (int k = 0; k < unit->layout->n_weights; k++) {
