@@ -124,8 +124,7 @@ mt_rc mt__input_create(mt_lane *lane, mt_err *err)
     in->passes = mt_calloc(docs, sizeof *in->passes);
     in->sort_a = mt_calloc(rows, sizeof *in->sort_a);
     in->sort_b = mt_calloc(rows, sizeof *in->sort_b);
-    if (!in->cuts || !in->micros || !in->passes || !in->sort_a || !in->sort_b)
-        return mt_no_memory(err, "a step's tables");
+    if (!in->cuts || !in->micros || !in->passes || !in->sort_a || !in->sort_b) return mt_no_memory(err, "a step's tables");
     return mt_event_create(lane->dev, &in->read, "input", err);
 }
 

@@ -1,10 +1,10 @@
 /* ffn_experts.c - a mixture of experts: a router sends each row to T of E gated mlps, and adds up what they return; beside them
  * there may be a shared expert that every row passes, as a whole or times a switch of its own.
  *
- * Router and shared expert are in the layer's first unit and take a micro-batch at a time.  The experts are in units of their own
- * and take a pass at a time: its rows are sorted by expert, and each expert multiplies its rows at once.  Units add to one fp32
- * sum in ascending order, so how experts are cut into units changes no bit.  Forward's routes are kept, and backward never chooses
- * again.  The order of all sums is in docs/experts.md.
+ * Router and shared expert are in the layer's first unit and take a micro-batch at a time.  The experts are in separate units and
+ * take a pass at a time: its rows are sorted by expert, and each expert multiplies its rows at once.  Units add to one fp32 sum in
+ * ascending order, so how experts are cut into units changes no bit.  Forward's routes are kept, and backward never chooses again.
+ * The order of all sums is in docs/experts.md.
  *
  * A switch is a router of one expert: its sigmoid is the weight of that expert's rows, so the same ops serve it. */
 #include "base/mem.h"
@@ -115,8 +115,8 @@ static int experts_work(const mt_config *c, const mt_layer_spec *s, mt_work_item
     /* Of backward before its own: gate and up again. */
     out[n++] = (mt_work_item){ .kind = MT_WORK_PRODUCT, .when = MT_IN_REDO, .keep = MT_KEEPS, .n = T * 2 * I, .k = D };
     /* Activations; expert rows gathered once and written once, and the sum. */
-    out[n++] = (mt_work_item){
-        .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 3.3 * T * I + (2 * T + 4) * D };
+    out[n++] =
+        (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 3.3 * T * I + (2 * T + 4) * D };
     out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 5 * T * I + (3 * T + 4) * D };
     for (int i = first; i < n; i++) out[i].T = T, out[i].E = E;
     return n;
@@ -125,7 +125,8 @@ static int experts_work(const mt_config *c, const mt_layer_spec *s, mt_work_item
 static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
 {
     float *some = (float *)1; /* present; never read */
-    const int64_t n = shape->rows, E = s->E, T = s->T, packed = shape->pass * mt_min_i64(T, s->unit_experts), c1 = s->unit_experts;
+    const int64_t n = shape->rows, E = s->E, T = s->T, packed = shape->pass * mt_min_i64(T, s->unit_experts),
+                  c1 = s->unit_experts;
     const size_t needs[] = {
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = E, .K = c->D, .dw = some }),
         mt_linear_scratch(&(mt_linear){ .t = MT_DTYPE_F32, .M = n, .N = E, .K = c->D, .dw = some }),

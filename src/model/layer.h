@@ -1,6 +1,7 @@
 /* layer.h - forward and backward of a unit, for any device, and what planner and engine must know of it.
  *
- * One micro-batch at a time; experts, which are units of their own, take several at a time: a pass.  A layer is made of parts (part.h), and so are its lists:
+ * One micro-batch at a time; experts have separate units and take several at a time, a pass.  A layer is made of parts (part.h),
+ * and so are its lists:
  *     arrays   what its parts work on: kept from forward to backward from some keep level on, else in workspace that the next
  *              micro-batch overwrites
  *     work     products, attention and bytes moved, with the level that spares redoing each
@@ -72,7 +73,7 @@ typedef struct mt_work_item {
     mt_work_when when;
     mt_keep keep;
     double n, k;
-    double T, E; /* of experts: those of a row, and all of them; n is of T experts.  0: every row passes this */
+    double T, E;            /* of experts: those of a row, and all of them; n is of T experts.  0: every row passes this */
     mt_attention attention; /* of attention: heads, strides, window; not its rows */
 } mt_work_item;
 

@@ -48,8 +48,9 @@ static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec
     k->unit_forward_kernels = s->ffn->unit_forward_kernels;
     k->unit_backward_kernels = s->ffn->unit_backward_kernels;
     if (s->ffn->experts && (s->form != MT_BLOCK_SERIAL || s->norms != MT_NORMS_PRE))
-        return mt_fail(err, MT_EINVAL, "experts are computed in layers with a norm before each branch, one branch after the other; "
-                                       "this model's layers have another form");
+        return mt_fail(err, MT_EINVAL,
+                       "experts are computed in layers with a norm before each branch, one branch after the other; "
+                       "this model's layers have another form");
     return add_part(k, c, &s->ffn->part, err);
 }
 

@@ -64,7 +64,7 @@ typedef enum mt_unit_kind { MT_UNIT_EMBED, MT_UNIT_LAYER, MT_UNIT_EXPERTS, MT_UN
 
 typedef struct mt_unit {
     mt_unit_kind kind;
-    int layer; /* of a layer; -1: of none */
+    int layer;                   /* of a layer; -1: of none */
     int first_expert, n_experts; /* those whose weights it holds */
     int group;
     const mt_layout *layout; /* the group's */

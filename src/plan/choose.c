@@ -55,10 +55,7 @@ typedef struct search {
  * walks end at some point.  No other model gets there. */
 enum { MANY_UNITS = 256, MOST_SPENT = 3000000, MOST_SPENT_ROUGHLY = 500000 };
 static bool has_many_units(const search *s) { return s->in.model->n_units > MANY_UNITS; }
-static bool is_spent(const search *s)
-{
-    return has_many_units(s) && s->spent > (s->rough ? MOST_SPENT_ROUGHLY : MOST_SPENT);
-}
+static bool is_spent(const search *s) { return has_many_units(s) && s->spent > (s->rough ? MOST_SPENT_ROUGHLY : MOST_SPENT); }
 
 static bool better(merit a, merit b) { return a.fits != b.fits ? a.fits : a.cost < b.cost; }
 

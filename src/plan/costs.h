@@ -38,8 +38,8 @@ double mt_cost_forward(const mt_costs *c, int layer, double rows, double micros)
 double mt_cost_backward(const mt_costs *c, int layer, double rows, double micros);
 /* Of redoing what `keep` lacks; finish: the next layer's input too. */
 double mt_cost_redo(const mt_costs *c, int layer, mt_keep keep, bool finish, double rows, double micros);
-/* Of one of a layer's units of experts, rows in `passes` passes; and, for all of the layer's rows, of what comes after the experts
- * forward and before them backward. */
+/* Of one of a layer's units of experts, rows in `passes` passes; and, for all of the layer's rows, of what comes after the
+ * experts in forward and before them in backward. */
 double mt_cost_experts(const mt_costs *c, int unit, bool backward, double rows, double passes);
 double mt_cost_close(const mt_costs *c, int layer, double rows);
 double mt_cost_reopen(const mt_costs *c, int layer, double rows);

@@ -124,13 +124,12 @@ static mt_rc create_model(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
     char notice[256];
-    MT_TRY(mt_weights_model(
-        &t->net.model, &t->net.config, t->net.shards,
-        &(mt_model_options){ .freeze = s->freeze.items,
-                             .n_freeze = s->freeze.n,
-                             .decay_all = s->decay_norms_and_biases,
-                             .unit_experts = t->hooks.unit_experts },
-        notice, err));
+    MT_TRY(mt_weights_model(&t->net.model, &t->net.config, t->net.shards,
+                            &(mt_model_options){ .freeze = s->freeze.items,
+                                                 .n_freeze = s->freeze.n,
+                                                 .decay_all = s->decay_norms_and_biases,
+                                                 .unit_experts = t->hooks.unit_experts },
+                            notice, err));
     if (notice[0]) mt_info("%s", notice);
     t->net.export.model = t->net.model;
     return t->net.model->n_trained ? MT_OK : mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");

@@ -65,10 +65,9 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
                   a->head_rows);
     if (a->unit_experts)
         mt_str_printf(s, ", \"unit_experts\": %" PRId64 ", \"moe_tokens\": %" PRId64, a->unit_experts, a->moe_tokens);
-    mt_str_printf(s,
-                  ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64 ", %d, %d], \"hash\": \"%016" PRIx64 "\"}\n}\n",
-                  a->attention.ways, a->attention.cudnn_head, a->attention.workspace, a->attention.parts,
-                  a->attention.caps, mt_arithmetic_hash(a));
+    mt_str_printf(s, ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64 ", %d, %d], \"hash\": \"%016" PRIx64 "\"}\n}\n",
+                  a->attention.ways, a->attention.cudnn_head, a->attention.workspace, a->attention.parts, a->attention.caps,
+                  mt_arithmetic_hash(a));
     return mt_str_ok(s) ? MT_OK : mt_no_memory(err, "the state of the run");
 }
 

@@ -25,7 +25,8 @@ static void open_deep(rig *r, int units, bool experts)
         "{\"model_type\": \"mixtral\", \"hidden_size\": 8, \"num_hidden_layers\": %d, \"num_attention_heads\": 1, "
         "\"intermediate_size\": 8, \"vocab_size\": 16, \"tie_word_embeddings\": true, \"num_local_experts\": %d, "
         "\"num_experts_per_tok\": 2}";
-    int n = experts ? snprintf(text, sizeof text, sparse, units / (EXPERTS + 1), EXPERTS) : snprintf(text, sizeof text, dense, units);
+    int n =
+        experts ? snprintf(text, sizeof text, sparse, units / (EXPERTS + 1), EXPERTS) : snprintf(text, sizeof text, dense, units);
     assert_ok(mt_config_parse(&r->config, text, (size_t)n, "a config", &err));
     assert_ok(mt_model_create(&r->model, r->config, &(mt_model_options){ .unit_experts = experts }, &err));
     for (int i = 0; i < 4; i++) {

@@ -473,5 +473,6 @@ RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
               cmocka_unit_test(placements_of_smaller_moments_do_too), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
               cmocka_unit_test(slots_of_their_own_give_the_same_bits),
               cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits),
-              cmocka_unit_test(how_experts_are_cut_into_units_changes_no_bit), cmocka_unit_test(another_arithmetic_is_noticed), cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed),
+              cmocka_unit_test(how_experts_are_cut_into_units_changes_no_bit), cmocka_unit_test(another_arithmetic_is_noticed),
+              cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed),
               cmocka_unit_test(moments_written_in_parts_are_read_whole))

@@ -98,7 +98,9 @@ static mt_rc run(setup *u, outcome *out, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_info info;
     mt_batch next = { 0 };
-    mt_train_hooks hooks = { .user = u, .loading = while_loading, .step = after_step, .stop = stop, .unit_experts = u->unit_experts };
+    mt_train_hooks hooks = {
+        .user = u, .loading = while_loading, .step = after_step, .stop = stop, .unit_experts = u->unit_experts
+    };
     u->opener = pthread_self();
     mt_rc rc = mt_settings_check(&u->s, MT_NEED_MODEL | MT_NEED_DATA, err);
     if (!rc) rc = mt_trainer_open(&t, &u->s, &hooks, err);
@@ -223,11 +225,12 @@ static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
 static void so_it_is_for_a_model_with_experts(void **state)
 {
     static const char freeze[] = "model.layers.2.mlp.experts.*";
-    workspace_write(*state, "model/config.json",
-                    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 32, \"intermediate_size\": 48, \"moe_intermediate_size\": 16, "
-                    "\"num_hidden_layers\": 6, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, "
-                    "\"vocab_size\": 61, \"num_experts\": 4, \"num_experts_per_tok\": 2, \"mlp_only_layers\": [1], "
-                    "\"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n");
+    workspace_write(
+        *state, "model/config.json",
+        "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 32, \"intermediate_size\": 48, \"moe_intermediate_size\": 16, "
+        "\"num_hidden_layers\": 6, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, "
+        "\"vocab_size\": 61, \"num_experts\": 4, \"num_experts_per_tok\": 2, \"mlp_only_layers\": [1], "
+        "\"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n");
     setup a, b;
     set_up(&a, *state, "whole");
     set(&a, "training.freeze", freeze);

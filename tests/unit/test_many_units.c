@@ -45,7 +45,11 @@ static void open_wide(deep *d, int layers, int experts)
     assert_ok(mt_config_parse(&d->config, text, strlen(text), "text", &err));
     assert_ok(mt_model_create(&d->model, d->config, &(mt_model_options){ .unit_experts = 1 }, &err));
     d->job = (mt_job){ .train = true, .clip = true, .step_tokens = 4096, .step_docs = 64, .longest = 64 };
-    d->a = (mt_arithmetic){ .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 512, .mlp_rows = 512, .head_rows = 512,
+    d->a = (mt_arithmetic){ .compute = MT_DTYPE_BF16,
+                            .grad = MT_DTYPE_BF16,
+                            .micro_tokens = 512,
+                            .mlp_rows = 512,
+                            .head_rows = 512,
                             .moe_tokens = 1024 };
 }
 
@@ -218,11 +222,10 @@ static void every_buffer_is_found_and_no_other(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(each_of_thousands_of_units_has_its_own_slot),
-                                        cmocka_unit_test(thousands_of_layers_lend_in_order),
-                                        cmocka_unit_test(units_are_granted_what_lenders_can_be_found_for),
-                                        cmocka_unit_test(a_search_for_thousands_of_units_ends),
-                                        cmocka_unit_test(so_it_does_for_thousands_of_units_of_experts),
-                                        cmocka_unit_test(every_buffer_is_found_and_no_other) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_of_thousands_of_units_has_its_own_slot),     cmocka_unit_test(thousands_of_layers_lend_in_order),
+        cmocka_unit_test(units_are_granted_what_lenders_can_be_found_for), cmocka_unit_test(a_search_for_thousands_of_units_ends),
+        cmocka_unit_test(so_it_does_for_thousands_of_units_of_experts),    cmocka_unit_test(every_buffer_is_found_and_no_other)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
