@@ -27,7 +27,9 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 /* Updates on the host above all: the forward of their units stands behind them, and cores have other work. */
 #define ADAM_COST 0.1
 #define NEAR 1.02 /* starts this little slower may become the best in smaller steps */
-#define WORTH 0.01 /* of a step: what pieces and more slots must save */
+/* Of a step: what pieces and more slots must save.  Their copies stand before the weights that forward waits for, which the time
+ * model does not see: 4% predicted were 18% lost on an H200, 25% predicted were 23% won (docs/benchmarks.md). */
+#define WORTH 0.1
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
