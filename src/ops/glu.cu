@@ -4,8 +4,9 @@
  * 2 and 3 (4).
  * A thread reads all inputs of its elements before it writes: dgu may be gu, y may be dy.
  *
- * Packed rows of experts: their number is on the device, so the grid is sized by the bound or by the GPU, whichever is smaller, and
- * walks.  With weights, backward takes a block per row, which adds up the weight's gradient by one fixed tree. */
+ * A dense layer's rows have a thread for every piece and no loop: a kernel that may walk is a third slower backward, for the
+ * registers it takes.  Packed rows of experts: their number is on the device, so the grid is sized by the bound or by the GPU,
+ * whichever is smaller, and walks.  With weights, backward takes a block per row, which adds up the weight's gradient by one fixed tree. */
 #include "ops/ops_cuda.cuh"
 
 enum { THREADS = 256, BLOCKS_PER_SM = 16 };
@@ -59,26 +60,28 @@ template <mt_act ACT> __device__ __forceinline__ float activate(const curve &sha
 /* Not fused into the product that follows it differently forward and backward: the same bits of y in both. */
 __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
 
-template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void forward_kernel(mt_glu a, int64_t per_row)
+template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ void forward_kernel(mt_glu a, int64_t per_row)
 {
-    int64_t n = n_rows(a) * per_row;
+    int64_t n = (PACKED ? n_rows(a) : a.N) * per_row;
     const curve shape = curve_of<ACT>(a);
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (int64_t)gridDim.x * blockDim.x) {
         int64_t i = at / per_row, f = at % per_row * W;
         const T *gu = (const T *)a.gu + i * (PLAIN ? 1 : 2) * a.F + f;
         vec<T, W> gate = load<T, W>(gu), up = PLAIN ? gate : load<T, W>(gu + a.F), y;
-        float w = a.weights ? a.weights[pair_of(a, i)] : 1.0f;
+        float w = PACKED && a.weights ? a.weights[pair_of(a, i)] : 1.0f;
 #pragma unroll
         for (int k = 0; k < W; k++) {
             float slope, act = activate<ACT>(shape, to_f32(gate.at[k]), &slope);
-            y.at[k] = from_f32<T>(times(times(act, PLAIN ? 1.0f : to_f32(up.at[k])), w));
+            float out = times(act, PLAIN ? 1.0f : to_f32(up.at[k]));
+            y.at[k] = from_f32<T>(PACKED ? times(out, w) : out);
         }
         store<T, W>((T *)a.y + i * a.F + f, y);
+        if (!PACKED) return;
     }
 }
 
 /* W elements of row i from column f on, of weight w; returns their share of the weight's gradient. */
-template <typename T, int W, mt_act ACT, bool PLAIN>
+template <typename T, int W, mt_act ACT, bool PLAIN, bool WEIGHTED>
 __device__ __forceinline__ float backward_piece(const mt_glu &a, const curve &shape, int64_t i, int64_t f, float w)
 {
     int64_t from = i * (PLAIN ? 1 : 2) * a.F + f;
@@ -91,11 +94,13 @@ __device__ __forceinline__ float backward_piece(const mt_glu &a, const curve &sh
     for (int k = 0; k < W; k++) {
         float slope, act = activate<ACT>(shape, to_f32(gate.at[k]), &slope), u = PLAIN ? 1.0f : to_f32(up.at[k]), d = to_f32(dy.at[k]);
         float out = times(act, u);
-        dw += d * out;
-        d = times(d, w);
+        if (WEIGHTED) {
+            dw += d * out;
+            d = times(d, w);
+        }
         dgate.at[k] = from_f32<T>(d * u * slope);
         dup.at[k] = from_f32<T>(d * act);
-        y.at[k] = from_f32<T>(times(out, w));
+        y.at[k] = from_f32<T>(WEIGHTED ? times(out, w) : out);
     }
     store<T, W>(dgu, dgate);
     if (!PLAIN) store<T, W>(dgu + a.F, dup);
@@ -103,12 +108,14 @@ __device__ __forceinline__ float backward_piece(const mt_glu &a, const curve &sh
     return dw;
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void backward_kernel(mt_glu a, int64_t per_row)
+template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ void backward_kernel(mt_glu a, int64_t per_row)
 {
-    int64_t n = n_rows(a) * per_row;
+    int64_t n = (PACKED ? n_rows(a) : a.N) * per_row;
     const curve shape = curve_of<ACT>(a);
-    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (int64_t)gridDim.x * blockDim.x)
-        backward_piece<T, W, ACT, PLAIN>(a, shape, at / per_row, at % per_row * W, 1.0f);
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (int64_t)gridDim.x * blockDim.x) {
+        backward_piece<T, W, ACT, PLAIN, false>(a, shape, at / per_row, at % per_row * W, 1.0f);
+        if (!PACKED) return;
+    }
 }
 
 /* xIELU: and each block's share of the gradients of p and n. */
@@ -125,7 +132,7 @@ template <typename T, int W> __global__ void xielu_backward_kernel(mt_glu a, int
             p += x > 0 ? d * x * x : 0.0f;
             n += x > 0 ? 0.0f : d * (expm1f(fminf(x, MT_XIELU_EPS)) - x);
         }
-        backward_piece<T, W, MT_ACT_XIELU, true>(a, shape, at / per_row, at % per_row * W, 1.0f);
+        backward_piece<T, W, MT_ACT_XIELU, true, false>(a, shape, at / per_row, at % per_row * W, 1.0f);
     }
     p = block_sum(p);
     n = block_sum(n);
@@ -152,24 +159,41 @@ template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void weighted_ba
     for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
         int64_t pair = pair_of(a, i);
         float w = a.weights[pair], dw = 0;
-        for (int64_t at = threadIdx.x; at < per_row; at += blockDim.x) dw += backward_piece<T, W, ACT, PLAIN>(a, shape, i, at * W, w);
+        for (int64_t at = threadIdx.x; at < per_row; at += blockDim.x) dw += backward_piece<T, W, ACT, PLAIN, true>(a, shape, i, at * W, w);
         dw = block_sum(dw);
         if (a.dweights && threadIdx.x == 0) a.dweights[pair] = dw;
     }
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_by_form(mt_stream *s, const mt_glu *a, bool back)
+template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_dense(mt_stream *s, const mt_glu *a, bool back)
+{
+    int64_t per_row = a->F / W;
+    unsigned blocks = (unsigned)div_up(a->N * per_row, THREADS);
+    if (back)
+        backward_kernel<T, W, ACT, PLAIN, false><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
+    else
+        forward_kernel<T, W, ACT, PLAIN, false><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
+}
+
+template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_packed(mt_stream *s, const mt_glu *a, bool back)
 {
     int64_t per_row = a->F / W, most = (int64_t)mt_cuda_device_of(s)->n_sms * BLOCKS_PER_SM;
-    int64_t blocks = back && a->weights ? a->N : div_up(a->N * per_row, THREADS);
-    if (a->first || a->weights) blocks = mt_min_i64(blocks, most);
+    int64_t blocks = mt_min_i64(back && a->weights ? a->N : div_up(a->N * per_row, THREADS), most);
     unsigned threads = back && a->weights && per_row < THREADS ? (unsigned)div_up(per_row, 32) * 32 : THREADS;
     if (back && a->weights)
         weighted_backward_kernel<T, W, ACT, PLAIN><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
     else if (back)
-        backward_kernel<T, W, ACT, PLAIN><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
+        backward_kernel<T, W, ACT, PLAIN, true><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
     else
-        forward_kernel<T, W, ACT, PLAIN><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
+        forward_kernel<T, W, ACT, PLAIN, true><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
+}
+
+template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_by_form(mt_stream *s, const mt_glu *a, bool back)
+{
+    if (a->first || a->weights)
+        launch_packed<T, W, ACT, PLAIN>(s, a, back);
+    else
+        launch_dense<T, W, ACT, PLAIN>(s, a, back);
 }
 
 template <typename T, int W, mt_act ACT> static void launch(mt_stream *s, const mt_glu *a, bool back)
@@ -184,7 +208,7 @@ template <typename T, int W> static void launch_xielu(mt_stream *s, const mt_glu
 {
     int64_t per_row = a->F / W, blocks = div_up(a->N * per_row, THREADS);
     if (!back) {
-        launch_by_form<T, W, MT_ACT_XIELU, true>(s, a, false);
+        launch_dense<T, W, MT_ACT_XIELU, true>(s, a, false);
         return;
     }
     blocks = mt_min_i64(blocks, MT_XIELU_BLOCKS);
