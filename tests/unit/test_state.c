@@ -26,7 +26,9 @@ static uint16_t first_hi(state_rig *s, int unit)
 static void push(state_rig *s, int unit, float *g, mt_event *landed, int64_t version)
 {
     mt_err err = { 0 };
-    assert_ok(mt_state_push(s->state, &(mt_host_update){ .unit = unit, .g = g, .landed = landed, .version = version }, &err));
+    const mt_host_update u = { .unit = unit, .n = s->r.model->units[unit].layout->n_train, .g = g, .landed = landed,
+                               .version = version };
+    assert_ok(mt_state_push(s->state, &u, &err));
 }
 
 static mt_event *held_event(state_rig *s)
@@ -134,10 +136,11 @@ static void a_norm_that_is_not_finite_stops_everything(void **state)
     state_rig_open(&s, MT_HOST, MT_SITE_HOST, MT_MOMENTS_F32);
     float *g = ones(&s, 0);
     mt_state_begin_update(s.state, &hyper, 1.0);
-    assert_ok(mt_state_push(s.state, &(mt_host_update){ .g = g, .norm = &norm, .version = 1 }, &err));
+    int64_t n = s.r.model->units[0].layout->n_train;
+    assert_ok(mt_state_push(s.state, &(mt_host_update){ .n = n, .g = g, .norm = &norm, .version = 1 }, &err));
     assert_int_equal(mt_state_await_update(s.state, 0, 1, &err), MT_ENUMERIC);
     assert_int_equal(first_hi(&s, 0), 0);
-    assert_int_equal(mt_state_push(s.state, &(mt_host_update){ .g = g, .version = 2 }, &err), MT_ENUMERIC);
+    assert_int_equal(mt_state_push(s.state, &(mt_host_update){ .n = n, .g = g, .version = 2 }, &err), MT_ENUMERIC);
     assert_says("not finite");
     mt_free(g);
     state_rig_close(&s);
