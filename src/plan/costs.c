@@ -141,7 +141,7 @@ static void cost_around_experts(const mt_costs *k, const mt_layer_kind *kind, mt
     out->unit[1] = kind->unit_backward_kernels * k->m->launch;
 }
 
-/* What a layer with experts keeps always: xmid, which the mixer's last product makes. */
+/* What a layer with experts keeps always is what the last product of its mixer makes. */
 static bool always_kept(const mt_layer_kind *kind, int i)
 {
     const mt_work_item *w = &kind->work[i];
