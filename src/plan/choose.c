@@ -490,9 +490,10 @@ static mt_rc shorten_waits(search *s, mt_err *err)
     MT_TRY(time_of(s, &best.c, &plain, err));
     if (plain.step * (1 - WORTH) < plain.compute) return MT_OK; /* too little to win */
     int slots = s->range.lowest[KEEP_SLOTS];
-    for (int i = 1; i < 4; i++) {
+    for (int i = 3; i > 0; i--) { /* both first: what they do not win together, neither wins alone */
         allow(s, i % 2, slots + i / 2);
         MT_TRY(walk_without_waits(s, from, &other, err));
+        if (!other.m.fits || other.m.cost > NEAR * (1 - WORTH) * best.m.cost) break;
     }
     if (other.m.fits && other.m.cost < NEAR * best.m.cost) MT_TRY(walk_on(s, &other, err));
     allow(s, false, slots);
