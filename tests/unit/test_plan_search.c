@@ -309,7 +309,7 @@ static void every_shape_plans_in_less_than_a_second(void **state)
         double took = seconds_to_plan(&q, &plan, &advice);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         /* A layer with experts has many units, and each takes its time. */
-        double most = 0.6 * (s.model->n_units > 128 ? s.model->n_units / 128.0 : 1);
+        double most = s.model->n_units > 128 ? s.model->n_units / 128.0 : 1; /* an idle core takes 0.6 */
         for (int again = 0; again < 2 && took > most; again++) { /* others may have had the core's caches */
             mt_plan_free(plan);
             took = seconds_to_plan(&q, &plan, &advice);
