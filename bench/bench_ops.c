@@ -111,12 +111,12 @@ static void say(const char *name, double seconds, double flops, double bytes)
     static mt_rc name(const void *a) { return ops->op(stream, (const type *)a, &err); }
 CALL(linear_fwd, linear_fwd, mt_linear)
 CALL(linear_bwd, linear_bwd, mt_linear)
-CALL(rmsnorm_fwd, rmsnorm_fwd, mt_rmsnorm)
-CALL(rmsnorm_bwd, rmsnorm_bwd, mt_rmsnorm)
-CALL(rope_fwd, rope_fwd, mt_rope)
-CALL(rope_bwd, rope_bwd, mt_rope)
-CALL(glu_fwd, glu_fwd, mt_glu)
-CALL(glu_bwd, glu_bwd, mt_glu)
+CALL(norm_fwd, norm_fwd, mt_norm)
+CALL(norm_bwd, norm_bwd, mt_norm)
+CALL(qk_prepare_fwd, qk_prepare_fwd, mt_qk_prepare)
+CALL(qk_prepare_bwd, qk_prepare_bwd, mt_qk_prepare)
+CALL(activation_fwd, activation_fwd, mt_activation)
+CALL(activation_bwd, activation_bwd, mt_activation)
 CALL(attention_fwd, attention_fwd, mt_attention)
 CALL(attention_bwd, attention_bwd, mt_attention)
 CALL(conv_fwd, conv_fwd, mt_conv)
@@ -437,7 +437,7 @@ static void delta_nets(int64_t rows, int64_t length)
 static void elementwise(int64_t N)
 {
     double rows = (double)(N * D) * 2;
-    mt_rmsnorm norm = { .t = MT_DTYPE_BF16,
+    mt_norm norm = { .t = MT_DTYPE_BF16,
                         .N = N,
                         .D = D,
                         .eps = 1e-6f,
@@ -449,15 +449,15 @@ static void elementwise(int64_t N)
                         .dy = filled((size_t)(N * D) * 2),
                         .dx = filled((size_t)(N * D) * 2),
                         .dw = filled((size_t)D * 4) };
-    norm.scratch = filled(mt_rmsnorm_scratch(&norm));
-    say("rmsnorm forward", seconds_of(rmsnorm_fwd, &norm), 0, 2 * rows);
-    say("rmsnorm backward", seconds_of(rmsnorm_bwd, &norm), 0, 4 * rows);
+    norm.scratch = filled(mt_norm_scratch(&norm));
+    say("rmsnorm forward", seconds_of(norm_fwd, &norm), 0, 2 * rows);
+    say("norm backward", seconds_of(norm_bwd, &norm), 0, 4 * rows);
 
     int32_t *pos = malloc((size_t)N * 4);
     if (!pos) exit(1);
     for (int64_t i = 0; i < N; i++) pos[i] = (int32_t)(i % 1024);
     int64_t ld = (H + 2 * K) * DH;
-    mt_rope rope = { .t = MT_DTYPE_BF16,
+    mt_qk_prepare rope = { .t = MT_DTYPE_BF16,
                      .style = MT_ROPE_HALF,
                      .N = N,
                      .H = H,
@@ -475,24 +475,24 @@ static void elementwise(int64_t N)
                      .eps = 1e-6f };
     rope.qk = (void *)(uintptr_t)rope.qkv;
     double heads = 2.0 * 2 * (double)(N * (H + K) * DH);
-    say("rope forward", seconds_of(rope_fwd, &rope), 0, heads);
+    say("rope forward", seconds_of(qk_prepare_fwd, &rope), 0, heads);
     rope.qk = filled((size_t)(N * ld) * 2);
     rope.wq = rope.wk = filled((size_t)DH * 2);
     rope.dwq = filled((size_t)DH * 4), rope.dwk = filled((size_t)DH * 4);
-    rope.scratch = filled(mt_rope_scratch(&rope));
-    say("rope forward with head norm", seconds_of(rope_fwd, &rope), 0, heads);
-    say("rope backward with head norm", seconds_of(rope_bwd, &rope), 0, 1.5 * heads);
+    rope.scratch = filled(mt_qk_prepare_scratch(&rope));
+    say("rope forward with head norm", seconds_of(qk_prepare_fwd, &rope), 0, heads);
+    say("rope backward with head norm", seconds_of(qk_prepare_bwd, &rope), 0, 1.5 * heads);
 
-    mt_glu glu = { .t = MT_DTYPE_BF16,
+    mt_activation activation = { .t = MT_DTYPE_BF16,
                    .act = MT_ACT_SILU,
                    .N = N,
                    .F = F,
                    .gu = filled((size_t)(N * F) * 4),
                    .y = filled((size_t)(N * F) * 2) };
-    say("silu glu forward", seconds_of(glu_fwd, &glu), 0, 6.0 * (double)(N * F));
-    glu.dgu = (void *)(uintptr_t)glu.gu;
-    glu.dy = glu.y;
-    say("silu glu backward in place", seconds_of(glu_bwd, &glu), 0, 12.0 * (double)(N * F));
+    say("silu activation forward", seconds_of(activation_fwd, &activation), 0, 6.0 * (double)(N * F));
+    activation.dgu = (void *)(uintptr_t)activation.gu;
+    activation.dy = activation.y;
+    say("silu activation backward in place", seconds_of(activation_bwd, &activation), 0, 12.0 * (double)(N * F));
 
     int32_t *ids = malloc((size_t)N * 4), *by_id = malloc((size_t)N * 4);
     if (!ids || !by_id) exit(1);
@@ -631,7 +631,7 @@ static void expert_rows(const expert_shape *m, const mt_route *route, const mt_e
                        .out = filled((size_t)(N * m->D) * 2) };
     snprintf(line, sizeof line, "%s combine", m->name);
     say(line, seconds_of(combine, &sum), 0, 2.0 * (double)((rows + N) * m->D));
-    mt_glu glu = { .t = MT_DTYPE_BF16,
+    mt_activation activation = { .t = MT_DTYPE_BF16,
                    .act = MT_ACT_SILU,
                    .N = rows,
                    .F = m->I,
@@ -639,13 +639,13 @@ static void expert_rows(const expert_shape *m, const mt_route *route, const mt_e
                    .y = filled((size_t)(rows * m->I) * 2),
                    .first = sort->offsets,
                    .last = sort->offsets + m->E };
-    snprintf(line, sizeof line, "%s glu of packed rows", m->name);
-    say(line, seconds_of(glu_fwd, &glu), 0, 6.0 * (double)(rows * m->I));
-    glu.dgu = (void *)(uintptr_t)glu.gu, glu.dy = glu.y, glu.order = sort->order, glu.weights = route->weights;
-    glu.dweights = filled((size_t)rows * 4);
-    snprintf(line, sizeof line, "%s glu backward with weights", m->name);
-    say(line, seconds_of(glu_bwd, &glu), 0, 12.0 * (double)(rows * m->I));
-    void *all[] = { (void *)(uintptr_t)sum.y, sum.out, (void *)(uintptr_t)glu.gu, glu.y, glu.dweights };
+    snprintf(line, sizeof line, "%s activation of packed rows", m->name);
+    say(line, seconds_of(activation_fwd, &activation), 0, 6.0 * (double)(rows * m->I));
+    activation.dgu = (void *)(uintptr_t)activation.gu, activation.dy = activation.y, activation.order = sort->order, activation.weights = route->weights;
+    activation.dweights = filled((size_t)rows * 4);
+    snprintf(line, sizeof line, "%s activation backward with weights", m->name);
+    say(line, seconds_of(activation_bwd, &activation), 0, 12.0 * (double)(rows * m->I));
+    void *all[] = { (void *)(uintptr_t)sum.y, sum.out, (void *)(uintptr_t)activation.gu, activation.y, activation.dweights };
     for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
 }
 

@@ -35,7 +35,7 @@ static void open_journal(void)
 }
 
 /* Before a change.  Without a journal that is one look at a number. */
-static void begin(void)
+static void disk_begin(void)
 {
     pthread_once(&journal.once, open_journal);
     if (journal.fd >= 0) pthread_mutex_lock(&journal.lock);
@@ -67,7 +67,7 @@ static int end(int failed, mt_disk_record r, int fd, const char *path, const cha
 static int open_and_record(const char *path, int flags)
 {
     if ((flags & (O_CREAT | O_TRUNC)) == 0) return open(path, flags);
-    begin();
+    disk_begin();
     int fd = open(path, flags, 0666);
     end(fd < 0 ? -1 : 0, (mt_disk_record){ .op = MT_DISK_CREATE, .bytes = (flags & O_TRUNC) != 0 }, fd, path, NULL, NULL);
     return fd;
@@ -138,7 +138,7 @@ static int write_all(int fd, const char *from, size_t n, int64_t at)
 
 int mt_disk_write(int fd, const void *from, size_t n, uint64_t at)
 {
-    begin();
+    disk_begin();
     int failed = write_all(fd, from, n, (int64_t)at);
     return end(failed, (mt_disk_record){ .op = MT_DISK_WRITE, .at = at, .n_data = n }, fd, NULL, NULL, from);
 }
@@ -146,7 +146,7 @@ int mt_disk_write(int fd, const void *from, size_t n, uint64_t at)
 int mt_disk_append(int fd, const void *from, size_t n)
 {
     struct stat st;
-    begin();
+    disk_begin();
     uint64_t at = journal.fd >= 0 && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
     int failed = write_all(fd, from, n, -1);
     return end(failed, (mt_disk_record){ .op = MT_DISK_WRITE, .at = at, .n_data = n }, fd, NULL, NULL, from);
@@ -155,7 +155,7 @@ int mt_disk_append(int fd, const void *from, size_t n)
 int mt_disk_truncate(int fd, uint64_t bytes)
 {
     int failed;
-    begin();
+    disk_begin();
     do failed = mt_disk_faulted(EIO) ? -1 : ftruncate(fd, (off_t)bytes);
     while (failed && errno == EINTR);
     return end(failed, (mt_disk_record){ .op = MT_DISK_TRUNCATE, .bytes = bytes }, fd, NULL, NULL, NULL);
@@ -164,7 +164,7 @@ int mt_disk_truncate(int fd, uint64_t bytes)
 int mt_disk_reserve(int fd, uint64_t bytes)
 {
     int code;
-    begin();
+    disk_begin();
     do code = mt_disk_faulted(ENOSPC) ? ENOSPC : posix_fallocate(fd, 0, (off_t)bytes);
     while (code == EINTR);                              /* tmpfs stops for any signal: a Ctrl-Z, a debugger */
     bool cannot = code == EOPNOTSUPP || code == EINVAL; /* it will grow as it is written */
@@ -176,7 +176,7 @@ int mt_disk_reserve(int fd, uint64_t bytes)
 int mt_disk_sync(int fd)
 {
     int failed;
-    begin();
+    disk_begin();
     do failed = mt_disk_faulted(EIO) ? -1 : fsync(fd);
     while (failed && errno == EINTR);
     return end(failed, (mt_disk_record){ .op = MT_DISK_SYNC }, fd, NULL, NULL, NULL);
@@ -186,28 +186,28 @@ int mt_disk_sync(int fd)
 
 int mt_disk_mkdir(const char *path, mode_t mode)
 {
-    begin();
+    disk_begin();
     int failed = mt_disk_faulted(EIO) ? -1 : mkdir(path, mode);
     return end(failed, (mt_disk_record){ .op = MT_DISK_MKDIR }, -1, path, NULL, NULL);
 }
 
 int mt_disk_rename(const char *from, const char *to)
 {
-    begin();
+    disk_begin();
     int failed = mt_disk_faulted(EIO) ? -1 : rename(from, to);
     return end(failed, (mt_disk_record){ .op = MT_DISK_RENAME }, -1, from, to, NULL);
 }
 
 int mt_disk_remove(const char *path, bool dir)
 {
-    begin();
+    disk_begin();
     int failed = dir ? rmdir(path) : unlink(path);
     return end(failed, (mt_disk_record){ .op = MT_DISK_REMOVE }, -1, path, NULL, NULL);
 }
 
 mt_rc mt_disk_sync_dir(const char *path, mt_err *err)
 {
-    begin();
+    disk_begin();
     int fd = mt_disk_faulted(EIO) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = fd < 0 || mt_disk_faulted(EIO);
     if (!failed) {
         do failed = fsync(fd);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static mt_rc reserve(const mt_outfile *f, size_t bytes, mt_err *err)
+static mt_rc outfile_reserve(const mt_outfile *f, size_t bytes, mt_err *err)
 {
     if (bytes == 0 || mt_disk_reserve(f->fd, bytes) == 0) return MT_OK;
     return mt_fail_errno(err, MT_EIO, "no room for %s, which needs %s (free some space, or write somewhere else)", f->path,
@@ -38,7 +38,7 @@ mt_rc mt_outfile_open(mt_outfile *f, const char *path, size_t bytes, mt_err *err
     mt_rc rc = mt_disk_open(&f->fd, f->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, err);
     if (rc == MT_ENOENT) rc = mt_fail_errno(err, MT_EIO, "creating %s", f->tmp); /* its folder is not there */
     f->opened = !rc;
-    if (!rc) rc = reserve(f, bytes, err);
+    if (!rc) rc = outfile_reserve(f, bytes, err);
     if (rc) mt_outfile_close(f);
     return rc;
 }

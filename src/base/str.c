@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool reserve(mt_str *b, size_t extra)
+static bool str_reserve(mt_str *b, size_t extra)
 {
     if (b->failed) return false;
     size_t need;
@@ -17,7 +17,7 @@ static bool reserve(mt_str *b, size_t extra)
 
 void mt_str_add(mt_str *b, const char *bytes, size_t n)
 {
-    if (!reserve(b, n)) return;
+    if (!str_reserve(b, n)) return;
     if (n) memcpy(b->s + b->n, bytes, n);
     b->n += n;
     b->s[b->n] = '\0';
@@ -33,7 +33,7 @@ void mt_str_printf(mt_str *b, const char *fmt, ...)
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n >= 0 && reserve(b, (size_t)n)) {
+    if (n >= 0 && str_reserve(b, (size_t)n)) {
         vsnprintf(b->s + b->n, (size_t)n + 1, fmt, again);
         b->n += (size_t)n;
     }

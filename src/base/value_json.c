@@ -36,7 +36,7 @@ static int64_t first_column(const reader *r)
     return r->text - line + 1;
 }
 
-static mt_rc bad(const reader *r, const char *message)
+static mt_rc value_json_bad(const reader *r, const char *message)
 {
     if (!r->err) return MT_EFORMAT;
     int64_t line = r->keep->first_line ? r->keep->first_line : 1, column = first_column(r);
@@ -49,7 +49,7 @@ static mt_rc bad(const reader *r, const char *message)
 static mt_rc too_many(reader *r)
 {
     r->keep->too_many = true;
-    return bad(r, "more values than one document may have");
+    return value_json_bad(r, "more values than one document may have");
 }
 
 static void skip_space(reader *r)
@@ -57,7 +57,7 @@ static void skip_space(reader *r)
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\r' || *r->p == '\t')) r->p++;
 }
 
-static bool take(reader *r, char c)
+static bool value_json_take(reader *r, char c)
 {
     skip_space(r);
     if (r->p >= r->end || *r->p != c) return false;
@@ -84,11 +84,11 @@ static bool read_hex4(reader *r, uint32_t *out)
 static mt_rc read_unicode_escape(reader *r, char *dst, size_t *n)
 {
     uint32_t hi, lo;
-    if (!read_hex4(r, &hi)) return bad(r, "\\u needs four hexadecimal digits");
+    if (!read_hex4(r, &hi)) return value_json_bad(r, "\\u needs four hexadecimal digits");
     if (hi >= 0xd800 && hi <= 0xdbff && r->end - r->p >= 6 && r->p[0] == '\\' && r->p[1] == 'u') {
         const char *mark = r->p;
         r->p += 2;
-        if (!read_hex4(r, &lo)) return bad(r, "\\u needs four hexadecimal digits");
+        if (!read_hex4(r, &lo)) return value_json_bad(r, "\\u needs four hexadecimal digits");
         if (lo >= 0xdc00 && lo <= 0xdfff)
             hi = 0x10000 + ((hi - 0xd800) << 10) + (lo - 0xdc00);
         else
@@ -143,10 +143,10 @@ static char unescape(char c)
 /* r->p is behind the backslash; at least one byte of room at dst per byte of the escape. */
 static mt_rc read_escape(reader *r, char *dst, size_t *n)
 {
-    if (r->p >= r->end) return bad(r, "a string that does not end");
+    if (r->p >= r->end) return value_json_bad(r, "a string that does not end");
     char c = *r->p++, plain = unescape(c);
     if (c == 'u') return read_unicode_escape(r, dst, n);
-    if (!plain) return bad(r, "an unknown escape in a string");
+    if (!plain) return value_json_bad(r, "an unknown escape in a string");
     dst[(*n)++] = plain;
     return MT_OK;
 }
@@ -163,9 +163,9 @@ static mt_rc read_escaped(reader *r, const char *start, uint64_t *high, size_t *
             return mt_no_memory(r->err, "%s", r->what);
         memcpy(k->scratch + *n, start, run);
         *n += run;
-        if (r->p >= r->end) return bad(r, "a string that does not end");
+        if (r->p >= r->end) return value_json_bad(r, "a string that does not end");
         if (*r->p == '"') return MT_OK;
-        if (*r->p != '\\') return bad(r, "a control character inside a string; write it as an escape");
+        if (*r->p != '\\') return value_json_bad(r, "a control character inside a string; write it as an escape");
         r->p++;
         MT_TRY(read_escape(r, k->scratch, n));
         start = r->p;
@@ -186,7 +186,7 @@ static mt_rc read_string(reader *r, const char **s, size_t *n)
         *s = mt_arena_strndup(r->arena, r->keep->scratch, *n);
         if (!*s) return mt_no_memory(r->err, "%s", r->what);
     }
-    if (high && !mt_utf8_valid(*s, *n, NULL)) return bad(r, "a string that is not valid UTF-8");
+    if (high && !mt_utf8_valid(*s, *n, NULL)) return value_json_bad(r, "a string that is not valid UTF-8");
     r->p++;
     return MT_OK;
 }
@@ -207,11 +207,11 @@ static mt_rc read_number(reader *r, mt_value *out)
     if (q < r->end && *q == '-') q++;
     const char *digits = q;
     while (q < r->end && *q >= '0' && *q <= '9') q++;
-    if (q == digits || (*digits == '0' && q - digits > 1)) return bad(r, "a value was expected");
+    if (q == digits || (*digits == '0' && q - digits > 1)) return value_json_bad(r, "a value was expected");
     if (q < r->end && *q == '.') {
         const char *dot = q++;
         while (q < r->end && *q >= '0' && *q <= '9') q++;
-        if (q == dot + 1) return bad(r, "digits were expected behind the decimal point");
+        if (q == dot + 1) return value_json_bad(r, "digits were expected behind the decimal point");
         integral = false;
     }
     if (q < r->end && (*q == 'e' || *q == 'E')) {
@@ -219,7 +219,7 @@ static mt_rc read_number(reader *r, mt_value *out)
         if (q < r->end && (*q == '+' || *q == '-')) q++;
         const char *e = q;
         while (q < r->end && *q >= '0' && *q <= '9') q++;
-        if (q == e) return bad(r, "digits were expected in the exponent");
+        if (q == e) return value_json_bad(r, "digits were expected in the exponent");
         integral = false;
     }
     if (integral && q - digits <= 18) {
@@ -229,7 +229,7 @@ static mt_rc read_number(reader *r, mt_value *out)
     }
     char copy[400]; /* strtod wants a terminator; longer numbers carry no more information */
     size_t len = (size_t)(q - r->p);
-    if (len >= sizeof copy) return bad(r, "a number of more than 399 characters");
+    if (len >= sizeof copy) return value_json_bad(r, "a number of more than 399 characters");
     memcpy(copy, r->p, len);
     copy[len] = '\0';
     r->p = q;
@@ -242,7 +242,7 @@ static mt_rc read_number(reader *r, mt_value *out)
     return MT_OK;
 }
 
-static mt_rc push(reader *r, const mt_pair *p)
+static mt_rc value_json_push(reader *r, const mt_pair *p)
 {
     mt_value_reader *k = r->keep;
     if (r->n_stack == k->cap_stack && mt_grow(&k->stack, &k->cap_stack, r->n_stack + 1, sizeof *k->stack, NULL))
@@ -255,13 +255,13 @@ static mt_rc read_list(reader *r, mt_value *out)
 {
     size_t base = r->n_stack;
     r->p++;
-    if (!take(r, ']')) {
+    if (!value_json_take(r, ']')) {
         do {
             mt_pair p = { 0 };
             MT_TRY(read_value(r, &p.value));
-            MT_TRY(push(r, &p));
-        } while (take(r, ','));
-        if (!take(r, ']')) return bad(r, "',' or ']' was expected");
+            MT_TRY(value_json_push(r, &p));
+        } while (value_json_take(r, ','));
+        if (!value_json_take(r, ']')) return value_json_bad(r, "',' or ']' was expected");
     }
     size_t n = r->n_stack - base;
     mt_value *items = mt_arena_alloc(r->arena, n * sizeof *items); /* the stack holds larger ones: no overflow */
@@ -284,11 +284,11 @@ static mt_rc push_pair(reader *r, size_t base, const mt_pair *p)
     if (r->n_stack - base <= MAX_SCANNED)
         for (size_t i = base; i < r->n_stack; i++)
             if (same_key(&stack[i], p)) {
-                if (r->keep->unique_keys) return bad(r, "a key is given twice");
+                if (r->keep->unique_keys) return value_json_bad(r, "a key is given twice");
                 stack[i].value = p->value;
                 return MT_OK;
             }
-    return push(r, p);
+    return value_json_push(r, p);
 }
 
 /* The slot of p's key, or the free one where it belongs; slots hold 1 + a pair's place. */
@@ -311,7 +311,7 @@ static mt_rc unite_keys(reader *r, size_t base)
         size_t *slot = find_key(slots, n_slots - 1, pairs, &pairs[i]);
         if (*slot && r->keep->unique_keys) {
             mt_free(slots);
-            return bad(r, "a key is given twice");
+            return value_json_bad(r, "a key is given twice");
         }
         if (*slot) {
             pairs[*slot - 1].value = pairs[i].value;
@@ -329,17 +329,17 @@ static mt_rc read_map(reader *r, mt_value *out)
 {
     size_t base = r->n_stack;
     r->p++;
-    if (!take(r, '}')) {
+    if (!value_json_take(r, '}')) {
         do {
             mt_pair p = { 0 };
             skip_space(r);
-            if (r->p >= r->end || *r->p != '"') return bad(r, "a key in double quotes was expected");
+            if (r->p >= r->end || *r->p != '"') return value_json_bad(r, "a key in double quotes was expected");
             MT_TRY(read_string(r, &p.key, &p.key_n));
-            if (!take(r, ':')) return bad(r, "':' was expected behind a key");
+            if (!value_json_take(r, ':')) return value_json_bad(r, "':' was expected behind a key");
             MT_TRY(read_value(r, &p.value));
             MT_TRY(push_pair(r, base, &p));
-        } while (take(r, ','));
-        if (!take(r, '}')) return bad(r, "',' or '}' was expected");
+        } while (value_json_take(r, ','));
+        if (!value_json_take(r, '}')) return value_json_bad(r, "',' or '}' was expected");
     }
     if (r->n_stack - base > MAX_SCANNED) MT_TRY(unite_keys(r, base));
     size_t n = r->n_stack - base;
@@ -365,10 +365,10 @@ static mt_rc read_value(reader *r, mt_value *out)
 {
     skip_space(r);
     *out = (mt_value){ 0 };
-    if (r->p >= r->end) return bad(r, "the text ends where a value was expected");
+    if (r->p >= r->end) return value_json_bad(r, "the text ends where a value was expected");
     if (r->keep->max_values && ++r->n_values > r->keep->max_values) return too_many(r);
     if (*r->p == '{' || *r->p == '[') {
-        if (++r->depth > MAX_DEPTH) return bad(r, "nested deeper than 512 levels");
+        if (++r->depth > MAX_DEPTH) return value_json_bad(r, "nested deeper than 512 levels");
         MT_TRY(*r->p == '{' ? read_map(r, out) : read_list(r, out));
         r->depth--;
         return MT_OK;
@@ -397,7 +397,7 @@ mt_rc mt_value_reader_parse(mt_value_reader *keep, mt_value *out, mt_arena *a, c
     if (used) *used = (size_t)(r.p - text);
     if (rc) return rc;
     if (used) return MT_OK;
-    return r.p < r.end ? bad(&r, "something follows the end of the document") : MT_OK;
+    return r.p < r.end ? value_json_bad(&r, "something follows the end of the document") : MT_OK;
 }
 
 void mt_value_reader_free(mt_value_reader *keep)

@@ -116,7 +116,7 @@ static mt_rc find_anchor(reader *r, const char *name, int line, const mt_yaml **
     return count_nodes(r, a->n_nodes, line, err);
 }
 
-static mt_rc append(reader *r, mt_yaml_item ***tail, const mt_yaml *key, const mt_yaml *value, mt_err *err)
+static mt_rc yaml_append(reader *r, mt_yaml_item ***tail, const mt_yaml *key, const mt_yaml *value, mt_err *err)
 {
     mt_yaml_item *item = mt_arena_alloc(r->arena, sizeof *item);
     if (!item) return mt_no_memory(err, "the contents of %s", r->name);
@@ -136,7 +136,7 @@ static mt_rc merge_map(reader *r, mt_yaml *map, mt_yaml_item ***tail, const mt_y
         MT_TRY(count_nodes(r, 1, line, err));           /* keys that lose count too: looking at them is work */
         if (find_name(r, map, it->key->text)) continue; /* what the map says itself, or an earlier merge, wins */
         MT_TRY(add_name(r, (named){ map, it->key->text, it->key, 0 }, err));
-        MT_TRY(append(r, tail, it->key, it->value, err));
+        MT_TRY(yaml_append(r, tail, it->key, it->value, err));
     }
     return MT_OK;
 }
@@ -196,7 +196,7 @@ static mt_rc read_children(reader *r, mt_yaml *node, yaml_event_type_t end, mt_e
             MT_TRY(next_event(r, &event, err));
         }
         MT_TRY(read_node(r, &event, &value, err));
-        MT_TRY(append(r, &tail, key, value, err));
+        MT_TRY(yaml_append(r, &tail, key, value, err));
     }
 }
 

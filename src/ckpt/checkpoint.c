@@ -98,7 +98,7 @@ static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
+static mt_rc checkpoint_fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
 {
     char *resume = mt_path_join(dir, "resume");
     writing w = { .s = s, .resume = resume };
@@ -123,7 +123,7 @@ mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err)
     mt_rc rc = mt_outdir_open(&d, path, err);
     d.before_publish = s->before_publish;
     d.user = s->user;
-    if (!rc) rc = fill(s, d.tmp, err);
+    if (!rc) rc = checkpoint_fill(s, d.tmp, err);
     if (!rc) rc = mt_outdir_publish(&d, err);
     mt_outdir_close(&d);
     if (rc) mt_note(err, "writing %s", path);

@@ -27,7 +27,7 @@ static void add_blocks(sums *s, const unsigned char *p, size_t n_blocks)
     }
 }
 
-static void begin(sums *s) { *s = (sums){ .lane = { 1, 2, 3, 4 } }; }
+static void checksum_begin(sums *s) { *s = (sums){ .lane = { 1, 2, 3, 4 } }; }
 
 /* The bytes that fill no block. */
 static uint64_t end(sums *s, const unsigned char *p, size_t n)
@@ -39,7 +39,7 @@ static uint64_t end(sums *s, const unsigned char *p, size_t n)
 uint64_t mt_checksum(const void *data, size_t n)
 {
     sums s;
-    begin(&s);
+    checksum_begin(&s);
     add_blocks(&s, data, n / BLOCK);
     return end(&s, data, n);
 }
@@ -61,7 +61,7 @@ mt_rc mt_checksum_file(uint64_t *sum, uint64_t *bytes, const char *path, mt_err 
     sums s;
     mt_map map;
     MT_TRY(mt_map_open(&map, path, err));
-    begin(&s);
+    checksum_begin(&s);
     mt_rc rc = add_map(&s, &map, path, err);
     if (!rc) *sum = end(&s, map.data, map.size);
     if (!rc) *bytes = map.size;

@@ -71,7 +71,7 @@ typedef mt__ckpt_file writing;
 /* Low halves that are zero whatever happens are not written. */
 static bool is_written(const part *p) { return p->kind != MT_STATE_LO || !p->w->no_low; }
 
-static mt_rc declare(void *arg, const part *p, mt_err *err)
+static mt_rc ckpt_state_declare(void *arg, const part *p, mt_err *err)
 {
     const writing *w = arg;
     if (!is_written(p)) return MT_OK;
@@ -88,7 +88,7 @@ static bool all_finite(mt_dtype t, const void *piece, int64_t n)
     return true;
 }
 
-static mt_rc put(void *arg, const part *p, mt_err *err)
+static mt_rc ckpt_state_put(void *arg, const part *p, mt_err *err)
 {
     const writing *w = arg;
     mt_dtype t = dtype_of(w->io, p->kind);
@@ -106,7 +106,7 @@ static mt_rc put(void *arg, const part *p, mt_err *err)
 static mt_rc start_file(writing *w, const char *path, mt_layer_units units, mt_err *err)
 {
     MT_TRY(mt_safetensors_writer_create(&w->file, path, err));
-    for (int u = units.first; u < units.first + units.n; u++) MT_TRY(for_each_part(w->model, u, declare, w, err));
+    for (int u = units.first; u < units.first + units.n; u++) MT_TRY(for_each_part(w->model, u, ckpt_state_declare, w, err));
     return mt_safetensors_writer_start(w->file, err);
 }
 
@@ -129,7 +129,7 @@ mt_rc mt__ckpt_file_create(mt__ckpt_file **out, const char *dir, const mt_model 
     return rc;
 }
 
-mt_rc mt__ckpt_file_put(mt__ckpt_file *f, int unit, mt_err *err) { return for_each_part(f->model, unit, put, f, err); }
+mt_rc mt__ckpt_file_put(mt__ckpt_file *f, int unit, mt_err *err) { return for_each_part(f->model, unit, ckpt_state_put, f, err); }
 mt_rc mt__ckpt_file_finish(mt__ckpt_file *f, mt_err *err) { return mt_safetensors_writer_finish(f->file, err); }
 
 void mt__ckpt_file_free(mt__ckpt_file *f)
@@ -193,7 +193,7 @@ static mt_rc load_zeros(const loading *l, const part *p, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc load(void *arg, const part *p, mt_err *err)
+static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
 {
     loading *l = arg;
     const mt_st_tensor *t = mt_safetensors_find(l->file, p->name);
@@ -241,7 +241,7 @@ mt_rc mt__ckpt_load_file(const char *dir, const mt_model *m, int file, const mt_
     char *path = file_path(dir, file);
     mt_rc rc = path ? mt_safetensors_open(&from, path, err) : mt_no_memory(err, "reading the state");
     loading l = { .file = from, .io = io };
-    for (int u = units.first; !rc && u < units.first + units.n; u++) rc = for_each_part(m, u, load, &l, err);
+    for (int u = units.first; !rc && u < units.first + units.n; u++) rc = for_each_part(m, u, ckpt_state_load, &l, err);
     if (!rc) rc = check_rest(from, l.n_found, m, units, err);
     if (rc && from) mt_note(err, "%s", path);
     mt_safetensors_close(from);

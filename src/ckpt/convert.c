@@ -39,7 +39,7 @@ static mt_dtype target(const mt_convert *c, const mt_st_tensor *t)
     return t->dtype == MT_DTYPE_BF16 || t->dtype == MT_DTYPE_F16 ? t->dtype : MT_DTYPE_F32;
 }
 
-static mt_rc declare(job *j, mt_err *err)
+static mt_rc convert_declare(job *j, mt_err *err)
 {
     size_t n, bytes;
     for (size_t i = 0; i < mt_shards_count(j->shards); i++) {
@@ -92,7 +92,7 @@ static mt_rc copy_numbers(job *j, const mt_st_tensor *t, mt_dtype to, mt_err *er
 static mt_rc write_weights(job *j, mt_err *err)
 {
     MT_TRY(mt_shards_writer_create(&j->writer, j->c->out, j->c->max_shard_bytes, err));
-    MT_TRY(declare(j, err));
+    MT_TRY(convert_declare(j, err));
     for (size_t i = 0; i < mt_shards_count(j->shards); i++) {
         const mt_st_tensor *t = mt_shards_at(j->shards, i);
         mt_dtype to = target(j->c, t);
@@ -232,7 +232,7 @@ static mt_rc make_out(const char *out, mt_err *err)
     return empty ? MT_OK : mt_fail(err, MT_EINVAL, "%s is not empty, and nothing is overwritten; name a new directory", out);
 }
 
-static mt_rc run(job *j, mt_err *err)
+static mt_rc convert_run(job *j, mt_err *err)
 {
     const mt_value *config = NULL;
     MT_TRY(mt_shards_open(&j->shards, j->c->in, err));
@@ -253,7 +253,7 @@ mt_rc mt_convert_run(const mt_convert *c, mt_convert_result *result, mt_err *err
         .c = c, .result = result, .numbers = mt_calloc(PIECE, sizeof *j.numbers), .halves = mt_calloc(PIECE, sizeof *j.halves)
     };
     *result = (mt_convert_result){ 0 };
-    mt_rc rc = j.numbers && j.halves ? run(&j, err) : mt_no_memory(err, "converting numbers");
+    mt_rc rc = j.numbers && j.halves ? convert_run(&j, err) : mt_no_memory(err, "converting numbers");
     mt_shards_writer_free(j.writer);
     mt_shards_close(j.shards);
     mt_free(j.numbers);

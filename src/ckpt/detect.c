@@ -23,7 +23,7 @@ static size_t count_found(const mt_model *m, const mt_shards *shards)
 }
 
 /* Does the family's model use all these tensors?  *tried: the config taken for that family's. */
-static mt_rc fits(const mt_config *c, const mt_family *family, const mt_shards *shards, mt_config **tried, size_t *n_found,
+static mt_rc detect_fits(const mt_config *c, const mt_family *family, const mt_shards *shards, mt_config **tried, size_t *n_found,
                   mt_err *err)
 {
     char notice[256];
@@ -55,7 +55,7 @@ mt_rc mt_detect_family(mt_config **out, const mt_config *c, const mt_shards *sha
         mt_err why = { 0 };
         mt_config *tried = NULL;
         size_t n_found = 0;
-        mt_rc rc = fits(c, *f, shards, &tried, &n_found, &why);
+        mt_rc rc = detect_fits(c, *f, shards, &tried, &n_found, &why);
         if (!rc) return *out = tried, MT_OK;
         mt_config_close(tried);
         if (rc == MT_ENOMEM) return mt_fail(err, rc, "%s", why.msg);

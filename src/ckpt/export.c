@@ -95,7 +95,7 @@ struct mt_exporter {
     size_t n_rest;
 };
 
-static mt_rc declare(void *arg, const item *it, mt_err *err)
+static mt_rc export_declare(void *arg, const item *it, mt_err *err)
 {
     const mt_exporter *w = arg;
     if (!it->leads) return MT_OK;
@@ -165,7 +165,7 @@ static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
     return rc;
 }
 
-static mt_rc put(void *arg, const item *it, mt_err *err)
+static mt_rc export_put(void *arg, const item *it, mt_err *err)
 {
     const unit_writing *u = arg;
     if (mt_weight_is_plain(it->w)) return put_plain(u, it, err);
@@ -179,7 +179,7 @@ static mt_rc start(mt_exporter *w, mt_err *err)
 {
     if (!w->dir) return mt_no_memory(err, "writing weights");
     MT_TRY(mt_shards_writer_create(&w->shards, w->dir, w->x.max_shard_bytes, err));
-    MT_TRY(for_each(&w->x, declare, w, err));
+    MT_TRY(for_each(&w->x, export_declare, w, err));
     MT_TRY(mt__export_rest(&w->x, &w->rest, &w->n_rest, err));
     for (size_t i = 0; i < w->n_rest; i++)
         MT_TRY(mt_shards_writer_add(w->shards, w->rest[i]->name, mt__export_rest_dtype(&w->x, w->rest[i]), w->rest[i]->n_dims, w->rest[i]->shape, err));
@@ -204,7 +204,7 @@ mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io 
 mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err)
 {
     unit_writing u = { .w = w, .p = mt_malloc(sizeof *u.p) };
-    mt_rc rc = u.p ? for_each_of(&w->x, unit, put, &u, err) : mt_no_memory(err, "converting weights");
+    mt_rc rc = u.p ? for_each_of(&w->x, unit, export_put, &u, err) : mt_no_memory(err, "converting weights");
     mt_free(u.p);
     return rc;
 }

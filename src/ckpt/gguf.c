@@ -19,7 +19,7 @@ static mt_rc damaged(const mt_gguf *g, const char *problem, mt_err *err)
     return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", g->base.path, problem);
 }
 
-static bool take(cursor *c, size_t n, const uint8_t **p)
+static bool gguf_take(cursor *c, size_t n, const uint8_t **p)
 {
     if ((size_t)(c->end - c->at) < n) return false;
     *p = c->at;
@@ -30,7 +30,7 @@ static bool take(cursor *c, size_t n, const uint8_t **p)
 static bool take_u32(cursor *c, uint32_t *out)
 {
     const uint8_t *p;
-    if (!take(c, 4, &p)) return false;
+    if (!gguf_take(c, 4, &p)) return false;
     *out = mt__le32(p);
     return true;
 }
@@ -38,7 +38,7 @@ static bool take_u32(cursor *c, uint32_t *out)
 static bool take_u64(cursor *c, uint64_t *out)
 {
     const uint8_t *p;
-    if (!take(c, 8, &p)) return false;
+    if (!gguf_take(c, 8, &p)) return false;
     *out = mt__le64(p);
     return true;
 }
@@ -47,7 +47,7 @@ static bool take_text(cursor *c, mt__bytes *out)
 {
     uint64_t n;
     const uint8_t *p;
-    if (!take_u64(c, &n) || n > (uint64_t)(c->end - c->at) || !take(c, (size_t)n, &p)) return false;
+    if (!take_u64(c, &n) || n > (uint64_t)(c->end - c->at) || !gguf_take(c, (size_t)n, &p)) return false;
     *out = (mt__bytes){ (const char *)p, (size_t)n };
     return true;
 }
@@ -96,7 +96,7 @@ static mt_rc skip_items(const mt_gguf *g, cursor *c, const mt__kv *kv, mt_err *e
     if (size == 0)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: \"%.100s\" is of an unknown kind (%d); not read", g->base.path, kv->key,
                        (int)kv->type);
-    if (kv->n > (uint64_t)(c->end - c->at) / size || !take(c, (size_t)kv->n * size, &p))
+    if (kv->n > (uint64_t)(c->end - c->at) / size || !gguf_take(c, (size_t)kv->n * size, &p))
         return mt_fail(err, MT_EFORMAT, "%s: it ends within \"%.100s\"; download the file again", g->base.path, kv->key);
     return MT_OK;
 }
@@ -305,7 +305,7 @@ static mt_rc read_file(mt_weight_file *f, mt_err *err)
     const uint8_t *p;
     uint32_t version;
     uint64_t n_tensors, n_kvs;
-    if (!take(&c, sizeof magic, &p) || memcmp(p, magic, sizeof magic) != 0)
+    if (!gguf_take(&c, sizeof magic, &p) || memcmp(p, magic, sizeof magic) != 0)
         return mt_fail(err, MT_EFORMAT, "%s is not a GGUF file; download it again", g->base.path);
     if (!take_u32(&c, &version)) return damaged(g, "it ends within its header", err);
     if (version != 2 && version != 3)
@@ -325,9 +325,9 @@ bool mt_gguf_is(const char *path)
     return yes;
 }
 
-static void deinit(mt_weight_file *f) { mt_arena_free(&((mt_gguf *)f)->arena); }
+static void gguf_deinit(mt_weight_file *f) { mt_arena_free(&((mt_gguf *)f)->arena); }
 
-const mt_weight_format mt_format_gguf = { ".gguf", sizeof(mt_gguf), read_file, deinit };
+const mt_weight_format mt_format_gguf = { ".gguf", sizeof(mt_gguf), read_file, gguf_deinit };
 
 mt_rc mt_gguf_open(mt_gguf **out, const char *path, mt_err *err)
 {

@@ -207,7 +207,7 @@ static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc finish(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc gguf_config_finish(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     mt_str_puts(out, "\n}\n");
     return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the configuration of %s", g->base.path);
@@ -217,7 +217,7 @@ mt_rc mt_gguf_config(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     mt_str_puts(out, "{");
     MT_TRY(put_config(g, out, err));
-    return finish(g, out, err);
+    return gguf_config_finish(g, out, err);
 }
 
 mt_rc mt_gguf_generation_config(const mt_gguf *g, mt_str *out, mt_err *err)
@@ -233,5 +233,5 @@ mt_rc mt_gguf_generation_config(const mt_gguf *g, mt_str *out, mt_err *err)
     } else
         put_token(g, out, "eos_token_id", eos_key);
     put_token(g, out, "pad_token_id", pad_key);
-    return finish(g, out, err);
+    return gguf_config_finish(g, out, err);
 }

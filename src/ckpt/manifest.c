@@ -28,7 +28,7 @@ static void drop_from_memory(const char *path)
     close(fd);
 }
 
-static bool has(const mt_manifest *m, const char *name)
+static bool manifest_has(const mt_manifest *m, const char *name)
 {
     for (size_t i = 0; i < m->n; i++)
         if (strcmp(m->items[i].name, name) == 0) return true;
@@ -41,7 +41,7 @@ void mt_manifest_init(mt_manifest *m, const char *dir)
     pthread_mutex_init(&m->lock, NULL);
 }
 
-static mt_rc add(mt_manifest *m, const mt_manifest_entry *e, mt_err *err)
+static mt_rc manifest_add(mt_manifest *m, const mt_manifest_entry *e, mt_err *err)
 {
     pthread_mutex_lock(&m->lock);
     mt_rc rc = mt_grow(&m->items, &m->cap, m->n + 1, sizeof *m->items, err);
@@ -56,7 +56,7 @@ mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err)
     char *path = mt_path_join(m->dir, name);
     mt_rc rc = path && e.name ? mt_checksum_file(&e.sum, &e.bytes, path, err) : mt_no_memory(err, "the checksums of %s", m->dir);
     if (!rc) drop_from_memory(path);
-    if (!rc) rc = add(m, &e, err);
+    if (!rc) rc = manifest_add(m, &e, err);
     if (rc) mt_free(e.name);
     mt_free(path);
     return rc;
@@ -75,7 +75,7 @@ static mt_rc take_rest(mt_manifest *m, const char *below, mt_err *err)
             rc = mt_no_memory(err, "the checksums of %s", m->dir);
         else if (mt_dir_exists(path))
             rc = *below ? MT_OK : take_rest(m, name, err);
-        else if (!has(m, name) && strcmp(name, MT_MANIFEST_NAME) != 0)
+        else if (!manifest_has(m, name) && strcmp(name, MT_MANIFEST_NAME) != 0)
             rc = mt_manifest_take(m, name, err);
         mt_free(name);
         mt_free(path);

@@ -6,7 +6,7 @@
 #include <dirent.h>
 #include <string.h>
 
-static bool has(const char *dir, const char *name)
+static bool model_files_has(const char *dir, const char *name)
 {
     char *path = mt_path_join(dir, name);
     bool yes = path && mt_file_exists(path);
@@ -91,7 +91,7 @@ static mt_rc open_gguf(mt_gguf **out, const char *path, const char *beside, mt_e
 {
     char *file = NULL;
     *out = NULL;
-    if (mt_dir_exists(path) && has(path, beside)) return MT_OK;
+    if (mt_dir_exists(path) && model_files_has(path, beside)) return MT_OK;
     MT_TRY(mt_model_files_gguf(&file, path, err));
     mt_rc rc = file ? mt_gguf_open(out, file, err) : MT_OK;
     mt_free(file);
@@ -128,7 +128,7 @@ mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *
     mt_rc rc = MT_OK;
     *text = NULL;
     *n = 0;
-    if (mt_dir_exists(path) && has(path, name)) return read_own(text, n, path, name, err);
+    if (mt_dir_exists(path) && model_files_has(path, name)) return read_own(text, n, path, name, err);
     for (size_t i = 0; i < MT_COUNT(made); i++) {
         if (strcmp(name, made[i].name) != 0) continue;
         MT_TRY(open_gguf(&g, path, name, err));
@@ -141,7 +141,7 @@ mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *
     return MT_OK;
 }
 
-bool mt_model_files_has(const char *dir, const char *name) { return mt_dir_exists(dir) && has(dir, name); }
+bool mt_model_files_has(const char *dir, const char *name) { return mt_dir_exists(dir) && model_files_has(dir, name); }
 
 bool mt_model_files_exist(const char *path) { return mt_dir_exists(path) || (mt_file_exists(path) && mt_gguf_is(path)); }
 

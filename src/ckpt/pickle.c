@@ -311,7 +311,7 @@ static mt_rc read_file(mt_weight_file *f, mt_err *err)
     return is_legacy(p) ? read_legacy(p, err) : not_ours(p, err);
 }
 
-static void deinit(mt_weight_file *f)
+static void pickle_deinit(mt_weight_file *f)
 {
     mt_pickle *p = (mt_pickle *)f;
     mt__zip_deinit(&p->zip);
@@ -320,7 +320,7 @@ static void deinit(mt_weight_file *f)
     mt_free(f->tensors);
 }
 
-const mt_weight_format mt_format_pickle = { ".bin", sizeof(mt_pickle), read_file, deinit };
+const mt_weight_format mt_format_pickle = { ".bin", sizeof(mt_pickle), read_file, pickle_deinit };
 
 mt_rc mt_pickle_open(mt_pickle **out, const char *path, mt_err *err)
 {

@@ -205,7 +205,7 @@ static void skip_space(header *h)
     while (h->at < h->n && memchr(" \t\r\n", h->text[h->at], 4)) h->at++;
 }
 
-static bool take(header *h, char c)
+static bool safetensors_take(header *h, char c)
 {
     skip_space(h);
     if (h->at == h->n || h->text[h->at] != c) return false;
@@ -230,7 +230,7 @@ static mt_rc read_entry(mt_safetensors *st, header *h, const uint8_t *data, size
     mt_arena_reset(&h->arena);
     MT_TRY(take_value(st, h, &name, err));
     if (name.type != MT_VALUE_STR || memchr(name.str.s, '\0', name.str.n)) return bad_header(st, h, "a name was expected", err);
-    if (!take(h, ':')) return bad_header(st, h, "':' was expected", err);
+    if (!safetensors_take(h, ':')) return bad_header(st, h, "':' was expected", err);
     bool meta = mt_value_is(&name, "__metadata__");
     h->reader.max_values = meta ? MAX_META_VALUES : MAX_TENSOR_VALUES;
     MT_TRY(take_value(st, h, &entry, err));
@@ -239,16 +239,16 @@ static mt_rc read_entry(mt_safetensors *st, header *h, const uint8_t *data, size
 
 static mt_rc read_entries(mt_safetensors *st, header *h, const uint8_t *data, size_t n_data, mt_err *err)
 {
-    if (!take(h, '{')) {
+    if (!safetensors_take(h, '{')) {
         mt_value other;
         MT_TRY(take_value(st, h, &other, err));
         return mt_fail(err, MT_EFORMAT, "%s: the header is not a JSON object; this is not a safetensors file", st->base.path);
     }
-    bool empty = take(h, '}');
+    bool empty = safetensors_take(h, '}');
     if (!empty) {
         do MT_TRY(read_entry(st, h, data, n_data, err));
-        while (take(h, ','));
-        if (!take(h, '}')) return bad_header(st, h, "',' or '}' was expected", err);
+        while (safetensors_take(h, ','));
+        if (!safetensors_take(h, '}')) return bad_header(st, h, "',' or '}' was expected", err);
     }
     skip_space(h); /* white space may follow, and nothing else */
     return h->at == h->n ? MT_OK : bad_header(st, h, "something follows its end", err);
@@ -280,7 +280,7 @@ static mt_rc read_file(mt_weight_file *f, mt_err *err)
     return rc ? rc : check_entries(st, data, n_data, err);
 }
 
-static void deinit(mt_weight_file *f)
+static void safetensors_deinit(mt_weight_file *f)
 {
     mt_safetensors *st = (mt_safetensors *)f;
     mt__names_deinit(&st->names);
@@ -288,7 +288,7 @@ static void deinit(mt_weight_file *f)
     mt_free(f->tensors);
 }
 
-const mt_weight_format mt_format_safetensors = { ".safetensors", sizeof(mt_safetensors), read_file, deinit };
+const mt_weight_format mt_format_safetensors = { ".safetensors", sizeof(mt_safetensors), read_file, safetensors_deinit };
 
 mt_rc mt_safetensors_open(mt_safetensors **out, const char *path, mt_err *err)
 {

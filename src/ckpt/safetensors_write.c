@@ -147,7 +147,7 @@ mt_rc mt_safetensors_writer_start(mt_safetensors_writer *w, mt_err *err)
     return rc;
 }
 
-static mt_rc find(mt_safetensors_writer *w, entry **out, const char *name, mt_err *err)
+static mt_rc safetensors_write_find(mt_safetensors_writer *w, entry **out, const char *name, mt_err *err)
 {
     size_t i;
     if (!w->file.opened || w->file.sealed) return mt_fail(err, MT_EINVAL, "%s is not open for tensors", w->path);
@@ -156,7 +156,7 @@ static mt_rc find(mt_safetensors_writer *w, entry **out, const char *name, mt_er
     return MT_OK;
 }
 
-static mt_rc put(mt_safetensors_writer *w, entry *e, size_t offset, const void *data, size_t n, mt_err *err)
+static mt_rc safetensors_write_put(mt_safetensors_writer *w, entry *e, size_t offset, const void *data, size_t n, mt_err *err)
 {
     if (offset > e->bytes || n > e->bytes - offset)
         return mt_fail(err, MT_EINVAL, "%s: tensor \"%s\" has %zu bytes, and %zu are put at %zu", w->path, e->name, e->bytes, n,
@@ -170,15 +170,15 @@ mt_rc mt_safetensors_writer_put(mt_safetensors_writer *w, const char *name, size
                                 mt_err *err)
 {
     entry *e = NULL;
-    MT_TRY(find(w, &e, name, err));
-    return put(w, e, offset, data, n, err);
+    MT_TRY(safetensors_write_find(w, &e, name, err));
+    return safetensors_write_put(w, e, offset, data, n, err);
 }
 
 mt_rc mt_safetensors_writer_append(mt_safetensors_writer *w, const char *name, const void *data, size_t n, mt_err *err)
 {
     entry *e = NULL;
-    MT_TRY(find(w, &e, name, err));
-    return put(w, e, atomic_load(&e->n_written), data, n, err);
+    MT_TRY(safetensors_write_find(w, &e, name, err));
+    return safetensors_write_put(w, e, atomic_load(&e->n_written), data, n, err);
 }
 
 mt_rc mt__safetensors_writer_seal(mt_safetensors_writer *w, mt_err *err)

@@ -22,7 +22,7 @@ const mt_side_file *mt_side_files_find(const mt_side_files *f, const char *name)
 }
 
 /* Takes the text over. */
-static mt_rc add(mt_side_files *f, const char *name, char *text, size_t n, mt_err *err)
+static mt_rc side_files_add(mt_side_files *f, const char *name, char *text, size_t n, mt_err *err)
 {
     mt_side_file file = { .name = mt_strdup(name), .text = text, .n = n };
     mt_rc rc = file.name ? mt_grow(&f->items, &f->cap, f->n + 1, sizeof *f->items, err) : mt_no_memory(err, "%s", name);
@@ -35,7 +35,7 @@ static mt_rc add(mt_side_files *f, const char *name, char *text, size_t n, mt_er
     return MT_OK;
 }
 
-static mt_rc take(mt_side_files *f, const char *source, const char *name, mt_err *err)
+static mt_rc side_files_take(mt_side_files *f, const char *source, const char *name, mt_err *err)
 {
     char *text;
     size_t n;
@@ -47,7 +47,7 @@ static mt_rc take(mt_side_files *f, const char *source, const char *name, mt_err
         return MT_OK;
     }
     if (rc) return mt_fail(err, rc, "%s", why.msg);
-    return text ? add(f, name, text, n, err) : MT_OK;
+    return text ? side_files_add(f, name, text, n, err) : MT_OK;
 }
 
 static bool is_code(const char *name)
@@ -61,7 +61,7 @@ static mt_rc take_code(mt_side_files *f, const char *source, mt_err *err)
     mt_dir_names names;
     mt_rc rc = mt_dir_list(&names, source, err);
     for (size_t i = 0; !rc && i < names.n; i++)
-        if (is_code(names.items[i])) rc = take(f, source, names.items[i], err);
+        if (is_code(names.items[i])) rc = side_files_take(f, source, names.items[i], err);
     mt_dir_names_free(&names);
     return rc;
 }
@@ -70,7 +70,7 @@ mt_rc mt_side_files_read(mt_side_files *out, const char *source, mt_err *err)
 {
     *out = (mt_side_files){ 0 };
     mt_rc rc = MT_OK;
-    for (size_t i = 0; !rc && i < MT_COUNT(known); i++) rc = take(out, source, known[i], err);
+    for (size_t i = 0; !rc && i < MT_COUNT(known); i++) rc = side_files_take(out, source, known[i], err);
     if (!rc && mt_dir_exists(source)) rc = take_code(out, source, err); /* a .gguf file has none beside it */
     if (rc) mt_side_files_free(out);
     return rc;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static mt_rc bad(const mt__unpickler *u, const char *problem, mt_err *err)
+static mt_rc unpickle_bad(const mt__unpickler *u, const char *problem, mt_err *err)
 {
     return mt_fail(err, MT_EFORMAT, "%s: %s at byte %zu of the pickle; the file is damaged, or was not written by torch.save",
                    u->path, problem, (size_t)(u->at - u->begin));
@@ -24,7 +24,7 @@ static mt__pk *make(mt__unpickler *u, mt__pk_type type)
     return v;
 }
 
-static mt_rc push(mt__unpickler *u, mt__pk *v, mt_err *err)
+static mt_rc unpickle_push(mt__unpickler *u, mt__pk *v, mt_err *err)
 {
     if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     MT_TRY(mt_grow(&u->stack, &u->cap_stack, u->n_stack + 1, sizeof *u->stack, err));
@@ -36,11 +36,11 @@ static mt_rc push_int(mt__unpickler *u, mt__pk_type type, int64_t i, mt_err *err
 {
     mt__pk *v = make(u, type);
     if (v) v->i = i;
-    return push(u, v, err);
+    return unpickle_push(u, v, err);
 }
 
 /* The n-th value from the top, 0 being the last; NULL where there is a mark or nothing. */
-static mt__pk *peek(const mt__unpickler *u, size_t n)
+static mt__pk *unpickle_peek(const mt__unpickler *u, size_t n)
 {
     if (n >= u->n_stack) return NULL;
     mt__pk *v = u->stack[u->n_stack - 1 - n];
@@ -56,7 +56,7 @@ static bool above_mark(const mt__unpickler *u, size_t *first)
 }
 
 /* Append the values stack[first ..] to a list, tuple or dict. */
-static mt_rc append(mt__unpickler *u, mt__pk *to, size_t first, mt_err *err)
+static mt_rc unpickle_append(mt__unpickler *u, mt__pk *to, size_t first, mt_err *err)
 {
     size_t more = u->n_stack - first, need = to->list.n + more;
     if (need > to->list.cap) {
@@ -74,7 +74,7 @@ static mt_rc append(mt__unpickler *u, mt__pk *to, size_t first, mt_err *err)
 
 /* -- reading arguments ----------------------------------------------------------------------------- */
 
-static bool take(mt__unpickler *u, size_t n, const uint8_t **bytes)
+static bool unpickle_take(mt__unpickler *u, size_t n, const uint8_t **bytes)
 {
     if ((size_t)(u->end - u->at) < n) return false;
     *bytes = u->at;
@@ -86,7 +86,7 @@ static bool take(mt__unpickler *u, size_t n, const uint8_t **bytes)
 static mt_rc take_number(mt__unpickler *u, size_t width, uint64_t *out, mt_err *err)
 {
     const uint8_t *p;
-    if (!take(u, width, &p)) return bad(u, "it breaks off", err);
+    if (!unpickle_take(u, width, &p)) return unpickle_bad(u, "it breaks off", err);
     *out = width == 1 ? p[0] : width == 2 ? mt__le16(p) : width == 4 ? mt__le32(p) : mt__le64(p);
     return MT_OK;
 }
@@ -94,7 +94,7 @@ static mt_rc take_number(mt__unpickler *u, size_t width, uint64_t *out, mt_err *
 static mt_rc take_line(mt__unpickler *u, const char **s, size_t *n, mt_err *err)
 {
     const uint8_t *nl = u->at < u->end ? memchr(u->at, '\n', (size_t)(u->end - u->at)) : NULL;
-    if (!nl) return bad(u, "it breaks off", err);
+    if (!nl) return unpickle_bad(u, "it breaks off", err);
     *s = (const char *)u->at;
     *n = (size_t)(nl - u->at);
     u->at = nl + 1;
@@ -106,10 +106,10 @@ static mt_rc push_text(mt__unpickler *u, size_t width, mt_err *err)
     uint64_t n;
     const uint8_t *s;
     MT_TRY(take_number(u, width, &n, err));
-    if (n > SIZE_MAX || !take(u, (size_t)n, &s)) return bad(u, "a string reaches past the end", err);
+    if (n > SIZE_MAX || !unpickle_take(u, (size_t)n, &s)) return unpickle_bad(u, "a string reaches past the end", err);
     mt__pk *v = make(u, MT_PK_STR);
     if (v) v->str.s = mt_arena_strndup(&u->arena, (const char *)s, (size_t)n), v->str.n = (size_t)n;
-    return v && !v->str.s ? mt_no_memory(err, "reading the list of tensors of %s", u->path) : push(u, v, err);
+    return v && !v->str.s ? mt_no_memory(err, "reading the list of tensors of %s", u->path) : unpickle_push(u, v, err);
 }
 
 /* A little-endian signed integer of any width.  Those past 64 bits (none that weights use) keep their low ones. */
@@ -118,7 +118,7 @@ static mt_rc push_long(mt__unpickler *u, size_t width, mt_err *err)
     uint64_t n, value = 0;
     const uint8_t *p;
     MT_TRY(take_number(u, width, &n, err));
-    if (n > 255 || !take(u, (size_t)n, &p)) return bad(u, "an integer reaches past the end", err);
+    if (n > 255 || !unpickle_take(u, (size_t)n, &p)) return unpickle_bad(u, "an integer reaches past the end", err);
     for (size_t i = 0; i < n && i < 8; i++) value |= (uint64_t)p[i] << 8 * i;
     if (n && n < 8 && p[n - 1] & 0x80) value |= ~UINT64_C(0) << 8 * n;
     return push_int(u, MT_PK_INT, (int64_t)value, err);
@@ -128,11 +128,11 @@ static mt_rc push_float(mt__unpickler *u, mt_err *err)
 {
     const uint8_t *p;
     uint64_t bits = 0;
-    if (!take(u, 8, &p)) return bad(u, "it breaks off", err);
+    if (!unpickle_take(u, 8, &p)) return unpickle_bad(u, "it breaks off", err);
     for (int i = 0; i < 8; i++) bits = bits << 8 | p[i]; /* big-endian, unlike everything else */
     mt__pk *v = make(u, MT_PK_FLOAT);
     if (v) memcpy(&v->f, &bits, sizeof bits);
-    return push(u, v, err);
+    return unpickle_push(u, v, err);
 }
 
 /* -- what may be named, and what calling it makes ---------------------------------------------------- */
@@ -183,7 +183,7 @@ static mt_rc push_global(mt__unpickler *u, const char *module, size_t n_module, 
         if (!same(globals[i].module, module, n_module) || !same(globals[i].name, name, n_name)) continue;
         mt__pk *v = make(u, MT_PK_GLOBAL);
         if (v) v->global = i;
-        return push(u, v, err);
+        return unpickle_push(u, v, err);
     }
     return mt_fail(err, MT_EUNSUPPORTED,
                    "%s: refused: calls %.*s.%.*s\n"
@@ -201,16 +201,16 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
     *out = make(u, MT_PK_DICT);
     if (!*out) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     if (!pairs) return MT_OK;
-    if (args->list.n != 1 || pairs->type != MT_PK_LIST) return bad(u, "OrderedDict is called in an unknown way", err);
+    if (args->list.n != 1 || pairs->type != MT_PK_LIST) return unpickle_bad(u, "OrderedDict is called in an unknown way", err);
     /* Each item took at least one byte to enter its list, and a real pickle turns a list into a dict once. */
     u->copied += pairs->list.n;
-    if (u->copied > (size_t)(u->end - u->begin)) return bad(u, "OrderedDict is called on the same list over and over", err);
+    if (u->copied > (size_t)(u->end - u->begin)) return unpickle_bad(u, "OrderedDict is called on the same list over and over", err);
     mt__pk **items = mt_arena_calloc(&u->arena, pairs->list.n, 2 * sizeof *items);
     if (!items) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     for (size_t i = 0; i < pairs->list.n; i++) {
         const mt__pk *pair = pairs->list.items[i];
         if ((pair->type != MT_PK_TUPLE && pair->type != MT_PK_LIST) || pair->list.n != 2)
-            return bad(u, "OrderedDict is called in an unknown way", err);
+            return unpickle_bad(u, "OrderedDict is called in an unknown way", err);
         items[2 * i] = pair->list.items[0];
         items[2 * i + 1] = pair->list.items[1];
     }
@@ -221,7 +221,7 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
 
 static mt_rc make_size(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
 {
-    if (args->list.n != 1 || arg(args, 0)->type != MT_PK_TUPLE) return bad(u, "torch.Size is called in an unknown way", err);
+    if (args->list.n != 1 || arg(args, 0)->type != MT_PK_TUPLE) return unpickle_bad(u, "torch.Size is called in an unknown way", err);
     *out = args->list.items[0];
     return MT_OK;
 }
@@ -248,7 +248,7 @@ static mt_rc make_tensor(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_
     if (!storage || storage->type != MT_PK_STORAGE || !offset || offset->type != MT_PK_INT || offset->i < 0 ||
         !read_ints(arg(args, 2), t->shape, &t->n_dims) || !read_ints(arg(args, 3), t->stride, &n_strides) ||
         n_strides != t->n_dims)
-        return bad(u, "a tensor is described in an unknown way", err);
+        return unpickle_bad(u, "a tensor is described in an unknown way", err);
     t->storage = storage->storage;
     t->dtype = t->storage->dtype;
     t->offset = (uint64_t)offset->i;
@@ -262,14 +262,14 @@ static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, 
     const mt__pk *dtype = arg(args, 6);
     MT_TRY(make_tensor(u, args, out, err));
     if (!dtype || dtype->type != MT_PK_GLOBAL || globals[dtype->global].kind != DTYPE)
-        return bad(u, "a tensor is described in an unknown way", err);
+        return unpickle_bad(u, "a tensor is described in an unknown way", err);
     (*out)->tensor->dtype = globals[dtype->global].dtype;
     return MT_OK;
 }
 
 static mt_rc make_parameter(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
 {
-    if (args->list.n < 1 || arg(args, 0)->type != MT_PK_TENSOR) return bad(u, "a parameter is described in an unknown way", err);
+    if (args->list.n < 1 || arg(args, 0)->type != MT_PK_TENSOR) return unpickle_bad(u, "a parameter is described in an unknown way", err);
     *out = args->list.items[0];
     return MT_OK;
 }
@@ -287,32 +287,32 @@ static mt_rc global_line(mt__unpickler *u, mt_err *err)
 
 static mt_rc global_from_stack(mt__unpickler *u, mt_err *err)
 {
-    const mt__pk *name = peek(u, 0), *module = name ? peek(u, 1) : NULL;
-    if (!module || name->type != MT_PK_STR || module->type != MT_PK_STR) return bad(u, "a function has no name", err);
+    const mt__pk *name = unpickle_peek(u, 0), *module = name ? unpickle_peek(u, 1) : NULL;
+    if (!module || name->type != MT_PK_STR || module->type != MT_PK_STR) return unpickle_bad(u, "a function has no name", err);
     u->n_stack -= 2;
     return push_global(u, module->str.s, module->str.n, name->str.s, name->str.n, err);
 }
 
 static mt_rc reduce(mt__unpickler *u, mt_err *err)
 {
-    const mt__pk *args = peek(u, 0), *fn = args ? peek(u, 1) : NULL;
+    const mt__pk *args = unpickle_peek(u, 0), *fn = args ? unpickle_peek(u, 1) : NULL;
     mt__pk *made = NULL;
     if (!fn || args->type != MT_PK_TUPLE || fn->type != MT_PK_GLOBAL)
-        return bad(u, "something that is no function is called", err);
+        return unpickle_bad(u, "something that is no function is called", err);
     if (globals[fn->global].kind != CALLED)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: refused: calls %s.%s, which weights only name", u->path,
                        globals[fn->global].module, globals[fn->global].name);
     MT_TRY(globals[fn->global].call(u, args, &made, err));
     u->n_stack -= 2;
-    return push(u, made, err);
+    return unpickle_push(u, made, err);
 }
 
 /* State set on an object: state_dicts carry version numbers this way, which nobody needs. */
 static mt_rc build(mt__unpickler *u, mt_err *err)
 {
-    const mt__pk *state = peek(u, 0), *object = state ? peek(u, 1) : NULL;
+    const mt__pk *state = unpickle_peek(u, 0), *object = state ? unpickle_peek(u, 1) : NULL;
     if (!object || (object->type != MT_PK_DICT && object->type != MT_PK_TENSOR))
-        return bad(u, "state is set on something that has none", err);
+        return unpickle_bad(u, "state is set on something that has none", err);
     u->n_stack--;
     return MT_OK;
 }
@@ -353,15 +353,15 @@ static mt_rc find_storage(mt__unpickler *u, const mt__pk_storage *like, mt__pk_s
 /* ('storage', type, key, place, count) or, in the old format, with a view as a sixth. */
 static mt_rc persistent(mt__unpickler *u, mt_err *err)
 {
-    const mt__pk *id = peek(u, 0);
+    const mt__pk *id = unpickle_peek(u, 0);
     if (!id || id->type != MT_PK_TUPLE || id->list.n < 5 || id->list.n > 6)
-        return bad(u, "a storage is described in an unknown way", err);
+        return unpickle_bad(u, "a storage is described in an unknown way", err);
     const mt__pk *kind = arg(id, 0), *type = arg(id, 1), *key = arg(id, 2), *n = arg(id, 4), *view = arg(id, 5);
     if (kind->type != MT_PK_STR || strcmp(kind->str.s, "storage") != 0 || type->type != MT_PK_GLOBAL || key->type != MT_PK_STR ||
         n->type != MT_PK_INT || n->i < 0)
-        return bad(u, "a storage is described in an unknown way", err);
+        return unpickle_bad(u, "a storage is described in an unknown way", err);
     if (globals[type->global].kind != TYPED_STORAGE && globals[type->global].kind != UNTYPED_STORAGE)
-        return bad(u, "a storage has no type", err);
+        return unpickle_bad(u, "a storage has no type", err);
     if (view && view->type != MT_PK_NONE)
         return mt_fail(
             err, MT_EUNSUPPORTED,
@@ -375,39 +375,39 @@ static mt_rc persistent(mt__unpickler *u, mt_err *err)
                             .n = (uint64_t)n->i };
     MT_TRY(find_storage(u, &like, &v->storage, err));
     u->n_stack--;
-    return push(u, v, err);
+    return unpickle_push(u, v, err);
 }
 
 static mt_rc tuple_of(mt__unpickler *u, size_t n, mt_err *err)
 {
     for (size_t i = 0; i < n; i++)
-        if (!peek(u, i)) return bad(u, "a tuple lacks items", err);
+        if (!unpickle_peek(u, i)) return unpickle_bad(u, "a tuple lacks items", err);
     mt__pk *v = make(u, MT_PK_TUPLE);
     if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    MT_TRY(append(u, v, u->n_stack - n, err));
+    MT_TRY(unpickle_append(u, v, u->n_stack - n, err));
     u->n_stack -= n;
-    return push(u, v, err);
+    return unpickle_push(u, v, err);
 }
 
 /* What lies above the mark becomes a new value in the mark's place. */
 static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
 {
     size_t first;
-    if (!above_mark(u, &first)) return bad(u, "there is no mark", err);
+    if (!above_mark(u, &first)) return unpickle_bad(u, "there is no mark", err);
     mt__pk *v = make(u, type);
     if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return bad(u, "a key has no value", err);
-    MT_TRY(append(u, v, first, err));
+    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return unpickle_bad(u, "a key has no value", err);
+    MT_TRY(unpickle_append(u, v, first, err));
     u->n_stack = first - 1;
-    return push(u, v, err);
+    return unpickle_push(u, v, err);
 }
 
 /* Items from stack[first ..] go into the list or dict below; keep: what remains of the stack. */
 static mt_rc add_items(mt__unpickler *u, mt__pk_type type, size_t first, size_t keep, mt_err *err)
 {
-    if (keep == 0 || u->stack[keep - 1]->type != type) return bad(u, "items are added to something that holds none", err);
-    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return bad(u, "a key has no value", err);
-    MT_TRY(append(u, u->stack[keep - 1], first, err));
+    if (keep == 0 || u->stack[keep - 1]->type != type) return unpickle_bad(u, "items are added to something that holds none", err);
+    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return unpickle_bad(u, "a key has no value", err);
+    MT_TRY(unpickle_append(u, u->stack[keep - 1], first, err));
     u->n_stack = keep;
     return MT_OK;
 }
@@ -415,22 +415,22 @@ static mt_rc add_items(mt__unpickler *u, mt__pk_type type, size_t first, size_t 
 static mt_rc add_marked(mt__unpickler *u, mt__pk_type type, mt_err *err)
 {
     size_t first;
-    if (!above_mark(u, &first)) return bad(u, "there is no mark", err);
+    if (!above_mark(u, &first)) return unpickle_bad(u, "there is no mark", err);
     return add_items(u, type, first, first - 1, err);
 }
 
 static mt_rc add_top(mt__unpickler *u, mt__pk_type type, size_t n, mt_err *err)
 {
     for (size_t i = 0; i <= n; i++)
-        if (!peek(u, i)) return bad(u, "the stack is too short", err);
+        if (!unpickle_peek(u, i)) return unpickle_bad(u, "the stack is too short", err);
     return add_items(u, type, u->n_stack - n, u->n_stack - n, err);
 }
 
 /* Writers number what they remember from 0, so a number past the pickle's length is nobody's. */
 static mt_rc remember(mt__unpickler *u, uint64_t i, mt_err *err)
 {
-    mt__pk *v = peek(u, 0);
-    if (!v || i > (uint64_t)(u->end - u->begin)) return bad(u, "something impossible is remembered", err);
+    mt__pk *v = unpickle_peek(u, 0);
+    if (!v || i > (uint64_t)(u->end - u->begin)) return unpickle_bad(u, "something impossible is remembered", err);
     MT_TRY(mt_grow(&u->memo, &u->cap_memo, (size_t)i + 1, sizeof *u->memo, err));
     while (u->n_memo <= i) u->memo[u->n_memo++] = NULL;
     u->memo[i] = v;
@@ -448,8 +448,8 @@ static mt_rc recall(mt__unpickler *u, size_t width, mt_err *err)
 {
     uint64_t i;
     MT_TRY(take_number(u, width, &i, err));
-    if (i >= u->n_memo || !u->memo[i]) return bad(u, "something is recalled that was never remembered", err);
-    return push(u, u->memo[i], err);
+    if (i >= u->n_memo || !u->memo[i]) return unpickle_bad(u, "something is recalled that was never remembered", err);
+    return unpickle_push(u, u->memo[i], err);
 }
 
 static mt_rc push_number(mt__unpickler *u, size_t width, mt_err *err)
@@ -469,7 +469,7 @@ static mt_rc protocol(mt__unpickler *u, mt_err *err)
 
 static mt_rc pop(mt__unpickler *u, mt_err *err)
 {
-    if (!u->n_stack) return bad(u, "the stack is empty", err);
+    if (!u->n_stack) return unpickle_bad(u, "the stack is empty", err);
     u->n_stack--;
     return MT_OK;
 }
@@ -488,22 +488,22 @@ static mt_rc unknown(const mt__unpickler *u, uint8_t op, mt_err *err)
                            u->path, known[i].name, (size_t)(u->at - u->begin) - 1);
     char text[40];
     snprintf(text, sizeof text, "opcode 0x%02x is none weights use,", op);
-    return bad(u, text, err);
+    return unpickle_bad(u, text, err);
 }
 
 /* -- the machine ------------------------------------------------------------------------------------- */
 
-static mt_rc step(mt__unpickler *u, uint8_t op, mt_err *err)
+static mt_rc unpickle_step(mt__unpickler *u, uint8_t op, mt_err *err)
 {
     uint64_t skipped;
     switch (op) {
     case 0x80: return protocol(u, err);
     case 0x95: return take_number(u, 8, &skipped, err); /* FRAME: a hint for buffering */
-    case '(': return push(u, make(u, MT_PK_MARK), err);
-    case ')': return push(u, make(u, MT_PK_TUPLE), err);
-    case ']': return push(u, make(u, MT_PK_LIST), err);
-    case '}': return push(u, make(u, MT_PK_DICT), err);
-    case 'N': return push(u, make(u, MT_PK_NONE), err);
+    case '(': return unpickle_push(u, make(u, MT_PK_MARK), err);
+    case ')': return unpickle_push(u, make(u, MT_PK_TUPLE), err);
+    case ']': return unpickle_push(u, make(u, MT_PK_LIST), err);
+    case '}': return unpickle_push(u, make(u, MT_PK_DICT), err);
+    case 'N': return unpickle_push(u, make(u, MT_PK_NONE), err);
     case 0x88: return push_int(u, MT_PK_BOOL, 1, err);
     case 0x89: return push_int(u, MT_PK_BOOL, 0, err);
     case 'K': return push_number(u, 1, err);
@@ -551,13 +551,13 @@ mt_rc mt__unpickle(mt__unpickler *u, const uint8_t *bytes, size_t n, size_t *use
     u->end = bytes + (n < MT_PK_MAX_BYTES ? n : MT_PK_MAX_BYTES);
     u->n_stack = u->n_memo = u->copied = 0;
     for (;;) {
-        if (u->at == u->end) return bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
+        if (u->at == u->end) return unpickle_bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
         uint8_t op = *u->at++;
         if (op == '.') break;
-        MT_TRY(step(u, op, err));
+        MT_TRY(unpickle_step(u, op, err));
     }
-    if (u->n_stack != 1 || !peek(u, 0)) return bad(u, "it does not end in one value", err);
-    if (!used && u->at != u->end) return bad(u, "something follows its end", err);
+    if (u->n_stack != 1 || !unpickle_peek(u, 0)) return unpickle_bad(u, "it does not end in one value", err);
+    if (!used && u->at != u->end) return unpickle_bad(u, "something follows its end", err);
     *out = u->stack[0];
     if (used) *used = (size_t)(u->at - bytes);
     return MT_OK;

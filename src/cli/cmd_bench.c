@@ -224,7 +224,7 @@ static mt_rc for_each_name(options *o, mt_device *dev, mt_bench_options *b, run_
 }
 
 /* One run's options; those before it stay. */
-static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool *help, mt_err *err)
+static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options *b, bool *help, mt_err *err)
 {
     const mt_flag flags[] = {
         { "--shape", MT_FLAG_STR, &o->shape, "NAME[,NAME]", "published models, such as qwen2.5-7b", false },
@@ -301,7 +301,7 @@ static mt_rc check_runs(int argc, char **argv, options o, bool *help, mt_err *er
     for (int first = 1; !*help && (first == 1 || first <= argc);) {
         mt_bench_options b;
         int n = words_of_run(argc, argv, first);
-        MT_TRY(parse(n + 1, argv + first - 1, &o, &b, help, err));
+        MT_TRY(cmd_bench_parse(n + 1, argv + first - 1, &o, &b, help, err));
         if (!*help) MT_TRY(for_each_name(&o, NULL, &b, look_up, err));
         first += n + 1;
     }
@@ -320,7 +320,7 @@ int mt_cmd_bench(int argc, char **argv)
     for (int first = 1; !rc && !help && (first == 1 || first <= argc);) {
         mt_bench_options b;
         int n = words_of_run(argc, argv, first);
-        rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
+        rc = cmd_bench_parse(n + 1, argv + first - 1, &o, &b, &help, &err);
         if (!rc && !dev) rc = open_device(&dev, &o, &err);
         if (rc) break;
         /* One run that does not fit does not keep the others. */

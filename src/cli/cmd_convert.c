@@ -16,7 +16,7 @@ typedef struct screen {
 
 static const double MIB = 1 << 20;
 
-static void show(void *user, size_t done, size_t total, const char *tensor)
+static void cmd_convert_show(void *user, size_t done, size_t total, const char *tensor)
 {
     screen *s = user;
     if (!s->started) mt_progress_start(&s->bar, &s->terminal, "converting (MiB)", (double)total / MIB);
@@ -46,7 +46,7 @@ static mt_rc convert(mt_convert *c, mt_err *err)
 {
     mt_convert_result r;
     screen s = { .terminal = mt_terminal_of(stderr, MT_COLOR_AUTO) };
-    c->progress = show;
+    c->progress = cmd_convert_show;
     c->user = &s;
     mt_rc rc = mt_convert_run(c, &r, err);
     if (s.started) mt_progress_finish(&s.bar);

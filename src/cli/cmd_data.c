@@ -19,7 +19,7 @@ typedef struct options {
     bool ids, json, help;
 } options;
 
-static mt_rc parse(mt_settings *s, options *o, int argc, char **argv, mt_err *err)
+static mt_rc cmd_data_parse(mt_settings *s, options *o, int argc, char **argv, mt_err *err)
 {
     const mt_flag flags[] = { { "--show", MT_FLAG_INT, &o->show, "N",
                                 "print N samples, the tokens that are trained marked (default 1)", false },
@@ -98,7 +98,7 @@ int mt_cmd_data(int argc, char **argv)
     mt_feed *f = NULL;
     mt_stop_catch();
     if (mt_settings_init(&s, &err)) return mt_cli_failed(&err);
-    mt_rc rc = parse(&s, &o, argc, argv, &err);
+    mt_rc rc = cmd_data_parse(&s, &o, argc, argv, &err);
     if (!rc && !o.help) {
         mt_color color = s.logging.color == MT_TRI_TRUE    ? MT_COLOR_ALWAYS
                          : s.logging.color == MT_TRI_FALSE ? MT_COLOR_NEVER

@@ -157,7 +157,7 @@ static mt_rc report(session *s, const mt_generate_stats *stats, mt_err *err)
     return rc;
 }
 
-static mt_rc run(session *s, mt_err *err)
+static mt_rc cmd_generate_run(session *s, mt_err *err)
 {
     mt_generate_stats stats = { 0 };
     MT_TRY(mt_misused(mt_sampling_check(&s->o->sampling, err), err));
@@ -231,7 +231,7 @@ int mt_cmd_generate(int argc, char **argv)
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &o.model, &help, &err);
     o.sampling.seed = (uint64_t)o.seed;
-    if (!rc && !help) rc = run(&s, &err);
+    if (!rc && !help) rc = cmd_generate_run(&s, &err);
     close_session(&s);
     return rc ? mt_cli_failed(&err) : 0;
 }

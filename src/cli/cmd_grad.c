@@ -86,7 +86,7 @@ static void grad_name(const job *j, int unit, const mt_weight *w, char out[MT_NA
     snprintf(out, MT_NAME_BYTES + 8, "grad.%s", name);
 }
 
-static mt_rc declare(job *j, const options *o, mt_err *err)
+static mt_rc cmd_grad_declare(job *j, const options *o, mt_err *err)
 {
     MT_TRY(mt_safetensors_writer_create(&j->writer, o->out, err));
     MT_TRY(mt_safetensors_writer_add(j->writer, "loss", MT_DTYPE_F32, 1, (const int64_t[]){ 1 }, err));
@@ -152,13 +152,13 @@ static mt_rc put_logits(job *j, mt_err *err)
     return rc;
 }
 
-static mt_rc run(job *j, const options *o, mt_err *err)
+static mt_rc cmd_grad_run(job *j, const options *o, mt_err *err)
 {
     mt_step_result r;
     MT_TRY(open_model(j, o, err));
     MT_TRY(open_engine(j, o, err));
     MT_TRY(mt_engine_gradients(j->engine, &j->batch, &r, err));
-    MT_TRY(declare(j, o, err));
+    MT_TRY(cmd_grad_declare(j, o, err));
     float loss = (float)r.loss;
     MT_TRY(mt_safetensors_writer_put(j->writer, "loss", 0, &loss, sizeof loss, err));
     for (int u = 0; u < j->model->n_units; u++) MT_TRY(put_unit(j, u, err));
@@ -208,7 +208,7 @@ int mt_cmd_grad(int argc, char **argv)
         NULL,
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &o.model, &help, &err);
-    if (!rc && !help) rc = run(&j, &o, &err);
+    if (!rc && !help) rc = cmd_grad_run(&j, &o, &err);
     close_job(&j);
     return rc ? mt_cli_failed(&err) : 0;
 }

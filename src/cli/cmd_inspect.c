@@ -36,7 +36,7 @@ static bool has_index(const char *dir)
     return yes;
 }
 
-static mt_rc find(found *f, const char *dir, const char *assume, mt_err *err)
+static mt_rc cmd_inspect_find(found *f, const char *dir, const char *assume, mt_err *err)
 {
     MT_TRY(mt_model_files_config(&f->config, dir, err));
     MT_TRY(mt_config_assume(&f->config, assume, err));
@@ -314,7 +314,7 @@ int mt_cmd_inspect(int argc, char **argv)
     char *at = NULL;
     if (!rc && !help) {
         rc = mt_hub_bar_model(dir, "", MT_HUB_CONFIG, &at, &err);
-        if (!rc) rc = find(&f, at, assume, &err);
+        if (!rc) rc = cmd_inspect_find(&f, at, assume, &err);
         if (!rc && json) print_json(&f, at, tensors);
         if (!rc && !json) print_found(&f, at, tensors);
     }

@@ -13,7 +13,7 @@ enum { MAX_RUNS = 6 }; /* colours that can be told apart */
 
 #define NO_PORT INT64_MIN /* --serve was left out; no number that can be typed */
 
-static mt_rc check(const mt_run_at *runs, size_t n, mt_err *err)
+static mt_rc cmd_report_check(const mt_run_at *runs, size_t n, mt_err *err)
 {
     if (n > MAX_RUNS) return mt_fail(err, MT_EINVAL, "report: %zu runs; at most %d are laid over each other", n, MAX_RUNS);
     for (size_t i = 0; i < n; i++) MT_TRY(mt_run_view_check(&runs[i], err));
@@ -54,7 +54,7 @@ static mt_rc report(const mt_run_at *runs, size_t n, const char *out, int64_t po
     bool serves = port != NO_PORT;
     if (serves && (port < 1 || port > 65535))
         return mt_fail(err, MT_EINVAL, "report: --serve %lld: a port is 1 to 65535", (long long)port);
-    MT_TRY(check(runs, n, err));
+    MT_TRY(cmd_report_check(runs, n, err));
     if (!serves) return save(runs, n, out, err);
     if (n > 1)
         return mt_fail(err, MT_EINVAL,

@@ -18,7 +18,7 @@ typedef struct options {
     bool decode, chat, no_special;
 } options;
 
-static mt_rc parse(int argc, char **argv, options *o, bool *help, mt_err *err)
+static mt_rc cmd_tokenize_parse(int argc, char **argv, options *o, bool *help, mt_err *err)
 {
     const mt_flag flags[] = {
         { "--decode", MT_FLAG_BOOL, &o->decode, NULL, "lines are JSON arrays of ids; print each one's text as a JSON string",
@@ -179,7 +179,7 @@ int mt_cmd_tokenize(int argc, char **argv)
     options o = { 0 };
     mt_err err = { 0 };
     bool help;
-    if (parse(argc, argv, &o, &help, &err)) return mt_cli_failed(&err);
+    if (cmd_tokenize_parse(argc, argv, &o, &help, &err)) return mt_cli_failed(&err);
     if (help) return 0;
     run r = { .o = &o };
     char *path = NULL;

@@ -65,7 +65,7 @@ static mt_rc check_config(const mt_settings *s, mt_err *err)
 
 /* Cheap checks come first, so that they fail before anything large is fetched: config.json, the datasets' entries, the tokenizer.
  * The trainer then checks the data, the plan and the disk, and requests the weights last. */
-static mt_rc prepare(app *a, mt_train_hooks *hooks, mt_err *err)
+static mt_rc cmd_train_prepare(app *a, mt_train_hooks *hooks, mt_err *err)
 {
     mt_settings *s = &a->s;
     MT_TRY(mt_caches_settle(s, err));
@@ -158,7 +158,7 @@ static mt_rc train(app *a, mt_err *err)
 {
     mt_trainer *t = NULL;
     mt_train_hooks hooks = hooks_of(a);
-    MT_TRY(prepare(a, &hooks, err));
+    MT_TRY(cmd_train_prepare(a, &hooks, err));
     mt_run_at shown = run_of(a);
     if (a->s.logging.dashboard) MT_TRY(mt_server_open(&a->server, &shown, (int)a->s.logging.dashboard, err));
     mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
@@ -255,7 +255,7 @@ static mt_rc dry_run(app *a, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_hooks hooks = { .user = a, .data = data_hooks(a) };
     print_settings(a);
-    MT_TRY(prepare(a, &hooks, err));
+    MT_TRY(cmd_train_prepare(a, &hooks, err));
     char *dir = mt_asprintf("%s.dry-run", a->s.save.output_dir);
     if (!dir) return mt_no_memory(err, "a name");
     a->s.save.output_dir = dir;

@@ -31,7 +31,7 @@ static void print_help(const mt_usage *u, bool all)
         printf("  --help-all               and every setting of `train`\n");
 }
 
-static const mt_flag *find(const mt_usage *u, const char *name, size_t n)
+static const mt_flag *flags_find(const mt_usage *u, const char *name, size_t n)
 {
     for (size_t i = 0; i < u->n_flags; i++)
         if (strlen(u->flags[i].name) == n && memcmp(u->flags[i].name, name, n) == 0) return &u->flags[i];
@@ -94,7 +94,7 @@ static mt_rc store(const mt_usage *u, const mt_flag *f, const char *text, mt_err
 static mt_rc take_option(const mt_usage *u, int argc, char **argv, int *i, mt_err *err)
 {
     const char *word = argv[*i], *eq = strchr(word, '='), *value = NULL;
-    const mt_flag *f = find(u, word, eq ? (size_t)(eq - word) : strlen(word));
+    const mt_flag *f = flags_find(u, word, eq ? (size_t)(eq - word) : strlen(word));
     if (!f) return unknown(u, word, err);
     if (f->type != MT_FLAG_BOOL) {
         value = eq ? eq + 1 : *i + 1 < argc ? argv[++*i] : NULL;
@@ -145,7 +145,7 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--help-all") == 0;
 }
 
-static mt_rc parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
+static mt_rc flags_parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
 {
     int found = 0;
     *help = false;
@@ -157,8 +157,8 @@ static mt_rc parse(const mt_usage *u, int argc, char **argv, const char **positi
         }
         if (argv[i][0] == '-' && argv[i][1])
             MT_TRY(take_option(u, argc, argv, &i, err));
-        else if (!positional_name(u, found).s[0] && find(u, "...", 3))
-            MT_TRY(add_str(find(u, "...", 3), argv[i], err));
+        else if (!positional_name(u, found).s[0] && flags_find(u, "...", 3))
+            MT_TRY(add_str(flags_find(u, "...", 3), argv[i], err));
         else if (!positional_name(u, found).s[0])
             return mt_fail(err, MT_EINVAL, "%s: \"%s\" is one argument too many; see megatrain %s --help", u->command, argv[i],
                            u->command);
@@ -173,5 +173,5 @@ static mt_rc parse(const mt_usage *u, int argc, char **argv, const char **positi
 
 mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
 {
-    return mt_misused(parse(u, argc, argv, positional, help, err), err);
+    return mt_misused(flags_parse(u, argc, argv, positional, help, err), err);
 }

@@ -11,7 +11,7 @@
 
 static const double MB = 1e6;
 
-static void show(void *user, const mt_hub_progress *p)
+static void hub_bar_show(void *user, const mt_hub_progress *p)
 {
     mt_hub_bar *b = user;
     char note[128];
@@ -36,7 +36,7 @@ mt_rc mt_hub_bar_open(mt_hub_bar *b, const mt_hub_options *o, mt_err *err)
 {
     mt_hub_options own = o ? *o : (mt_hub_options){ 0 };
     *b = (mt_hub_bar){ .terminal = mt_terminal_of(stderr, MT_COLOR_AUTO) };
-    own.progress = show;
+    own.progress = hub_bar_show;
     own.user = b;
     own.stop = mt_stop_flag();
     return mt_hub_open(&b->hub, &own, err);

@@ -113,7 +113,7 @@ static void hold_streams(void)
 }
 
 /* What a command printed and nobody received is no success. */
-static int finish(int status)
+static int main_finish(int status)
 {
     static const char *const text = "not all that was to be printed could be written";
     bool before = ferror(stdout), now = fflush(stdout) != 0;
@@ -134,5 +134,5 @@ int main(int argc, char **argv)
     mt_fault_from_env();
     mt_lost_page_explain();
     mt_log_set_sink(print_notice, NULL);
-    return finish(run(argc, argv));
+    return main_finish(run(argc, argv));
 }

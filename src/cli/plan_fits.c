@@ -26,7 +26,7 @@ static int64_t step_samples(const mt_settings *set)
     return t->batch_size ? t->batch_size * t->gradient_accumulation_steps : 1;
 }
 
-static mt_rc judge(fit *f, const mt_model *model, const mt_settings *set, const mt_machine *machine, mt_err *err)
+static mt_rc plan_fits_judge(fit *f, const mt_model *model, const mt_settings *set, const mt_machine *machine, mt_err *err)
 {
     mt_question q = mt_plan_question(model, set, machine);
     q.batch = step_samples(set);
@@ -48,7 +48,7 @@ static mt_rc fit_of(fit *f, const mt_shape *shape, const mt_settings *set, const
     *f = (fit){ .shape = shape };
     const mt_model_options o = mt_plan_model_options(set);
     MT_TRY(mt_shape_model(&c, &m, shape, &o, err));
-    mt_rc rc = judge(f, m, set, machine, err);
+    mt_rc rc = plan_fits_judge(f, m, set, machine, err);
     mt_model_free(m);
     mt_config_close(c);
     return rc;

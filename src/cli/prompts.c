@@ -11,7 +11,7 @@ static const size_t MAX_FILE_BYTES = (size_t)1 << 30;
 
 /* -- where they come from -------------------------------------------------------------------------- */
 
-static mt_rc add(mt_asks *a, const mt_ask *ask, mt_err *err)
+static mt_rc prompts_add(mt_asks *a, const mt_ask *ask, mt_err *err)
 {
     MT_TRY(mt_grow(&a->items, &a->cap, a->n + 1, sizeof *a->items, err));
     a->items[a->n++] = *ask;
@@ -21,7 +21,7 @@ static mt_rc add(mt_asks *a, const mt_ask *ask, mt_err *err)
 static mt_rc add_text(mt_asks *a, const char *text, size_t n, mt_err *err)
 {
     mt_ask ask = { .text = mt_arena_strndup(&a->arena, text, n) };
-    return ask.text ? add(a, &ask, err) : mt_no_memory(err, "the prompts");
+    return ask.text ? prompts_add(a, &ask, err) : mt_no_memory(err, "the prompts");
 }
 
 mt_rc mt_asks_add(mt_asks *a, const char *text, mt_err *err) { return add_text(a, text, strlen(text), err); }
@@ -39,7 +39,7 @@ static const mt_value *first_of(const mt_value *record, const char *const *keys)
 static char *copy(mt_asks *a, const mt_value *v) { return mt_arena_strndup(&a->arena, v->str.s, v->str.n); }
 
 /* Question and input as LLaMA-Factory joins them. */
-static char *join(mt_asks *a, const mt_value *question, const mt_value *input)
+static char *prompts_join(mt_asks *a, const mt_value *question, const mt_value *input)
 {
     if (!input || !input->str.n) return copy(a, question);
     char *s = mt_arena_alloc(&a->arena, question->str.n + input->str.n + 2);
@@ -61,10 +61,10 @@ static mt_rc add_record(mt_asks *a, const mt_value *record, mt_err *err)
     if (!question)
         return mt_fail(err, MT_EFORMAT,
                        "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\" or \"question\"");
-    mt_ask ask = { .text = join(a, question, first_of(record, inputs)), .expected = answer ? copy(a, answer) : NULL,
+    mt_ask ask = { .text = prompts_join(a, question, first_of(record, inputs)), .expected = answer ? copy(a, answer) : NULL,
                    .task = task ? copy(a, task) : NULL };
     if (!ask.text || (answer && !ask.expected) || (task && !ask.task)) return mt_no_memory(err, "the prompts");
-    return add(a, &ask, err);
+    return prompts_add(a, &ask, err);
 }
 
 static mt_rc add_json(mt_asks *a, const char *text, size_t n, const char *path, mt_err *err)

@@ -23,24 +23,24 @@ typedef struct loader {
     mt_err *err;
 } loader;
 
-static mt_rc bad(const loader *l, const ar_field *f, const char *message)
+static mt_rc arrow_batch_bad(const loader *l, const ar_field *f, const char *message)
 {
     return mt_fail(l->err, MT_EFORMAT, "%s: Arrow batch: column \"%s\": %s", l->src->path, f->name, message);
 }
 
 /* A compressed buffer: its unpacked length in 8 bytes (-1: it is not compressed after all), then the data. */
-static mt_rc unpack(loader *l, const ar_field *f, ar_bytes *b)
+static mt_rc arrow_batch_unpack(loader *l, const ar_field *f, ar_bytes *b)
 {
-    if (b->n < 8) return bad(l, f, "a compressed buffer is cut off");
+    if (b->n < 8) return arrow_batch_bad(l, f, "a compressed buffer is cut off");
     int64_t whole = (int64_t)mt__le64(b->p);
     b->p += 8;
     b->n -= 8;
     if (whole == -1) return MT_OK;
-    if (whole < 0 || whole > MT_CODEC_MAX_BYTES) return bad(l, f, "a buffer that would unpack to more than 1 GiB");
+    if (whole < 0 || whole > MT_CODEC_MAX_BYTES) return arrow_batch_bad(l, f, "a buffer that would unpack to more than 1 GiB");
     /* Buffers that overlap could unpack the same bytes again and again. */
     l->unpacked += b->n;
     if (!mt__codec_can_unpack(l->codec, b->n, (size_t)whole) || l->unpacked > l->body_n)
-        return bad(l, f, "a buffer that would unpack to more than its bytes can hold");
+        return arrow_batch_bad(l, f, "a buffer that would unpack to more than its bytes can hold");
     uint8_t *out = mt_arena_alloc(&l->batch->arena, (size_t)whole);
     if (!out) return mt_no_memory(l->err, "a batch of %s", l->src->path);
     if (mt__decompress(l->codec, b->p, b->n, out, (size_t)whole, l->err))
@@ -52,14 +52,14 @@ static mt_rc unpack(loader *l, const ar_field *f, ar_bytes *b)
 /* The next buffer; NULL in out: pass it over. */
 static mt_rc take_buffer(loader *l, const ar_field *f, ar_bytes *out)
 {
-    if (l->next_buffer >= l->buffers.n) return bad(l, f, "fewer buffers than the schema needs");
+    if (l->next_buffer >= l->buffers.n) return arrow_batch_bad(l, f, "fewer buffers than the schema needs");
     size_t i = l->next_buffer++;
     int64_t at = mt__flat_item_int(l->buffers, i, 0, 8), n = mt__flat_item_int(l->buffers, i, 8, 8);
     if (!out) return MT_OK;
     if (at < 0 || n < 0 || (uint64_t)at > l->body_n || (uint64_t)n > l->body_n - (uint64_t)at)
-        return bad(l, f, "a buffer reaches past its batch");
+        return arrow_batch_bad(l, f, "a buffer reaches past its batch");
     *out = (ar_bytes){ .p = l->body + at, .n = (size_t)n, .in_file = true };
-    return l->compressed && n ? unpack(l, f, out) : MT_OK;
+    return l->compressed && n ? arrow_batch_unpack(l, f, out) : MT_OK;
 }
 
 /* As above, and it must hold n items of so many bytes. */
@@ -68,7 +68,7 @@ static mt_rc take_items(loader *l, const ar_field *f, ar_bytes *out, int64_t n, 
     size_t need;
     MT_TRY(take_buffer(l, f, out));
     if (!out) return MT_OK;
-    if (!mt_mul_size((size_t)n, item_bytes, &need) || out->n < need) return bad(l, f, "a buffer is smaller than its rows need");
+    if (!mt_mul_size((size_t)n, item_bytes, &need) || out->n < need) return arrow_batch_bad(l, f, "a buffer is smaller than its rows need");
     return MT_OK;
 }
 
@@ -77,17 +77,17 @@ static mt_rc take_validity(loader *l, ar_array *a, bool wanted, int64_t n_nulls)
     ar_bytes bits;
     if (!wanted) return take_buffer(l, a->field, NULL);
     MT_TRY(take_buffer(l, a->field, &bits));
-    if (bits.n == 0) return n_nulls == 0 || a->length == 0 ? MT_OK : bad(l, a->field, "nulls without a bitmap");
-    if (bits.n < ((uint64_t)a->length + 7) / 8) return bad(l, a->field, "a bitmap is smaller than its rows need");
+    if (bits.n == 0) return n_nulls == 0 || a->length == 0 ? MT_OK : arrow_batch_bad(l, a->field, "nulls without a bitmap");
+    if (bits.n < ((uint64_t)a->length + 7) / 8) return arrow_batch_bad(l, a->field, "a bitmap is smaller than its rows need");
     a->validity = bits.p;
     return MT_OK;
 }
 
 static mt_rc take_view_buffers(loader *l, ar_array *a, bool wanted)
 {
-    if (l->next_variadic >= l->variadic_counts.n) return bad(l, a->field, "views without a count of their buffers");
+    if (l->next_variadic >= l->variadic_counts.n) return arrow_batch_bad(l, a->field, "views without a count of their buffers");
     int64_t n = mt__flat_item_int(l->variadic_counts, l->next_variadic++, 0, 8);
-    if (n < 0 || (uint64_t)n > l->buffers.n - l->next_buffer) return bad(l, a->field, "fewer buffers than the schema needs");
+    if (n < 0 || (uint64_t)n > l->buffers.n - l->next_buffer) return arrow_batch_bad(l, a->field, "fewer buffers than the schema needs");
     a->variadic = mt_arena_calloc(&l->batch->arena, (size_t)n, sizeof *a->variadic);
     if (!a->variadic) return mt_no_memory(l->err, "a batch of %s", l->src->path);
     for (; a->n_variadic < (size_t)n; a->n_variadic++)
@@ -127,10 +127,10 @@ static mt_rc check_children(const loader *l, const ar_array *a)
 {
     const ar_field *f = a->field;
     for (size_t i = 0; f->kind == AR_STRUCT && i < f->n_children; i++)
-        if (a->children[i].length < a->length) return bad(l, f, "a field with fewer rows than its struct");
+        if (a->children[i].length < a->length) return arrow_batch_bad(l, f, "a field with fewer rows than its struct");
     int64_t need;
     if (f->kind == AR_FIXED_LIST && (__builtin_mul_overflow(a->length, f->list_size, &need) || a->children[0].length < need))
-        return bad(l, f, "fewer items than its lists need");
+        return arrow_batch_bad(l, f, "fewer items than its lists need");
     return MT_OK;
 }
 
@@ -146,11 +146,11 @@ static mt_rc load_children(loader *l, ar_array *a, bool wanted)
 static mt_rc load_array(loader *l, ar_array *a, const ar_field *f, bool values, bool wanted)
 {
     *a = (ar_array){ .field = f, .indices = f->encoded && !values };
-    if (l->next_node >= l->nodes.n) return bad(l, f, "fewer columns than the schema has");
+    if (l->next_node >= l->nodes.n) return arrow_batch_bad(l, f, "fewer columns than the schema has");
     size_t i = l->next_node++;
     a->length = mt__flat_item_int(l->nodes, i, 0, 8);
     int64_t n_nulls = mt__flat_item_int(l->nodes, i, 8, 8);
-    if (a->length < 0 || a->length > INT64_MAX / 64) return bad(l, f, "a length that makes no sense");
+    if (a->length < 0 || a->length > INT64_MAX / 64) return arrow_batch_bad(l, f, "a length that makes no sense");
     if (f->kind == AR_NULL && !a->indices) return MT_OK; /* no buffers at all */
     MT_TRY(take_validity(l, a, wanted, n_nulls));
     MT_TRY(take_buffers(l, a, wanted));
@@ -191,6 +191,6 @@ mt_rc mt__ar_batch_load(ar_batch *out, mt_flat_table batch, const ar_field *fiel
     l.variadic_counts = mt__flat_list(batch, 4, 8);
     int64_t length = mt__flat_int(batch, 0, 8, 0);
     MT_TRY(find_codec(&l, batch));
-    if (!batch.at || batch.buf->bad || length < 0) return bad(&l, field, "its description is damaged");
+    if (!batch.at || batch.buf->bad || length < 0) return arrow_batch_bad(&l, field, "its description is damaged");
     return values ? load_array(&l, &out->root, field, true, true) : load_root(&l, field, length);
 }

@@ -44,7 +44,7 @@ typedef struct builder {
     mt_err *err;
 } builder;
 
-static mt_rc bad(const builder *b, const ar_field *f, const char *message)
+static mt_rc arrow_schema_bad(const builder *b, const ar_field *f, const char *message)
 {
     return mt_fail(b->err, MT_EFORMAT, "%s: Arrow schema: column \"%s\": %s", b->src->path, f->name ? f->name : "", message);
 }
@@ -59,7 +59,7 @@ static int64_t per_second(int64_t unit) { return unit == 0 ? 1 : unit == 1 ? 100
 
 static mt_rc int_type(const builder *b, ar_field *f, int64_t bits, bool is_signed)
 {
-    if (bits != 8 && bits != 16 && bits != 32 && bits != 64) return bad(b, f, "an integer of odd width");
+    if (bits != 8 && bits != 16 && bits != 32 && bits != 64) return arrow_schema_bad(b, f, "an integer of odd width");
     f->kind = AR_INT;
     f->width = (size_t)bits / 8;
     f->is_unsigned = !is_signed;
@@ -69,7 +69,7 @@ static mt_rc int_type(const builder *b, ar_field *f, int64_t bits, bool is_signe
 
 static mt_rc float_type(const builder *b, ar_field *f, int64_t precision)
 {
-    if (precision < 0 || precision > 2) return bad(b, f, "a float of unknown precision");
+    if (precision < 0 || precision > 2) return arrow_schema_bad(b, f, "a float of unknown precision");
     f->kind = precision ? AR_FLOAT : AR_INT; /* half floats are read as 16 bits and converted */
     f->width = (size_t)2 << precision;
     f->scalar.kind = precision ? MT_SCALAR_FLOAT : MT_SCALAR_HALF;
@@ -79,8 +79,8 @@ static mt_rc float_type(const builder *b, ar_field *f, int64_t precision)
 static mt_rc decimal_type(const builder *b, ar_field *f, mt_flat_table type)
 {
     int64_t bits = mt__flat_int(type, 2, 4, 128), scale = mt__flat_int(type, 1, 4, 0);
-    if (bits != 32 && bits != 64 && bits != 128 && bits != 256) return bad(b, f, "a decimal of odd width");
-    if (scale < -76 || scale > 76) return bad(b, f, "a decimal with an absurd scale");
+    if (bits != 32 && bits != 64 && bits != 128 && bits != 256) return arrow_schema_bad(b, f, "a decimal of odd width");
+    if (scale < -76 || scale > 76) return arrow_schema_bad(b, f, "a decimal with an absurd scale");
     f->kind = AR_FIXED;
     f->width = (size_t)bits / 8;
     f->scalar = (mt_scalar){ .kind = MT_SCALAR_DECIMAL, .scale = (int)scale };
@@ -98,7 +98,7 @@ static mt_rc moment_type(const builder *b, ar_field *f, int64_t which, mt_flat_t
         f->scalar.kind = days ? MT_SCALAR_DATE : MT_SCALAR_DATE_MS;
     } else if (which == TYPE_TIME) {
         int64_t bits = mt__flat_int(type, 1, 4, 32);
-        if (bits != 32 && bits != 64) return bad(b, f, "a time of odd width");
+        if (bits != 32 && bits != 64) return arrow_schema_bad(b, f, "a time of odd width");
         f->width = (size_t)bits / 8;
         f->scalar = (mt_scalar){ .kind = MT_SCALAR_TIME, .per_second = per_second(mt__flat_int(type, 0, 2, 1)) };
     } else if (which == TYPE_TIMESTAMP) {
@@ -113,7 +113,7 @@ static mt_rc moment_type(const builder *b, ar_field *f, int64_t which, mt_flat_t
 static mt_rc fixed_type(const builder *b, ar_field *f, mt_flat_table type)
 {
     int64_t width = mt__flat_int(type, 0, 4, 0);
-    if (width < 0 || width > 1 << 24) return bad(b, f, "a fixed size that makes no sense");
+    if (width < 0 || width > 1 << 24) return arrow_schema_bad(b, f, "a fixed size that makes no sense");
     f->kind = AR_FIXED;
     f->width = (size_t)width;
     f->scalar.kind = MT_SCALAR_BYTES;
@@ -124,10 +124,10 @@ static mt_rc nested(const builder *b, ar_field *f, ar_kind kind, size_t offset_w
 {
     f->kind = kind;
     f->width = offset_width;
-    if (kind != AR_STRUCT && f->n_children != 1) return bad(b, f, "a list without its item");
+    if (kind != AR_STRUCT && f->n_children != 1) return arrow_schema_bad(b, f, "a list without its item");
     bool pairs =
         kind != AR_MAP || (f->children[0].kind == AR_STRUCT && f->children[0].n_children == 2 && !f->children[0].encoded);
-    return pairs ? MT_OK : bad(b, f, "a map without key and value");
+    return pairs ? MT_OK : arrow_schema_bad(b, f, "a map without key and value");
 }
 
 static mt_rc bytes(ar_field *f, ar_kind kind, size_t offset_width)
@@ -165,7 +165,7 @@ static mt_rc read_type(const builder *b, ar_field *f, int64_t which, mt_flat_tab
     case TYPE_MAP: return nested(b, f, AR_MAP, 4);
     case TYPE_FIXED_LIST:
         f->list_size = mt__flat_int(type, 0, 4, 0);
-        return f->list_size < 0 ? bad(b, f, "a list of negative size") : nested(b, f, AR_FIXED_LIST, 0);
+        return f->list_size < 0 ? arrow_schema_bad(b, f, "a list of negative size") : nested(b, f, AR_FIXED_LIST, 0);
     case TYPE_INTERVAL: return unsupported(b, f, "interval");
     case TYPE_UNION: return unsupported(b, f, "union");
     case TYPE_RUN_END: return unsupported(b, f, "run-end-encoded");
@@ -178,7 +178,7 @@ static mt_rc read_field(builder *b, ar_field *f, mt_flat_table t);
 static mt_rc read_fields(builder *b, ar_field *f, mt_flat_vector list)
 {
     /* Counted before there is memory for them: an offset of four bytes becomes a field of a hundred. */
-    if (list.n > MAX_FIELDS - b->schema->n_fields) return bad(b, f, "too many columns");
+    if (list.n > MAX_FIELDS - b->schema->n_fields) return arrow_schema_bad(b, f, "too many columns");
     b->schema->n_fields += list.n;
     f->n_children = list.n;
     f->children = mt_arena_calloc(b->src->keep, list.n, sizeof *f->children);
@@ -193,7 +193,7 @@ static mt_rc read_encoding(const builder *b, ar_field *f, mt_flat_table encoding
     if (!encoding.at) return MT_OK;
     mt_flat_table index = mt__flat_child(encoding, 1);
     int64_t bits = index.at ? mt__flat_int(index, 0, 4, 0) : 32;
-    if (bits != 8 && bits != 16 && bits != 32 && bits != 64) return bad(b, f, "dictionary indices of odd width");
+    if (bits != 8 && bits != 16 && bits != 32 && bits != 64) return arrow_schema_bad(b, f, "dictionary indices of odd width");
     f->encoded = true;
     f->dictionary = mt__flat_int(encoding, 0, 8, 0);
     f->index_width = (size_t)bits / 8;
@@ -205,11 +205,11 @@ static mt_rc read_field(builder *b, ar_field *f, mt_flat_table t)
 {
     size_t n;
     const char *name = mt__flat_string(t, 0, &n);
-    if (++b->depth > MAX_DEPTH) return bad(b, f, "nested too deep");
-    if (name && !mt_utf8_valid(name, n, NULL)) return bad(b, f, "a name that is not UTF-8");
+    if (++b->depth > MAX_DEPTH) return arrow_schema_bad(b, f, "nested too deep");
+    if (name && !mt_utf8_valid(name, n, NULL)) return arrow_schema_bad(b, f, "a name that is not UTF-8");
     /* Many fields of a flat buffer can point to one name, and each copies it. */
     b->name_bytes += name ? n : 0;
-    if (b->name_bytes > t.buf->size) return bad(b, f, "columns have longer names than the schema");
+    if (b->name_bytes > t.buf->size) return arrow_schema_bad(b, f, "columns have longer names than the schema");
     f->name = mt_arena_strndup(b->src->keep, name ? name : "", name ? n : 0);
     f->name_n = name ? n : 0;
     if (!f->name) return mt_no_memory(b->err, "the schema of %s", b->src->path);
@@ -224,11 +224,11 @@ mt_rc mt__ar_schema_read(ar_schema *out, mt_flat_table schema, const mt_record_b
 {
     *out = (ar_schema){ .root = { .kind = AR_STRUCT, .name = "" } };
     builder b = { .src = src, .schema = out, .err = err };
-    if (!schema.at) return bad(&b, &out->root, "it is missing");
+    if (!schema.at) return arrow_schema_bad(&b, &out->root, "it is missing");
     if (mt__flat_int(schema, 0, 2, 0) != 0)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: big-endian Arrow data is not supported", src->path);
     MT_TRY(read_fields(&b, &out->root, mt__flat_list(schema, 1, 4)));
-    if (schema.buf->bad) return bad(&b, &out->root, "damaged");
+    if (schema.buf->bad) return arrow_schema_bad(&b, &out->root, "damaged");
     for (size_t i = 0; i < out->root.n_children; i++)
         out->root.children[i].wanted = mt__column_wanted(&src->opt, out->root.children[i].name);
     return MT_OK;

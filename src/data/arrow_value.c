@@ -6,7 +6,7 @@
 
 enum { MAX_VALUES = 1 << 24, MAX_BYTES = 1 << 30, MAX_DEPTH = 96 };
 
-static mt_rc bad(const ar_row *r, const ar_array *a, const char *message)
+static mt_rc arrow_value_bad(const ar_row *r, const ar_array *a, const char *message)
 {
     return mt_fail(r->err, MT_EFORMAT, "%s: column \"%s\": %s", r->src->path, a->field->name, message);
 }
@@ -26,7 +26,7 @@ static int64_t int_at(const ar_bytes *b, int64_t i, size_t width) { return load_
 static mt_rc bytes_value(ar_row *r, const ar_array *a, const uint8_t *p, size_t n, bool in_file, mt_value *out)
 {
     const char *trouble = NULL;
-    if (n > MAX_BYTES - r->n_bytes) return bad(r, a, "a record of more than 1 GiB");
+    if (n > MAX_BYTES - r->n_bytes) return arrow_value_bad(r, a, "a record of more than 1 GiB");
     r->n_bytes += n;
     if (!mt__scalar_from_bytes(out, &a->field->scalar, p, n, in_file, r->arena, &trouble))
         return mt_no_memory(r->err, "a record of %s", r->src->path);
@@ -42,8 +42,8 @@ static mt_rc range_at(const ar_row *r, const ar_array *a, int64_t i, int64_t lim
     if (a->field->kind != AR_LIST_VIEW)
         *to = int_at(&a->main, i + 1, w);
     else if (__builtin_add_overflow(*from, int_at(&a->data, i, w), to))
-        return bad(r, a, "a list that reaches past its items");
-    if (*from < 0 || *to < *from || *to > limit) return bad(r, a, "offsets that reach past the data");
+        return arrow_value_bad(r, a, "a list that reaches past its items");
+    if (*from < 0 || *to < *from || *to > limit) return arrow_value_bad(r, a, "offsets that reach past the data");
     return MT_OK;
 }
 
@@ -52,11 +52,11 @@ static mt_rc view_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out)
 {
     const uint8_t *view = a->main.p + (size_t)i * 16;
     int64_t n = load_int(view, 4, false), which = load_int(view + 8, 4, false), at = load_int(view + 12, 4, false);
-    if (n < 0) return bad(r, a, "a string of negative length");
+    if (n < 0) return arrow_value_bad(r, a, "a string of negative length");
     if (n <= 12) return bytes_value(r, a, view + 4, (size_t)n, a->main.in_file, out);
     if (which < 0 || (uint64_t)which >= a->n_variadic || at < 0 || (uint64_t)at > a->variadic[which].n ||
         (uint64_t)n > a->variadic[which].n - (uint64_t)at)
-        return bad(r, a, "a string that lies outside its buffers");
+        return arrow_value_bad(r, a, "a string that lies outside its buffers");
     return bytes_value(r, a, a->variadic[which].p + at, (size_t)n, a->variadic[which].in_file, out);
 }
 
@@ -99,7 +99,7 @@ static mt_rc struct_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out
 
 static mt_rc items_value(ar_row *r, const ar_array *items, int64_t from, int64_t to, mt_value *out)
 {
-    if (to - from > MAX_VALUES - (int64_t)r->n_values) return bad(r, items, "a record of more than 16777216 values");
+    if (to - from > MAX_VALUES - (int64_t)r->n_values) return arrow_value_bad(r, items, "a record of more than 16777216 values");
     mt_value *list = mt_arena_calloc(r->arena, (size_t)(to - from), sizeof *list);
     if (!list) return mt_no_memory(r->err, "a record of %s", r->src->path);
     for (int64_t i = from; i < to; i++) MT_TRY(mt__ar_value(r, items, i, &list[i - from]));
@@ -111,7 +111,7 @@ static mt_rc items_value(ar_row *r, const ar_array *items, int64_t from, int64_t
 
 static mt_rc map_value(ar_row *r, const ar_array *entries, int64_t from, int64_t to, mt_value *out)
 {
-    if (to - from > (MAX_VALUES - (int64_t)r->n_values) / 2) return bad(r, entries, "a record of more than 16777216 values");
+    if (to - from > (MAX_VALUES - (int64_t)r->n_values) / 2) return arrow_value_bad(r, entries, "a record of more than 16777216 values");
     mt_value *list = mt_arena_calloc(r->arena, (size_t)(to - from), 2 * sizeof *list);
     if (!list) return mt_no_memory(r->err, "a record of %s", r->src->path);
     for (int64_t i = from; i < to; i++) {
@@ -144,7 +144,7 @@ static mt_rc dictionary_value(ar_row *r, const ar_array *a, int64_t i, mt_value 
             index -= d->chunks[c].root.length;
         }
     }
-    return bad(r, a, "an index that its dictionary does not have");
+    return arrow_value_bad(r, a, "an index that its dictionary does not have");
 }
 
 static mt_rc present_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out)
@@ -165,10 +165,10 @@ static mt_rc present_value(ar_row *r, const ar_array *a, int64_t i, mt_value *ou
 mt_rc mt__ar_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out)
 {
     *out = (mt_value){ 0 };
-    if (i >= a->length) return bad(r, a, "fewer values than rows");
-    if (++r->n_values > MAX_VALUES) return bad(r, a, "a record of more than 16777216 values");
+    if (i >= a->length) return arrow_value_bad(r, a, "fewer values than rows");
+    if (++r->n_values > MAX_VALUES) return arrow_value_bad(r, a, "a record of more than 16777216 values");
     if (a->validity && !bit(a->validity, i)) return MT_OK;
-    if (++r->depth > MAX_DEPTH) return bad(r, a, "values nested too deep (do dictionaries refer to each other?)");
+    if (++r->depth > MAX_DEPTH) return arrow_value_bad(r, a, "values nested too deep (do dictionaries refer to each other?)");
     MT_TRY(a->indices ? dictionary_value(r, a, i, out) : present_value(r, a, i, out));
     r->depth--;
     return MT_OK;

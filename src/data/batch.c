@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static mt_rc check(const int32_t *ids, const int32_t *labels, int64_t n, int64_t vocab, mt_err *err)
+static mt_rc batch_check(const int32_t *ids, const int32_t *labels, int64_t n, int64_t vocab, mt_err *err)
 {
     if (n < 1) return mt_fail(err, MT_EINVAL, "an empty row of tokens");
     for (int64_t i = 0; i < n; i++) {
@@ -17,7 +17,7 @@ static mt_rc check(const int32_t *ids, const int32_t *labels, int64_t n, int64_t
 
 mt_rc mt_batch_add(mt_batch *b, const int32_t *ids, const int32_t *labels, int64_t n, int64_t vocab, mt_err *err)
 {
-    MT_TRY(check(ids, labels, n, vocab, err));
+    MT_TRY(batch_check(ids, labels, n, vocab, err));
     if (b->n_tokens + n > INT32_MAX) return mt_fail(err, MT_ERANGE, "a step of more than %d tokens", INT32_MAX);
     MT_TRY(mt_grow(&b->ids, &b->cap_ids, (size_t)(b->n_tokens + n), sizeof *b->ids, err));
     MT_TRY(mt_grow(&b->targets, &b->cap_targets, (size_t)(b->n_tokens + n), sizeof *b->targets, err));

@@ -48,7 +48,7 @@ mt_rc mt__chat_end_after(const mt_sampler *s, mt_sampler_scratch *w, const mt_st
 }
 
 /* Render into w->full; *shown false: the template refuses such a conversation. */
-static mt_rc show(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *maps, size_t n, bool *shown, mt_err *err)
+static mt_rc chat_end_show(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *maps, size_t n, bool *shown, mt_err *err)
 {
     mt_reason reason = MT_REASON_NONE;
     mt_chat chat = { .maps = maps, .n = n };
@@ -74,7 +74,7 @@ static mt_rc show_turns(const mt_sampler *s, mt_sampler_scratch *w, const probe_
             (mt_pair){ .key = "content", .key_n = 7, .value = mt__text_value(turns[i].content, strlen(turns[i].content)) };
         maps[i] = mt__map_of(pairs[i], 2);
     }
-    return show(s, w, maps, n, shown, err);
+    return chat_end_show(s, w, maps, n, shown, err);
 }
 
 /* Render questions and answers in turn, n of them; *at is behind the first answer, 0: it was not found. */
@@ -128,7 +128,7 @@ mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 }
 
 /* Render one question into `out`; *shown false: the template refuses it. */
-static mt_rc ask(const mt_sampler *s, mt_sampler_scratch *w, bool generation_prompt, mt_str *out, bool *shown, mt_err *err)
+static mt_rc chat_end_ask(const mt_sampler *s, mt_sampler_scratch *w, bool generation_prompt, mt_str *out, bool *shown, mt_err *err)
 {
     mt_pair asked[] = { { "role", 4, mt__text_value("user", 4) }, { "content", 7, mt__text_value("Hello.", 6) } };
     mt_value maps[] = { mt__map_of(asked, 2) };
@@ -143,8 +143,8 @@ mt_rc mt__chat_find_header(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     bool shown, prompted = false;
     size_t at;
-    MT_TRY(ask(s, w, false, &w->prompt, &shown, err));
-    if (shown) MT_TRY(ask(s, w, true, &w->turn, &prompted, err));
+    MT_TRY(chat_end_ask(s, w, false, &w->prompt, &shown, err));
+    if (shown) MT_TRY(chat_end_ask(s, w, true, &w->turn, &prompted, err));
     mt_slice plain = mt_slice_of(&w->prompt), prompt = mt_slice_of(&w->turn);
     if (!prompted || plain.n != prompt.n || !mt_slice_starts(prompt, plain)) return MT_OK;
     MT_TRY(probe(s, w, 2, &at, err));
@@ -185,7 +185,7 @@ static mt_rc show_calls(const mt_sampler *s, mt_sampler_scratch *w, mt_value arg
                        { "content", 7, mt__text_value("7", 1) },
                        { "tool_call_id", 12, mt__text_value("abcdef123", 9) } };
     mt_value maps[] = { mt__map_of(asked, 2), mt__map_of(called, 3), mt__map_of(gave, 3) };
-    return show(s, w, maps, returned ? 3 : 2, taken, err);
+    return chat_end_show(s, w, maps, returned ? 3 : 2, taken, err);
 }
 
 mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
@@ -311,7 +311,7 @@ mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     const char *tag = NULL;
     mt_empty_thought mode = s->config.empty_thought;
     if (mode == MT_THOUGHT_AUTO && given) mode = on ? MT_THOUGHT_TRAINED : MT_THOUGHT_PROMPT;
-    MT_TRY(ask(s, w, true, &w->prompt, &shown, err));
+    MT_TRY(chat_end_ask(s, w, true, &w->prompt, &shown, err));
     if (!shown) return MT_OK;
     mt_slice prompt = mt_slice_of(&w->prompt);
     s->opens_thought = mt__ends_open(prompt);

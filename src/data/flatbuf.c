@@ -11,7 +11,7 @@ static bool inside(mt_flatbuf *b, size_t at, size_t n)
     return false;
 }
 
-static int64_t load(const mt_flatbuf *b, size_t at, size_t bytes)
+static int64_t flatbuf_load(const mt_flatbuf *b, size_t at, size_t bytes)
 {
     const uint8_t *p = b->data + at;
     switch (bytes) {
@@ -26,45 +26,45 @@ static int64_t load(const mt_flatbuf *b, size_t at, size_t bytes)
 static size_t follow(mt_flatbuf *b, size_t at, size_t need)
 {
     if (!inside(b, at, 4)) return 0;
-    size_t to = at + (uint32_t)load(b, at, 4);
+    size_t to = at + (uint32_t)flatbuf_load(b, at, 4);
     return inside(b, to, need) ? to : 0;
 }
 
 mt_flat_table mt__flat_root(mt_flatbuf *buf) { return (mt_flat_table){ buf, follow(buf, 0, 4) }; }
 
 /* Where the field lies; 0: absent. */
-static size_t find(mt_flat_table t, int field, size_t bytes)
+static size_t flatbuf_find(mt_flat_table t, int field, size_t bytes)
 {
     if (!t.at) return 0;
-    int64_t vtable = (int64_t)t.at - load(t.buf, t.at, 4);
+    int64_t vtable = (int64_t)t.at - flatbuf_load(t.buf, t.at, 4);
     if (vtable < 0 || !inside(t.buf, (size_t)vtable, 4)) return t.buf->bad = true, 0;
-    size_t vtable_bytes = (uint16_t)load(t.buf, (size_t)vtable, 2), slot = 4 + 2 * (size_t)field;
+    size_t vtable_bytes = (uint16_t)flatbuf_load(t.buf, (size_t)vtable, 2), slot = 4 + 2 * (size_t)field;
     if (slot + 2 > vtable_bytes || !inside(t.buf, (size_t)vtable + slot, 2)) return 0;
-    size_t offset = (uint16_t)load(t.buf, (size_t)vtable + slot, 2);
+    size_t offset = (uint16_t)flatbuf_load(t.buf, (size_t)vtable + slot, 2);
     return offset && inside(t.buf, t.at + offset, bytes) ? t.at + offset : 0;
 }
 
 int64_t mt__flat_int(mt_flat_table t, int field, size_t bytes, int64_t fallback)
 {
-    size_t at = find(t, field, bytes);
-    return at ? load(t.buf, at, bytes) : fallback;
+    size_t at = flatbuf_find(t, field, bytes);
+    return at ? flatbuf_load(t.buf, at, bytes) : fallback;
 }
 
 bool mt__flat_bool(mt_flat_table t, int field) { return mt__flat_int(t, field, 1, 0) != 0; }
 
 mt_flat_table mt__flat_child(mt_flat_table t, int field)
 {
-    size_t at = find(t, field, 4);
+    size_t at = flatbuf_find(t, field, 4);
     return (mt_flat_table){ t.buf, at ? follow(t.buf, at, 4) : 0 };
 }
 
 mt_flat_vector mt__flat_list(mt_flat_table t, int field, size_t item_bytes)
 {
-    size_t at = find(t, field, 4);
+    size_t at = flatbuf_find(t, field, 4);
     at = at ? follow(t.buf, at, 4) : 0;
     mt_flat_vector v = { .buf = t.buf, .at = at + 4, .item_bytes = item_bytes };
     if (!at) return v;
-    size_t n = (uint32_t)load(t.buf, at, 4), bytes;
+    size_t n = (uint32_t)flatbuf_load(t.buf, at, 4), bytes;
     if (mt_mul_size(n, item_bytes, &bytes) && inside(t.buf, at + 4, bytes)) v.n = n;
     return v;
 }
@@ -80,5 +80,5 @@ mt_flat_table mt__flat_item(mt_flat_vector v, size_t i) { return (mt_flat_table)
 
 int64_t mt__flat_item_int(mt_flat_vector v, size_t i, size_t offset, size_t bytes)
 {
-    return load(v.buf, v.at + i * v.item_bytes + offset, bytes);
+    return flatbuf_load(v.buf, v.at + i * v.item_bytes + offset, bytes);
 }

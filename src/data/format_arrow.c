@@ -38,7 +38,7 @@ typedef struct arrow_file {
 
 static bool is_file(const uint8_t *data, size_t size) { return size >= 6 && memcmp(data, "ARROW1", 6) == 0; }
 
-static mt_rc bad(const arrow_file *f, mt_err *err, const char *what)
+static mt_rc format_arrow_bad(const arrow_file *f, mt_err *err, const char *what)
 {
     return mt_fail(err, MT_EFORMAT, "%s: not a valid Arrow file: %s", f->src->path, what);
 }
@@ -64,16 +64,16 @@ static mt_rc read_message(const arrow_file *f, size_t at, message *m, size_t *ne
     size_t start, n;
     *end = at == f->src->size;
     if (*end) return MT_OK;
-    if (!read_prefix(f->src, at, &start, &n)) return bad(f, err, "it ends inside a message; is it complete?");
+    if (!read_prefix(f->src, at, &start, &n)) return format_arrow_bad(f, err, "it ends inside a message; is it complete?");
     *end = n == 0;
     if (*end) return MT_OK;
-    if (n > f->src->size - start) return bad(f, err, "it ends inside a message; is it complete?");
+    if (n > f->src->size - start) return format_arrow_bad(f, err, "it ends inside a message; is it complete?");
     *m = (message){ .buf = { .data = f->src->data + start, .size = n } };
     mt_flat_table root = mt__flat_root(&m->buf);
     m->header_type = mt__flat_int(root, 1, 1, 0);
     int64_t body_n = mt__flat_int(root, 3, 8, 0);
-    if (m->buf.bad || body_n < 0) return bad(f, err, "a message is damaged");
-    if ((uint64_t)body_n > f->src->size - start - n) return bad(f, err, "it ends inside a message; is it complete?");
+    if (m->buf.bad || body_n < 0) return format_arrow_bad(f, err, "a message is damaged");
+    if ((uint64_t)body_n > f->src->size - start - n) return format_arrow_bad(f, err, "it ends inside a message; is it complete?");
     m->body = f->src->data + start + n;
     m->body_n = (size_t)body_n;
     *next = start + n + (size_t)body_n;
@@ -85,7 +85,7 @@ static mt_rc find_dictionary(arrow_file *f, int64_t id, ar_dictionary **out, mt_
     for (size_t i = 0; i < f->n_dictionaries; i++)
         if (f->dictionaries[i].id == id) return *out = &f->dictionaries[i], MT_OK;
     const ar_field *field = mt__ar_dictionary_field(&f->schema.root, id);
-    if (!field) return bad(f, err, "a dictionary that no column has");
+    if (!field) return format_arrow_bad(f, err, "a dictionary that no column has");
     MT_TRY(mt_grow(&f->dictionaries, &f->cap_dictionaries, f->n_dictionaries + 1, sizeof *f->dictionaries, err));
     *out = &f->dictionaries[f->n_dictionaries++];
     **out = (ar_dictionary){ .id = id, .field = field };
@@ -124,9 +124,9 @@ static mt_rc read_block(const arrow_file *f, mt_flat_vector blocks, size_t i, in
     int64_t at = mt__flat_item_int(blocks, i, 0, 8);
     size_t next;
     bool end;
-    if (at < 0 || (uint64_t)at >= f->src->size) return bad(f, err, "its footer points outside of it");
+    if (at < 0 || (uint64_t)at >= f->src->size) return format_arrow_bad(f, err, "its footer points outside of it");
     MT_TRY(read_message(f, (size_t)at, m, &next, &end, err));
-    if (end || m->header_type != type) return bad(f, err, "its footer points to something else");
+    if (end || m->header_type != type) return format_arrow_bad(f, err, "its footer points to something else");
     return MT_OK;
 }
 
@@ -149,7 +149,7 @@ static mt_rc next_stream_batch(arrow_file *f, bool *end, mt_err *err)
         if (*end) return MT_OK;
         f->batch_start = at;
         if (m.header_type == HEADER_BATCH) return load_batch(f, &m, err);
-        if (m.header_type != HEADER_DICTIONARY) return bad(f, err, "a message that is neither a dictionary nor a batch");
+        if (m.header_type != HEADER_DICTIONARY) return format_arrow_bad(f, err, "a message that is neither a dictionary nor a batch");
         MT_TRY(load_dictionary(f, &m, err));
     }
 }
@@ -176,15 +176,15 @@ static mt_rc load_footer(arrow_file *f, mt_err *err)
     const mt_record_bytes *src = f->src;
     f->has_footer = true;
     if (src->size < 18 || memcmp(src->data + src->size - 6, "ARROW1", 6) != 0)
-        return bad(f, err, "its end is missing; is it complete?");
+        return format_arrow_bad(f, err, "its end is missing; is it complete?");
     size_t n = mt__le32(src->data + src->size - 10);
-    if (n > src->size - 18) return bad(f, err, "its footer is larger than the file");
+    if (n > src->size - 18) return format_arrow_bad(f, err, "its footer is larger than the file");
     f->footer = (mt_flatbuf){ .data = src->data + src->size - 10 - n, .size = n };
     mt_flat_table root = mt__flat_root(&f->footer);
     MT_TRY(mt__ar_schema_read(&f->schema, mt__flat_child(root, 1), src, err));
     mt_flat_vector dictionaries = mt__flat_list(root, 2, 24);
     f->batches = mt__flat_list(root, 3, 24);
-    if (f->footer.bad) return bad(f, err, "its footer is damaged");
+    if (f->footer.bad) return format_arrow_bad(f, err, "its footer is damaged");
     for (size_t i = 0; i < dictionaries.n; i++) {
         message m;
         MT_TRY(read_block(f, dictionaries, i, HEADER_DICTIONARY, &m, err));
@@ -198,12 +198,12 @@ static mt_rc load_stream_schema(arrow_file *f, mt_err *err)
     message m;
     bool end;
     MT_TRY(read_message(f, 0, &m, &f->at, &end, err));
-    if (end) return bad(f, err, "it is empty");
-    if (m.header_type != HEADER_SCHEMA) return bad(f, err, "it does not start with a schema");
+    if (end) return format_arrow_bad(f, err, "it is empty");
+    if (m.header_type != HEADER_SCHEMA) return format_arrow_bad(f, err, "it does not start with a schema");
     return mt__ar_schema_read(&f->schema, header_of(&m), f->src, err);
 }
 
-static mt_rc load(arrow_file *f, mt_err *err)
+static mt_rc format_arrow_load(arrow_file *f, mt_err *err)
 {
     MT_TRY(is_file(f->src->data, f->src->size) ? load_footer(f, err) : load_stream_schema(f, err));
     for (size_t i = 0; i < f->schema.root.n_children; i++)
@@ -231,7 +231,7 @@ static mt_rc open_arrow(void **out, const mt_record_bytes *src, mt_err *err)
     arrow_file *f = mt_calloc(1, sizeof *f);
     if (!f) return mt_no_memory(err, "reading %s", src->path);
     f->src = src;
-    mt_rc rc = load(f, err);
+    mt_rc rc = format_arrow_load(f, err);
     if (rc) {
         close_arrow(f);
         return rc;
@@ -249,7 +249,7 @@ static bool recognise(const uint8_t *data, size_t size)
 static int64_t batch_rows(message *m) { return m->header_type == HEADER_BATCH ? mt__flat_int(header_of(m), 0, 8, 0) : 0; }
 
 /* From the messages' descriptions alone; -1 where they cannot be read. */
-static int64_t count(void *reader)
+static int64_t format_arrow_count(void *reader)
 {
     arrow_file *f = reader;
     message m;
@@ -266,8 +266,8 @@ static int64_t count(void *reader)
     return total;
 }
 
-static const mt_name_list *columns(const void *reader) { return &((const arrow_file *)reader)->names; }
-static size_t position(const void *reader) { return ((const arrow_file *)reader)->batch_start; }
+static const mt_name_list *format_arrow_columns(const void *reader) { return &((const arrow_file *)reader)->names; }
+static size_t format_arrow_position(const void *reader) { return ((const arrow_file *)reader)->batch_start; }
 
 const mt_format mt__format_arrow = {
     .name = "arrow",
@@ -275,8 +275,8 @@ const mt_format mt__format_arrow = {
     .recognise = recognise,
     .open = open_arrow,
     .next = next,
-    .count = count,
-    .columns = columns,
-    .position = position,
+    .count = format_arrow_count,
+    .columns = format_arrow_columns,
+    .position = format_arrow_position,
     .close = close_arrow,
 };

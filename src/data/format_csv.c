@@ -135,7 +135,7 @@ static void pass_blank_lines(csv_file *f)
     while (f->p < f->end && is_line_end(*f->p)) pass_line_end(f);
 }
 
-static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
+static mt_rc format_csv_next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     csv_file *f = reader;
     const char *trouble;
@@ -265,7 +265,7 @@ static mt_rc open_csv(void **out, const mt_record_bytes *src, mt_err *err)
 
 static const mt_name_list *columns(const void *reader) { return &((const csv_file *)reader)->columns; }
 
-static size_t position(const void *reader)
+static size_t format_csv_position(const void *reader)
 {
     const csv_file *f = reader;
     return (size_t)(f->p - (const char *)f->src->data);
@@ -275,8 +275,8 @@ const mt_format mt__format_csv = {
     .name = "csv",
     .extensions = ".csv .tsv",
     .open = open_csv,
-    .next = next,
+    .next = format_csv_next,
     .columns = columns,
-    .position = position,
+    .position = format_csv_position,
     .close = close_csv,
 };

@@ -202,7 +202,7 @@ static mt_rc next_in_array(json_file *f, mt_arena *arena, mt_value *out, mt_reco
     return check_map(f, out, where, err);
 }
 
-static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
+static mt_rc format_json_next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     json_file *f = reader;
     switch (f->shape) {
@@ -290,7 +290,7 @@ static mt_rc peek_columns(json_file *f, mt_arena *scratch, mt_err *err)
     json_cursor start = f->at;
     mt_value v = { 0 };
     mt_record_place where = { 0 };
-    mt_rc rc = next(f, scratch, &v, &where, NULL);
+    mt_rc rc = format_json_next(f, scratch, &v, &where, NULL);
     f->at = start;
     if (rc == MT_ENOMEM) return mt_no_memory(err, "the first record of %s", f->src->path);
     if (rc || where.state != MT_RECORD_OK) return MT_OK;
@@ -340,7 +340,7 @@ const mt_format mt__format_json = {
     .extensions = ".json .jsonl .ndjson .jsonlines",
     .recognise = recognise,
     .open = open_json,
-    .next = next,
+    .next = format_json_next,
     .columns = columns,
     .position = position,
     .close = close_json,

@@ -40,7 +40,7 @@ static mt_rc read_value(row *r, const pq_node *node, mt_value *out);
 static bool recognise(const uint8_t *data, size_t size) { return size >= 4 && memcmp(data, "PAR1", 4) == 0; }
 
 /* The leaf's column with its current entry at hand. */
-static mt_rc peek(row *r, size_t leaf, pq_column **out)
+static mt_rc format_parquet_peek(row *r, size_t leaf, pq_column **out)
 {
     pq_column *c = r->f->columns[leaf];
     *out = c;
@@ -62,7 +62,7 @@ static mt_rc pass_leaves(row *r, const pq_node *node)
 {
     for (size_t i = 0; i < node->n_leaves; i++) {
         pq_column *c;
-        MT_TRY(peek(r, node->first_leaf + i, &c));
+        MT_TRY(format_parquet_peek(r, node->first_leaf + i, &c));
         pass_entry(c);
     }
     return MT_OK;
@@ -117,7 +117,7 @@ static mt_rc read_struct(row *r, const pq_node *node, mt_value *out)
     return MT_OK;
 }
 
-static mt_rc push(row *r, const mt_value *v)
+static mt_rc format_parquet_push(row *r, const mt_value *v)
 {
     parquet_file *f = r->f;
     if (f->n_stack == f->cap_stack && mt_grow(&f->stack, &f->cap_stack, f->n_stack + 1, sizeof *f->stack, NULL))
@@ -132,7 +132,7 @@ static mt_rc read_item(row *r, const pq_node *node)
     for (size_t i = 0; i < node->n_children; i++) {
         mt_value v;
         MT_TRY(read_value(r, &node->children[i], &v));
-        MT_TRY(push(r, &v));
+        MT_TRY(format_parquet_push(r, &v));
     }
     return MT_OK;
 }
@@ -161,7 +161,7 @@ static mt_rc read_items(row *r, const pq_node *node, mt_value *out)
 {
     size_t base = r->f->n_stack;
     pq_column *c;
-    MT_TRY(peek(r, node->first_leaf, &c));
+    MT_TRY(format_parquet_peek(r, node->first_leaf, &c));
     bool any = c->def[c->at] >= node->def_item;
     if (!any) MT_TRY(pass_leaves(r, node));
     for (bool more = any; more;) {
@@ -181,7 +181,7 @@ static mt_rc read_value(row *r, const pq_node *node, mt_value *out)
     if (++r->n_values > MAX_VALUES)
         return mt_fail(r->err, MT_EFORMAT, "%s: a record of more than %d values", r->f->src->path, MAX_VALUES);
     if (node->kind == PQ_STRUCT && node == &r->f->schema.root) return read_struct(r, node, out);
-    MT_TRY(peek(r, node->first_leaf, &c));
+    MT_TRY(format_parquet_peek(r, node->first_leaf, &c));
     if (c->def[c->at] < node->def_present) return pass_leaves(r, node);
     if (node->kind == PQ_LEAF) return read_leaf(r, node, c, out);
     if (node->kind == PQ_STRUCT) return read_struct(r, node, out);
@@ -226,7 +226,7 @@ static mt_rc check_row_start(row *r)
     for (size_t i = 0; i < r->f->schema.n_leaves; i++) {
         pq_column *c;
         if (!r->f->columns[i]) continue;
-        MT_TRY(peek(r, i, &c));
+        MT_TRY(format_parquet_peek(r, i, &c));
         if (c->rep[c->at] != 0)
             return mt_fail(r->err, MT_EFORMAT, "%s: column \"%s\" does not agree with the others about the length of a list",
                            r->f->src->path, c->leaf->name);
@@ -234,7 +234,7 @@ static mt_rc check_row_start(row *r)
     return MT_OK;
 }
 
-static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
+static mt_rc format_parquet_next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     parquet_file *f = reader;
     while (f->group_left == 0) {
@@ -267,7 +267,7 @@ static void close_parquet(void *reader)
     mt_free(f);
 }
 
-static mt_rc load(parquet_file *f, mt_err *err)
+static mt_rc format_parquet_load(parquet_file *f, mt_err *err)
 {
     MT_TRY(mt__pq_footer_read(&f->footer, f->src, err));
     MT_TRY(mt__pq_schema_build(&f->schema, &f->footer, f->src, f->src->keep, err));
@@ -284,7 +284,7 @@ static mt_rc open_parquet(void **out, const mt_record_bytes *src, mt_err *err)
     parquet_file *f = mt_calloc(1, sizeof *f);
     if (!f) return mt_no_memory(err, "reading %s", src->path);
     f->src = src;
-    mt_rc rc = load(f, err);
+    mt_rc rc = format_parquet_load(f, err);
     if (rc) {
         close_parquet(f);
         return rc;
@@ -293,20 +293,20 @@ static mt_rc open_parquet(void **out, const mt_record_bytes *src, mt_err *err)
     return MT_OK;
 }
 
-static int64_t count(void *reader) { return ((parquet_file *)reader)->footer.n_rows; }
+static int64_t format_parquet_count(void *reader) { return ((parquet_file *)reader)->footer.n_rows; }
 static const mt_name_list *columns(const void *reader) { return &((const parquet_file *)reader)->names; }
 
 /* Whole row groups only: inside one, every column is read at its own place. */
-static size_t position(const void *reader) { return ((const parquet_file *)reader)->group_start; }
+static size_t format_parquet_position(const void *reader) { return ((const parquet_file *)reader)->group_start; }
 
 const mt_format mt__format_parquet = {
     .name = "parquet",
     .extensions = ".parquet .pq",
     .recognise = recognise,
     .open = open_parquet,
-    .next = next,
-    .count = count,
+    .next = format_parquet_next,
+    .count = format_parquet_count,
     .columns = columns,
-    .position = position,
+    .position = format_parquet_position,
     .close = close_parquet,
 };

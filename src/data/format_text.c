@@ -66,7 +66,7 @@ static bool next_piece(text_file *f, piece *out, int64_t *line)
     return next_line(f, out);
 }
 
-static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
+static mt_rc format_text_next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     text_file *f = reader;
     piece text;
@@ -115,7 +115,7 @@ static mt_rc open_text(void **out, const mt_record_bytes *src, mt_err *err)
 
 static const mt_name_list *columns(const void *reader) { return &((const text_file *)reader)->columns; }
 
-static size_t position(const void *reader)
+static size_t format_text_position(const void *reader)
 {
     const text_file *f = reader;
     return f->src->opt.sample_by == MT_SAMPLE_DOCUMENT ? 0 : (size_t)(f->p - (const char *)f->src->data);
@@ -125,8 +125,8 @@ const mt_format mt__format_text = {
     .name = "text",
     .extensions = ".txt .text .md",
     .open = open_text,
-    .next = next,
+    .next = format_text_next,
     .columns = columns,
-    .position = position,
+    .position = format_text_position,
     .close = close_text,
 };

@@ -45,14 +45,14 @@ mt_record_layout mt_record_layout_direct(const char *query_field, const char *re
     return l;
 }
 
-static bool has(const mt_value *record, const char *column) { return column && mt_value_get(record, column); }
+static bool layout_has(const mt_value *record, const char *column) { return column && mt_value_get(record, column); }
 
 bool mt_record_layout_is_text(const mt_record_layout *l, const mt_value *record)
 {
     if (l->text_only) return true;
     bool alpaca = l->formatting == MT_FORMATTING_ALPACA;
-    return has(record, l->text) && !has(record, alpaca ? l->prompt : l->messages) &&
-           !has(record, alpaca ? l->response : l->messages_too);
+    return layout_has(record, l->text) && !layout_has(record, alpaca ? l->prompt : l->messages) &&
+           !layout_has(record, alpaca ? l->response : l->messages_too);
 }
 
 uint64_t mt_record_layout_hash(const mt_record_layout *l, uint64_t seed)

@@ -11,7 +11,7 @@ static mt_rc scratch_create(const void *ctx, void **out, mt_err *err)
 
 static void scratch_free(void *scratch) { mt_sampler_scratch_free(scratch); }
 
-static mt_rc run(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n, mt_reason *reason,
+static mt_rc maker_run(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n, mt_reason *reason,
                  mt_oddities *odd, mt_err *err)
 {
     return mt_sampler_run(ctx, scratch, record, samples, n, reason, odd, err);
@@ -24,7 +24,7 @@ mt_sample_maker mt_sample_maker_of(const mt_sampler *s)
     return (mt_sample_maker){ .ctx = s,
                               .scratch_create = scratch_create,
                               .scratch_free = scratch_free,
-                              .run = run,
+                              .run = maker_run,
                               .spell = spell,
                               .fingerprint = mt_sampler_fingerprint(s) };
 }

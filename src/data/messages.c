@@ -16,7 +16,7 @@ typedef struct reader {
 } reader;
 
 static bool present(const mt_value *v) { return v && v->type != MT_VALUE_NULL; }
-static bool given(const char *s) { return s && *s; }
+static bool messages_given(const char *s) { return s && *s; }
 
 /* ---- contents ---- */
 
@@ -50,7 +50,7 @@ static mt_rc read_content(const reader *r, const mt_value *v, mt_reason why, con
 
 /* ---- turns ---- */
 
-static mt_message *add(reader *r, mt_chat_role role)
+static mt_message *messages_add(reader *r, mt_chat_role role)
 {
     mt_message *m = &r->chat->items[r->chat->n++];
     *m = (mt_message){ .role = role, .trained = role == MT_ROLE_ASSISTANT, .content = mt__text_value("", 0) };
@@ -140,7 +140,7 @@ static mt_rc read_turn(reader *r, const mt_value *item, size_t i)
                                 i + 1);
         return read_content(r, content, MT_REASON_MISSING_COLUMN, "the system message", &r->system);
     }
-    mt_message *m = add(r, role);
+    mt_message *m = messages_add(r, role);
     if (role != MT_ROLE_ASSISTANT) {
         const mt_value *id = mt_value_get(item, "tool_call_id"), *name = mt_value_get(item, "name");
         if (present(id)) m->id = *id;
@@ -191,7 +191,7 @@ static mt_rc read_history(reader *r, const mt_value *history)
         if (pair->type != MT_VALUE_LIST || pair->list.n != 2)
             return mt__chat_bad(&r->base, MT_REASON_NOT_JSON, "entry %zu of \"%s\" should be a pair of question and answer",
                                 i + 1, r->layout->history);
-        mt_message *user = add(r, MT_ROLE_USER), *answer = add(r, MT_ROLE_ASSISTANT);
+        mt_message *user = messages_add(r, MT_ROLE_USER), *answer = messages_add(r, MT_ROLE_ASSISTANT);
         MT_TRY(read_content(r, &pair->list.items[0], MT_REASON_MISSING_COLUMN, "a question in the history", &user->content));
         MT_TRY(read_content(r, &pair->list.items[1], MT_REASON_BAD_ANSWER, "an answer in the history", &answer->content));
     }
@@ -233,8 +233,8 @@ static mt_rc read_alpaca(reader *r)
     if (n_history) MT_TRY(read_history(r, history));
     mt_value text;
     MT_TRY(read_content(r, prompt, MT_REASON_MISSING_COLUMN, l->prompt, &text));
-    MT_TRY(join_query(r, &text, l->query ? mt_value_get(r->record, l->query) : NULL, &add(r, MT_ROLE_USER)->content));
-    return read_content(r, response, MT_REASON_BAD_ANSWER, "the answer", &add(r, MT_ROLE_ASSISTANT)->content);
+    MT_TRY(join_query(r, &text, l->query ? mt_value_get(r->record, l->query) : NULL, &messages_add(r, MT_ROLE_USER)->content));
+    return read_content(r, response, MT_REASON_BAD_ANSWER, "the answer", &messages_add(r, MT_ROLE_ASSISTANT)->content);
 }
 
 static mt_rc read_messages(reader *r)
@@ -256,9 +256,9 @@ static mt_rc read_system(reader *r)
 {
     const mt_value *v = r->layout->system ? mt_value_get(r->record, r->layout->system) : NULL;
     if (!r->system.str.n && present(v)) MT_TRY(read_content(r, v, MT_REASON_MISSING_COLUMN, "the system message", &r->system));
-    if (given(r->rules->system_prompt))
+    if (messages_given(r->rules->system_prompt))
         r->system = mt__text_value(r->rules->system_prompt, strlen(r->rules->system_prompt));
-    else if (!r->system.str.n && given(r->rules->default_system))
+    else if (!r->system.str.n && messages_given(r->rules->default_system))
         r->system = mt__text_value(r->rules->default_system, strlen(r->rules->default_system));
     return MT_OK;
 }
@@ -272,7 +272,7 @@ static bool same_side(const mt_message *a, const mt_message *b)
 }
 
 /* a, an empty line and b. */
-static mt_rc join(const reader *r, const mt_value *a, const mt_value *b, mt_value *out)
+static mt_rc messages_join(const reader *r, const mt_value *a, const mt_value *b, mt_value *out)
 {
     size_t n = a->str.n + b->str.n + 2;
     char *s = mt_arena_alloc(r->base.a, n);
@@ -288,7 +288,7 @@ static mt_rc join(const reader *r, const mt_value *a, const mt_value *b, mt_valu
 static mt_rc merge(const reader *r, mt_message *a, const mt_message *b)
 {
     if (a->content.str.n && b->content.str.n)
-        MT_TRY(join(r, &a->content, &b->content, &a->content));
+        MT_TRY(messages_join(r, &a->content, &b->content, &a->content));
     else if (b->content.str.n)
         a->content = b->content;
     if (a->calls.type == MT_VALUE_NULL)
@@ -367,7 +367,7 @@ static mt_rc put_system(reader *r)
     if (!r->system.str.n) return MT_OK;
     mt_chat *c = r->chat;
     bool merge = r->rules->no_system && (r->rules->merge_system || c->flattened);
-    if (merge && c->n && c->items[0].role == MT_ROLE_USER) return join(r, &r->system, &c->items[0].content, &c->items[0].content);
+    if (merge && c->n && c->items[0].role == MT_ROLE_USER) return messages_join(r, &r->system, &c->items[0].content, &c->items[0].content);
     memmove(c->items + 1, c->items, c->n * sizeof *c->items);
     c->items[0] = (mt_message){ .role = MT_ROLE_SYSTEM, .content = r->system };
     c->n++;

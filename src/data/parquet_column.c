@@ -20,7 +20,7 @@ enum { DATA_PAGE = 0, DICTIONARY_PAGE = 2, DATA_PAGE_V2 = 3 };
 /* Writers give up on a dictionary after a megabyte or so. */
 enum { MAX_DICTIONARY_BYTES = 256 << 20 };
 
-static mt_rc bad(const pq_column *c, mt_err *err, const char *message)
+static mt_rc parquet_column_bad(const pq_column *c, mt_err *err, const char *message)
 {
     mt_rc rc = message == mt__pq_no_memory ? MT_ENOMEM : MT_EFORMAT;
     return mt_fail(err, rc, "%s: column \"%s\": %s", c->src->path, c->leaf->name, message);
@@ -96,24 +96,24 @@ static mt_rc read_page_header(pq_column *c, page_header *h, mt_err *err)
         default: mt__thrift_skip(&t, &f);
         }
     }
-    if (t.failed) return bad(c, err, "a page header is damaged");
+    if (t.failed) return parquet_column_bad(c, err, "a page header is damaged");
     c->p = t.p;
     if (h->packed < 0 || h->packed > c->end - c->p || h->whole < 0 || h->whole > MT_CODEC_MAX_BYTES)
-        return bad(c, err, "a page is larger than its column or than 1 GiB");
+        return parquet_column_bad(c, err, "a page is larger than its column or than 1 GiB");
     return MT_OK;
 }
 
 /* The page's bytes, decompressed into *buffer if they have to be. */
-static mt_rc unpack(pq_column *c, const uint8_t *in, size_t n, bool compressed, size_t whole, uint8_t **buffer, size_t *cap,
+static mt_rc parquet_column_unpack(pq_column *c, const uint8_t *in, size_t n, bool compressed, size_t whole, uint8_t **buffer, size_t *cap,
                     const uint8_t **out, mt_err *err)
 {
     if (!compressed || c->codec == MT_CODEC_NONE) {
-        if (n != whole) return bad(c, err, "an uncompressed page with two sizes");
+        if (n != whole) return parquet_column_bad(c, err, "an uncompressed page with two sizes");
         *out = in;
         return MT_OK;
     }
     if (whole == 0) return *out = in, MT_OK;
-    if (!mt__codec_can_unpack(c->codec, n, whole)) return bad(c, err, "a page that would unpack to more than its bytes can hold");
+    if (!mt__codec_can_unpack(c->codec, n, whole)) return parquet_column_bad(c, err, "a page that would unpack to more than its bytes can hold");
     if (mt_grow(buffer, cap, whole, 1, NULL)) return mt_no_memory(err, "a page of %s", c->src->path);
     if (mt__decompress(c->codec, in, n, *buffer, whole, err))
         return mt_note(err, "%s: column \"%s\"", c->src->path, c->leaf->name);
@@ -124,19 +124,19 @@ static mt_rc unpack(pq_column *c, const uint8_t *in, size_t n, bool compressed, 
 static mt_rc load_dictionary(pq_column *c, const page_header *h, const uint8_t *in, mt_err *err)
 {
     const uint8_t *p;
-    if (c->leaf->type == PQ_BOOLEAN) return bad(c, err, "a dictionary of booleans");
-    if (h->encoding != PQ_PLAIN && h->encoding != PQ_PLAIN_DICTIONARY) return bad(c, err, "a dictionary that is not plain");
-    if (h->whole > MAX_DICTIONARY_BYTES) return bad(c, err, "a dictionary of more than 256 MiB");
-    MT_TRY(unpack(c, in, (size_t)h->packed, true, (size_t)h->whole, &c->dict_page, &c->cap_dict_page, &p, err));
+    if (c->leaf->type == PQ_BOOLEAN) return parquet_column_bad(c, err, "a dictionary of booleans");
+    if (h->encoding != PQ_PLAIN && h->encoding != PQ_PLAIN_DICTIONARY) return parquet_column_bad(c, err, "a dictionary that is not plain");
+    if (h->whole > MAX_DICTIONARY_BYTES) return parquet_column_bad(c, err, "a dictionary of more than 256 MiB");
+    MT_TRY(parquet_column_unpack(c, in, (size_t)h->packed, true, (size_t)h->whole, &c->dict_page, &c->cap_dict_page, &p, err));
     int64_t least = c->leaf->type == PQ_FIXED ? (int64_t)c->leaf->width : 4;
     if (h->n_values < 0 || h->n_values > h->whole / least)
-        return bad(c, err, "a dictionary of more values than it has bytes for");
+        return parquet_column_bad(c, err, "a dictionary of more values than it has bytes for");
     c->n_dict = 0;
     MT_TRY(mt_grow(&c->dict, &c->cap_dict, (size_t)h->n_values, sizeof *c->dict, err));
     pq_values v = { 0 };
     const char *trouble = mt__pq_values_start(&v, c->leaf, PQ_PLAIN, p, p + h->whole, NULL, 0);
     if (!trouble) trouble = mt__pq_values_read(&v, c->dict, (size_t)h->n_values);
-    if (trouble) return bad(c, err, trouble);
+    if (trouble) return parquet_column_bad(c, err, trouble);
     c->n_dict = (size_t)h->n_values;
     return MT_OK;
 }
@@ -164,10 +164,10 @@ static const char *take_levels(pq_runs *runs, const uint8_t **p, const uint8_t *
 
 static mt_rc start_values(pq_column *c, const page_header *h, const uint8_t *p, const uint8_t *end, mt_err *err)
 {
-    if (h->n_values < 0 || h->n_values > c->chunk_left) return bad(c, err, "a page of more entries than its column has");
+    if (h->n_values < 0 || h->n_values > c->chunk_left) return parquet_column_bad(c, err, "a page of more entries than its column has");
     const char *trouble = mt__pq_values_start(&c->values, c->leaf, h->encoding > 100 || h->encoding < 0 ? 100 : (int)h->encoding,
                                               p, end, c->dict, c->n_dict);
-    if (trouble) return bad(c, err, trouble);
+    if (trouble) return parquet_column_bad(c, err, trouble);
     c->page_left = h->n_values;
     c->chunk_left -= h->n_values;
     return MT_OK;
@@ -176,11 +176,11 @@ static mt_rc start_values(pq_column *c, const page_header *h, const uint8_t *p, 
 static mt_rc load_data(pq_column *c, const page_header *h, const uint8_t *in, mt_err *err)
 {
     const uint8_t *p;
-    MT_TRY(unpack(c, in, (size_t)h->packed, true, (size_t)h->whole, &c->page, &c->cap_page, &p, err));
+    MT_TRY(parquet_column_unpack(c, in, (size_t)h->packed, true, (size_t)h->whole, &c->page, &c->cap_page, &p, err));
     const uint8_t *end = p + h->whole;
     const char *trouble = take_levels(&c->reps, &p, end, c->leaf->max_rep, h->rep_encoding);
     if (!trouble) trouble = take_levels(&c->defs, &p, end, c->leaf->max_def, h->def_encoding);
-    if (trouble) return bad(c, err, trouble);
+    if (trouble) return parquet_column_bad(c, err, trouble);
     return start_values(c, h, p, end, err);
 }
 
@@ -188,20 +188,20 @@ static mt_rc load_data_v2(pq_column *c, const page_header *h, const uint8_t *in,
 {
     if (h->rep_bytes < 0 || h->def_bytes < 0 || h->rep_bytes > h->packed || h->def_bytes > h->packed - h->rep_bytes ||
         h->rep_bytes + h->def_bytes > h->whole)
-        return bad(c, err, "levels reach past their page");
+        return parquet_column_bad(c, err, "levels reach past their page");
     const uint8_t *p = in + h->rep_bytes, *values;
     mt__pq_runs_init(&c->reps, in, p, bit_width(c->leaf->max_rep));
     mt__pq_runs_init(&c->defs, p, p + h->def_bytes, bit_width(c->leaf->max_def));
     p += h->def_bytes;
     size_t levels = (size_t)(h->rep_bytes + h->def_bytes), whole = (size_t)h->whole - levels;
-    MT_TRY(unpack(c, p, (size_t)h->packed - levels, h->compressed, whole, &c->page, &c->cap_page, &values, err));
+    MT_TRY(parquet_column_unpack(c, p, (size_t)h->packed - levels, h->compressed, whole, &c->page, &c->cap_page, &values, err));
     return start_values(c, h, values, values + whole, err);
 }
 
 static mt_rc next_page(pq_column *c, mt_err *err)
 {
     page_header h;
-    if (c->p >= c->end) return bad(c, err, "fewer values than its description says");
+    if (c->p >= c->end) return parquet_column_bad(c, err, "fewer values than its description says");
     MT_TRY(read_page_header(c, &h, err));
     const uint8_t *in = c->p;
     c->p += h.packed;
@@ -244,7 +244,7 @@ mt_rc mt__pq_column_fill(pq_column *c, bool *more, mt_err *err)
     size_t n = c->page_left < PQ_BATCH ? (size_t)c->page_left : PQ_BATCH, n_cells;
     const char *trouble = read_levels(c, n, &n_cells);
     if (!trouble) trouble = mt__pq_values_read(&c->values, c->cells, n_cells);
-    if (trouble) return bad(c, err, trouble);
+    if (trouble) return parquet_column_bad(c, err, trouble);
     c->page_left -= (int64_t)n;
     c->n = n;
     c->at = c->at_cell = 0;
@@ -259,7 +259,7 @@ static mt_rc find_codec(pq_column *c, int codec, mt_err *err)
     if (codec == 3)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: column \"%s\" is compressed with LZO, which is not supported", c->src->path,
                        c->leaf->name);
-    if (codec < 0 || codec >= (int)MT_COUNT(codecs)) return bad(c, err, "an unknown compression");
+    if (codec < 0 || codec >= (int)MT_COUNT(codecs)) return parquet_column_bad(c, err, "an unknown compression");
     c->codec = codecs[codec];
     return MT_OK;
 }
@@ -273,7 +273,7 @@ mt_rc mt__pq_column_start(pq_column *c, const mt_record_bytes *src, const pq_nod
     c->chunk_left = chunk->n_values;
     c->page_left = 0;
     c->n = c->at = c->at_cell = c->n_dict = 0;
-    if (chunk->type != (int)leaf->type) return bad(c, err, "schema and row group disagree about its type");
+    if (chunk->type != (int)leaf->type) return parquet_column_bad(c, err, "schema and row group disagree about its type");
     return find_codec(c, chunk->codec, err);
 }
 

@@ -27,7 +27,7 @@ typedef struct levels {
     int def, rep;
 } levels;
 
-static mt_rc bad(const builder *b, const char *message)
+static mt_rc parquet_schema_bad(const builder *b, const char *message)
 {
     return mt_fail(b->err, MT_EFORMAT, "%s: Parquet schema: %s", b->src->path, message);
 }
@@ -42,7 +42,7 @@ static levels below(levels at, int repetition)
 
 static bool is_group(const pq_element *e) { return e->type < 0; }
 
-static const pq_element *peek(const builder *b, size_t ahead)
+static const pq_element *parquet_schema_peek(const builder *b, size_t ahead)
 {
     return ahead < b->footer->n_elements - b->next ? &b->footer->elements[b->next + ahead] : NULL;
 }
@@ -71,7 +71,7 @@ static mt_rc leaf_scalar(const builder *b, const pq_element *e, mt_scalar *out)
     case MT_SCALAR_BYTES: fits = bytes; break;
     default: break;
     }
-    if (!fits) return bad(b, "a column's logical type does not fit its physical one");
+    if (!fits) return parquet_schema_bad(b, "a column's logical type does not fit its physical one");
     *out = e->scalar;
     out->big_endian = bytes;
     return MT_OK;
@@ -80,10 +80,10 @@ static mt_rc leaf_scalar(const builder *b, const pq_element *e, mt_scalar *out)
 static mt_rc build_leaf(builder *b, const pq_element *e, pq_node *out, levels in)
 {
     pq_schema *s = b->schema;
-    if (e->type >= PQ_TYPES) return bad(b, "an unknown physical type");
+    if (e->type >= PQ_TYPES) return parquet_schema_bad(b, "an unknown physical type");
     if (e->type == PQ_FIXED && (e->type_length <= 0 || e->type_length > 1 << 20))
-        return bad(b, "a fixed-length column without a sane length");
-    if (s->n_leaves >= MAX_LEAVES) return bad(b, "more than 10000 columns");
+        return parquet_schema_bad(b, "a fixed-length column without a sane length");
+    if (s->n_leaves >= MAX_LEAVES) return parquet_schema_bad(b, "more than 10000 columns");
     out->kind = PQ_LEAF;
     out->type = (pq_type)e->type;
     out->width = e->type == PQ_FIXED ? (size_t)e->type_length : 0;
@@ -102,7 +102,7 @@ static mt_rc build_fields(builder *b, const pq_element *e, pq_node *out, levels 
     /* An element is a field of one group only, so all groups together have no more fields than there are elements: groups
      * that each claim what follows would take much memory for a small file. */
     if (e->n_children <= 0 || (uint64_t)e->n_children > b->footer->n_elements - b->n_promised)
-        return bad(b, "a group without its fields");
+        return parquet_schema_bad(b, "a group without its fields");
     out->n_children = (size_t)e->n_children;
     b->n_promised += out->n_children;
     out->children = mt_arena_calloc(b->arena, out->n_children, sizeof *out->children);
@@ -123,7 +123,7 @@ static bool is_item_itself(const pq_element *repeated, const char *list_name)
 static mt_rc name_node(builder *b, pq_node *out, const char *name)
 {
     out->name_n = strlen(name);
-    if (!mt_utf8_valid(name, out->name_n, NULL)) return bad(b, "a column name that is not UTF-8");
+    if (!mt_utf8_valid(name, out->name_n, NULL)) return parquet_schema_bad(b, "a column name that is not UTF-8");
     out->name = mt_arena_strndup(b->arena, name, out->name_n); /* the footer's copy does not live as long */
     return out->name ? MT_OK : mt_no_memory(b->err, "the schema of %s", b->src->path);
 }
@@ -148,7 +148,7 @@ static mt_rc build_item(builder *b, const pq_element *repeated, pq_node *item, l
 
 static mt_rc build_list(builder *b, const pq_element *e, pq_node *out, levels in)
 {
-    const pq_element *repeated = peek(b, 0);
+    const pq_element *repeated = parquet_schema_peek(b, 0);
     levels inside = below(in, PQ_REPEATED);
     b->next++;
     out->kind = PQ_LIST;
@@ -177,14 +177,14 @@ static mt_rc build_map(builder *b, pq_node *out, levels in)
 
 static bool holds_repeated(const builder *b, const pq_element *e)
 {
-    const pq_element *child = peek(b, 0);
+    const pq_element *child = parquet_schema_peek(b, 0);
     return is_group(e) && e->n_children == 1 && child && child->repetition == PQ_REPEATED;
 }
 
 static mt_rc build_annotated(builder *b, const pq_element *e, pq_node *out, levels in)
 {
     if (e->note == PQ_NOTE_LIST && holds_repeated(b, e)) return build_list(b, e, out, in);
-    if (e->note == PQ_NOTE_MAP && holds_repeated(b, e) && is_group(peek(b, 0)) && peek(b, 0)->n_children == 2)
+    if (e->note == PQ_NOTE_MAP && holds_repeated(b, e) && is_group(parquet_schema_peek(b, 0)) && parquet_schema_peek(b, 0)->n_children == 2)
         return build_map(b, out, in);
     return build_content(b, e, out, in);
 }
@@ -206,10 +206,10 @@ static mt_rc build_bare_repeated(builder *b, const pq_element *e, pq_node *out, 
 /* The next element and all below it. */
 static mt_rc build(builder *b, pq_node *out, levels at)
 {
-    const pq_element *e = peek(b, 0);
-    if (!e) return bad(b, "it ends too early");
-    if (++b->depth > MAX_DEPTH) return bad(b, "nested deeper than 48 levels");
-    if (e->repetition < PQ_REQUIRED || e->repetition > PQ_REPEATED) return bad(b, "an unknown repetition");
+    const pq_element *e = parquet_schema_peek(b, 0);
+    if (!e) return parquet_schema_bad(b, "it ends too early");
+    if (++b->depth > MAX_DEPTH) return parquet_schema_bad(b, "nested deeper than 48 levels");
+    if (e->repetition < PQ_REQUIRED || e->repetition > PQ_REPEATED) return parquet_schema_bad(b, "an unknown repetition");
     b->next++;
     out->first_leaf = b->schema->n_leaves;
     MT_TRY(name_node(b, out, e->name));
@@ -225,9 +225,9 @@ mt_rc mt__pq_schema_build(pq_schema *out, const pq_footer *footer, const mt_reco
 {
     *out = (pq_schema){ 0 };
     builder b = { .footer = footer, .src = src, .arena = arena, .schema = out, .err = err };
-    const pq_element *root = peek(&b, 0);
-    if (!root || !is_group(root)) return bad(&b, "it has no root");
-    if (footer->n_elements > MAX_ELEMENTS) return bad(&b, "more than 40000 elements");
+    const pq_element *root = parquet_schema_peek(&b, 0);
+    if (!root || !is_group(root)) return parquet_schema_bad(&b, "it has no root");
+    if (footer->n_elements > MAX_ELEMENTS) return parquet_schema_bad(&b, "more than 40000 elements");
     b.next = b.n_promised = 1;
     MT_TRY(build_fields(&b, root, &out->root, (levels){ 0 }));
     out->root.n_leaves = out->n_leaves;

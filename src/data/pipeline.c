@@ -40,7 +40,7 @@ static mt_rc add_place(mt_pipeline *p, const mt__group *g, int64_t place, mt_bat
 }
 
 /* Units [first, first + per) of an epoch, as many as there are. */
-static mt_rc fill(mt_pipeline *p, mt__group *g, int64_t epoch, int64_t first, mt_batch *out, mt_err *err)
+static mt_rc pipeline_fill(mt_pipeline *p, mt__group *g, int64_t epoch, int64_t first, mt_batch *out, mt_err *err)
 {
     int64_t end = mt_min_i64(first + p->per, g->n_units), one, n;
     const int64_t *places;
@@ -56,18 +56,18 @@ static mt_rc fill(mt_pipeline *p, mt__group *g, int64_t epoch, int64_t first, mt
     return MT_OK;
 }
 
-static mt_rc step(mt_source *s, int64_t number, mt_batch *out, mt_err *err)
+static mt_rc pipeline_step(mt_source *s, int64_t number, mt_batch *out, mt_err *err)
 {
     mt_pipeline *p = of(s);
     int64_t epoch = number / p->info.steps_per_epoch, in_epoch = number % p->info.steps_per_epoch;
-    mt_rc rc = fill(p, &p->train, epoch, in_epoch * p->per, out, err);
+    mt_rc rc = pipeline_fill(p, &p->train, epoch, in_epoch * p->per, out, err);
     return rc ? mt_note(err, "step %lld", (long long)number) : MT_OK;
 }
 
 static mt_rc eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
 {
     mt_pipeline *p = of(s);
-    mt_rc rc = fill(p, &p->eval, 0, index * p->per, out, err);
+    mt_rc rc = pipeline_fill(p, &p->eval, 0, index * p->per, out, err);
     return rc ? mt_note(err, "evaluation batch %lld", (long long)index) : MT_OK;
 }
 
@@ -85,7 +85,7 @@ static void close_pipeline(mt_source *s)
     mt_free(p);
 }
 
-static const mt_source_api api = { .info = info, .step = step, .eval = eval, .close = close_pipeline };
+static const mt_source_api api = { .info = info, .step = pipeline_step, .eval = eval, .close = close_pipeline };
 
 /* -- opening --------------------------------------------------------------------------------------- */
 
@@ -235,7 +235,7 @@ static uint64_t fingerprint(const mt_pipeline *p)
     return h;
 }
 
-static mt_rc measure(mt_pipeline *p, mt_err *err)
+static mt_rc pipeline_measure(mt_pipeline *p, mt_err *err)
 {
     mt_source_info *i = &p->info;
     MT_TRY(measure_group(p, &p->train, err));
@@ -262,7 +262,7 @@ mt_rc mt_pipeline_open(mt_pipeline **out, const mt_pipeline_options *o, mt_err *
                    : mt_fail(err, MT_EINVAL, "a run needs a dataset and at least one sample a step");
     if (!rc) rc = open_stores(p, o, err);
     if (!rc) rc = choose(p, o, err);
-    if (!rc) rc = measure(p, err);
+    if (!rc) rc = pipeline_measure(p, err);
     if (rc)
         close_pipeline(&p->base);
     else

@@ -22,7 +22,7 @@ typedef struct prefetch {
 
 static prefetch *of(mt_source *s) { return (prefetch *)s; }
 
-static void *prepare(void *arg)
+static void *prefetch_prepare(void *arg)
 {
     prefetch *p = arg;
     pthread_mutex_lock(&p->watch.lock);
@@ -50,7 +50,7 @@ static void *prepare(void *arg)
 }
 
 /* Take the prepared step, if it is the one; false: it is not, and the thread is idle. */
-static bool take(prefetch *p, int64_t number, mt_batch *out, mt_err *err)
+static bool prefetch_take(prefetch *p, int64_t number, mt_batch *out, mt_err *err)
 {
     pthread_mutex_lock(&p->watch.lock);
     while (p->busy_with != NOTHING || p->wanted == number) pthread_cond_wait(&p->watch.changed, &p->watch.lock);
@@ -79,7 +79,7 @@ static mt_rc step(mt_source *s, int64_t number, mt_batch *out, mt_err *err)
 {
     prefetch *p = of(s);
     mt_err local = { 0 };
-    if (!take(p, number, out, &local)) {
+    if (!prefetch_take(p, number, out, &local)) {
         pthread_mutex_lock(&p->inner_lock);
         local.rc = p->inner->api->step(p->inner, number, out, &local);
         pthread_mutex_unlock(&p->inner_lock);
@@ -103,7 +103,7 @@ static mt_rc eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
 
 static void info(mt_source *s, mt_source_info *out) { of(s)->inner->api->info(of(s)->inner, out); }
 
-static void deinit(prefetch *p)
+static void prefetch_deinit(prefetch *p)
 {
     mt_batch_free(&p->batch);
     pthread_mutex_destroy(&p->inner_lock);
@@ -120,13 +120,13 @@ static void close_prefetch(mt_source *s)
     pthread_mutex_unlock(&p->watch.lock);
     pthread_join(p->thread, NULL);
     mt_source_close(p->inner);
-    deinit(p);
+    prefetch_deinit(p);
 }
 
 static const mt_source_api api = { .info = info, .step = step, .eval = eval, .close = close_prefetch };
 
 /* Room for the largest step, so that preparing one allocates nothing. */
-static mt_rc reserve(prefetch *p, mt_err *err)
+static mt_rc prefetch_reserve(prefetch *p, mt_err *err)
 {
     mt_source_info i;
     mt_batch *b = &p->batch;
@@ -144,11 +144,11 @@ mt_rc mt_prefetch_open(mt_source **out, mt_source *inner, mt_err *err)
     *p = (prefetch){ .base = { &api }, .inner = inner, .wanted = NOTHING, .busy_with = NOTHING, .ready = NOTHING };
     pthread_mutex_init(&p->inner_lock, NULL);
     mt_watch_init(&p->watch);
-    mt_rc rc = reserve(p, err);
-    if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&p->thread, NULL, prepare, p)))
+    mt_rc rc = prefetch_reserve(p, err);
+    if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&p->thread, NULL, prefetch_prepare, p)))
         rc = mt_fail(err, MT_ENOMEM, "the system refused a thread for preparing data; see ulimit -u");
     if (rc) {
-        deinit(p);
+        prefetch_deinit(p);
         return rc;
     }
     *out = &p->base;

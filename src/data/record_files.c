@@ -104,7 +104,7 @@ static bool is_description(const char *name)
     return false;
 }
 
-static mt_rc walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
+static mt_rc record_files_walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
 {
     DIR *d = opendir(dir);
     if (!d) return mt_fail_errno(err, MT_EIO, "%s", dir);
@@ -115,7 +115,7 @@ static mt_rc walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
         if (!path)
             rc = mt_no_memory(err, "a path");
         else if (mt_dir_exists(path))
-            rc = depth < MAX_FOLDER_DEPTH ? walk(out, path, depth + 1, err) : MT_OK;
+            rc = depth < MAX_FOLDER_DEPTH ? record_files_walk(out, path, depth + 1, err) : MT_OK;
         else if (mt__format_by_extension(path))
             rc = mt__name_list_add(out, path, strlen(path), err);
         mt_free(path);
@@ -267,7 +267,7 @@ static mt_rc drop_repeated(mt_name_list *files, mt_err *err)
 
 static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, const char *subset, mt_err *err)
 {
-    MT_TRY(walk(out, dir, 0, err));
+    MT_TRY(record_files_walk(out, dir, 0, err));
     if (out->n == 0)
         return mt_fail(err, MT_ENOENT, "%s holds no data files (.json, .jsonl, .csv, .tsv, .txt, .parquet, .arrow)", dir);
     if (any(out, is_no_text, NULL)) drop_others(out, is_no_text, NULL); /* notes beside the data */

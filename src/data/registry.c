@@ -37,7 +37,7 @@ static mt_rc index_names(mt_registry *r, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc fill(mt_registry *r, const char *text, size_t n, const char *dir, mt_err *err)
+static mt_rc registry_fill(mt_registry *r, const char *text, size_t n, const char *dir, mt_err *err)
 {
     r->dir = mt_arena_strndup(&r->arena, dir, strlen(dir));
     char *kept = mt_arena_strndup(&r->arena, text, n); /* values may point into the text */
@@ -54,7 +54,7 @@ mt_rc mt_registry_parse(mt_registry **out, const char *text, size_t n, const cha
     *out = NULL;
     mt_registry *r = mt_calloc(1, sizeof *r);
     if (!r) return mt_no_memory(err, "the dataset registry");
-    mt_rc rc = fill(r, text, n, dir, err);
+    mt_rc rc = registry_fill(r, text, n, dir, err);
     if (rc) {
         mt_registry_close(r);
         return rc;
@@ -291,7 +291,7 @@ static bool path_exists(const char *path)
 }
 
 /* dir/a[/b] in the registry's arena, or `a` itself if it is absolute. */
-static const char *join(mt_registry *r, const char *a, const char *b)
+static const char *registry_join(mt_registry *r, const char *a, const char *b)
 {
     mt_str s = { 0 };
     if (a[0] != '/' && strcmp(r->dir, ".") != 0) mt_str_printf(&s, "%s/", r->dir);
@@ -305,7 +305,7 @@ static const char *join(mt_registry *r, const char *a, const char *b)
 /* A dataset of a hub: a folder of its full or its last name, where the user has put it.  Not there: no path. */
 static mt_rc find_hub(const entry_reader *e, const char *url, const char *folder, mt_dataset_entry *out, mt_err *err)
 {
-    const char *full = join(e->r, url, folder), *last = join(e->r, mt_path_base(url), folder);
+    const char *full = registry_join(e->r, url, folder), *last = registry_join(e->r, mt_path_base(url), folder);
     if (!full || !last) return mt_no_memory(err, "the dataset registry");
     out->path = path_exists(full) ? full : path_exists(last) ? last : NULL;
     out->hub = url;
@@ -324,7 +324,7 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
     MT_TRY(get_text(e, e->map, "cloud_file_name", &cloud, err));
     MT_TRY(get_text(e, e->map, "script_url", &script, err));
     if (file) {
-        if (!(out->path = join(e->r, file, NULL))) return mt_no_memory(err, "the dataset registry");
+        if (!(out->path = registry_join(e->r, file, NULL))) return mt_no_memory(err, "the dataset registry");
         if (path_exists(out->path)) return MT_OK;
         if (!hf && !ms && !om)
             return mt_fail(err, MT_ENOENT,

@@ -68,7 +68,7 @@ static mt_value list_of(const mt_value *items, size_t n)
     return v;
 }
 
-static void put(mt_value *map, mt_pair *pairs, const char *key, mt_value v)
+static void sampler_put(mt_value *map, mt_pair *pairs, const char *key, mt_value v)
 {
     pairs[map->map.n++] = (mt_pair){ .key = key, .key_n = strlen(key), .value = v };
 }
@@ -80,10 +80,10 @@ mt_rc mt__chat_render(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat 
     mt_value context = { .type = MT_VALUE_MAP }, yes = { .type = MT_VALUE_BOOL };
     yes.b = generation_prompt;
     context.map.pairs = w->context;
-    put(&context, w->context, "messages", list_of(chat->maps, n));
-    put(&context, w->context, "tools", chat->tools);
-    put(&context, w->context, "documents", (mt_value){ .type = MT_VALUE_NULL });
-    put(&context, w->context, "add_generation_prompt", yes);
+    sampler_put(&context, w->context, "messages", list_of(chat->maps, n));
+    sampler_put(&context, w->context, "tools", chat->tools);
+    sampler_put(&context, w->context, "documents", (mt_value){ .type = MT_VALUE_NULL });
+    sampler_put(&context, w->context, "add_generation_prompt", yes);
     memcpy(w->context + context.map.n, s->variables, s->n_variables * sizeof *s->variables);
     context.map.n += s->n_variables;
     mt_str_clear(out);
@@ -98,7 +98,7 @@ mt_rc mt__chat_render(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat 
 /* ---- samples ---- */
 
 /* Keep tokens [begin, end) as a sample. */
-static mt_rc keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t begin, size_t end, const mt__span *spans,
+static mt_rc sampler_keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t begin, size_t end, const mt__span *spans,
                   size_t n_spans, mt_err *err)
 {
     size_t n = end - begin;
@@ -137,7 +137,7 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
     *fits = false;
     if (n <= limit || overlong == MT_OVERLONG_SKIP) {
         *fits = n <= limit && (s->config.as_is || n_trained(s, 0, n, spans, n_spans));
-        return *fits ? keep(s, w, text, 0, n, spans, n_spans, err) : MT_OK;
+        return *fits ? sampler_keep(s, w, text, 0, n, spans, n_spans, err) : MT_OK;
     }
     if (overlong != MT_OVERLONG_SPLIT) {
         size_t learned = n_trained(s, 0, limit, spans, n_spans);
@@ -145,7 +145,7 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
         if (!*fits) return MT_OK;
         odd->truncated++;
         odd->answers_cut += learned < n_trained(s, 0, n, spans, n_spans);
-        MT_TRY(keep(s, w, text, 0, limit, spans, n_spans, err));
+        MT_TRY(sampler_keep(s, w, text, 0, limit, spans, n_spans, err));
         w->places[w->n_places - 1].n_uncut = n;
         return MT_OK;
     }
@@ -153,7 +153,7 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
         size_t end = n - at > limit ? at + limit : n;
         if (!n_trained(s, at, end, spans, n_spans)) continue;
         *fits = true;
-        MT_TRY(keep(s, w, text, at, end, spans, n_spans, err));
+        MT_TRY(sampler_keep(s, w, text, at, end, spans, n_spans, err));
     }
     return MT_OK;
 }
@@ -325,7 +325,7 @@ mt_rc mt_sampler_prompt(const mt_sampler *s, mt_sampler_scratch *w, const mt_val
     if (!mt_str_ok(&w->full)) return mt_no_memory(err, "the samples of a record");
     w->tokens.n = 0;
     MT_TRY(mt_tokenizer_encode(s->tok, w->tok, w->full.n ? w->full.s : "", w->full.n, MT_ENCODE_RANGES, &w->tokens, err));
-    MT_TRY(keep(s, w, &w->full, 0, w->tokens.n, NULL, 0, err));
+    MT_TRY(sampler_keep(s, w, &w->full, 0, w->tokens.n, NULL, 0, err));
     return hand_out(s, w, sample, &n, err);
 }
 

@@ -66,7 +66,7 @@ static void order_epoch(tokens *t, int64_t epoch)
     t->epoch = epoch;
 }
 
-static mt_rc step(mt_source *s, int64_t number, mt_batch *out, mt_err *err)
+static mt_rc source_tokens_step(mt_source *s, int64_t number, mt_batch *out, mt_err *err)
 {
     tokens *t = (tokens *)s;
     int64_t first = number % t->info.steps_per_epoch * t->o.samples_per_step,
@@ -86,7 +86,7 @@ static mt_rc eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
     return MT_OK;
 }
 
-static const mt_source_api api = { .info = info, .step = step, .eval = eval, .close = close_tokens };
+static const mt_source_api api = { .info = info, .step = source_tokens_step, .eval = eval, .close = close_tokens };
 
 /* -- opening --------------------------------------------------------------------------------------- */
 
@@ -146,7 +146,7 @@ static int longer_first(const void *a, const void *b)
 }
 
 /* No step can have more tokens than the longest rows together. */
-static mt_rc measure(tokens *t, mt_err *err)
+static mt_rc source_tokens_measure(tokens *t, mt_err *err)
 {
     mt_source_info *i = &t->info;
     int64_t n = t->rows.n_docs, per = t->o.samples_per_step, *lengths = mt_calloc((size_t)n, sizeof *lengths);
@@ -176,7 +176,7 @@ mt_rc mt_source_tokens_open(mt_source **out, const mt_source_tokens_options *o, 
     t->epoch = -1;
     mt_rc rc = read_rows(t, err);
     if (!rc) rc = split(t, err);
-    if (!rc) rc = measure(t, err);
+    if (!rc) rc = source_tokens_measure(t, err);
     if (rc)
         close_tokens(&t->base);
     else

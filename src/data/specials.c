@@ -13,7 +13,7 @@ struct mt_specials {
     mt_arena arena;
 };
 
-static mt_rc add(mt_specials *s, const char *text, size_t n, mt_err *err)
+static mt_rc specials_add(mt_specials *s, const char *text, size_t n, mt_err *err)
 {
     spelling *p = mt_arena_alloc(&s->arena, sizeof *p);
     char *copy = mt_arena_strndup(&s->arena, text, n);
@@ -34,7 +34,7 @@ mt_rc mt_specials_create(mt_specials **out, const mt_tokenizer *tok, mt_err *err
     for (size_t id = 0; !rc && id < n_vocab; id++) {
         size_t n = 0;
         const char *text = mt_tokenizer_is_special(tok, (int32_t)id) ? mt_tokenizer_token(tok, (int32_t)id, &n) : NULL;
-        if (text && n >= 3) rc = add(s, text, n, err);
+        if (text && n >= 3) rc = specials_add(s, text, n, err);
     }
     if (rc) {
         mt_specials_free(s);

@@ -81,7 +81,7 @@ static mt_rc check_content(mt_store *s, const char *path, size_t verify_bytes, m
     return s->verified && s->path ? MT_OK : mt_no_memory(err, "opening %s", path);
 }
 
-static mt_rc check(mt_store *s, const char *path, uint64_t key, size_t verify_bytes, mt_err *err)
+static mt_rc store_check(mt_store *s, const char *path, uint64_t key, size_t verify_bytes, mt_err *err)
 {
     if (s->map.size < MT__STORE_WORDS_AT)
         return mt_fail(err, MT_EFORMAT, "%s is no file of samples: %zu bytes", path, s->map.size);
@@ -105,7 +105,7 @@ mt_rc mt__store_map(mt_store **out, const char *path, uint64_t key, size_t verif
     if (!s) return mt_no_memory(err, "opening %s", path);
     s->held = -1;
     mt_rc rc = mt_map_open(&s->map, path, err);
-    if (!rc) rc = check(s, path, key, verify_bytes, err);
+    if (!rc) rc = store_check(s, path, key, verify_bytes, err);
     if (rc) {
         mt_store_close(s);
         return rc;

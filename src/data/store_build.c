@@ -168,7 +168,7 @@ static mt_rc write_chunks(build *b, mt__store_writer *w, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc prepare(build *b, mt_err *err)
+static mt_rc store_build_prepare(build *b, mt_err *err)
 {
     b->n_workers = b->job->n_workers > 0 ? b->job->n_workers : mt_cpu_count();
     b->n_slots = 3 * (int64_t)b->n_workers + 1;
@@ -199,7 +199,7 @@ mt_rc mt_store_build(const char *path, uint64_t key, const mt_store_job *job, mt
     build b = { .job = job, .word_bytes = job->vocab <= 1 << 15 ? 2 : 4 };
     mt__store_writer w = { 0 };
     mt_watch_init(&b.watch);
-    mt_rc rc = prepare(&b, err);
+    mt_rc rc = store_build_prepare(&b, err);
     if (!rc) rc = mt__store_create(&w, path, key, b.word_bytes, err);
     if (!rc) rc = start_threads(&b, err);
     if (!rc) rc = write_chunks(&b, &w, err);

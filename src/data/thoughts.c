@@ -95,15 +95,15 @@ const char *mt__empty_thought_at_end(mt_slice t)
     return NULL;
 }
 
-static void add(mt_str *out, mt_slice t) { mt_str_add(out, t.s, t.n); }
+static void thoughts_add(mt_str *out, mt_slice t) { mt_str_add(out, t.s, t.n); }
 
 /* An empty thought without its opening; `begun` is the white space that is there already. */
 static void write_rest(mt_str *out, size_t i, mt_slice begun)
 {
     mt_slice inside = thoughts[i].inside;
-    add(out, mt_slice_starts(inside, begun) ? mt_slice_from(inside, begun.n) : inside);
-    add(out, thoughts[i].close);
-    add(out, thoughts[i].after);
+    thoughts_add(out, mt_slice_starts(inside, begun) ? mt_slice_from(inside, begun.n) : inside);
+    thoughts_add(out, thoughts[i].close);
+    thoughts_add(out, thoughts[i].after);
 }
 
 void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag)
@@ -117,7 +117,7 @@ void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag)
     if (!tag || mt__empty_thought_at_end(prompt)) return;
     for (size_t i = 0; i < MT_COUNT(thoughts); i++)
         if (!strcmp(tag, thoughts[i].open.s)) {
-            add(out, thoughts[i].open);
+            thoughts_add(out, thoughts[i].open);
             write_rest(out, i, (mt_slice){ "", 0 });
         }
 }

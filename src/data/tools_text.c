@@ -12,7 +12,7 @@ static const mt_value *text_of(const mt_value *map, const char *key)
 }
 
 /* A text as it is, anything else as JSON; absent: nothing. */
-static void put(mt_str *out, const mt_value *v)
+static void tools_text_put(mt_str *out, const mt_value *v)
 {
     if (v && v->type == MT_VALUE_STR)
         mt_str_add(out, v->str.s, v->str.n);
@@ -36,7 +36,7 @@ static void put_choices(mt_str *out, const mt_value *list)
     mt_str_puts(out, ", should be one of [");
     for (size_t i = 0; i < list->list.n; i++) {
         if (i) mt_str_puts(out, ", ");
-        put(out, &list->list.items[i]);
+        tools_text_put(out, &list->list.items[i]);
     }
     mt_str_puts(out, "]");
 }
@@ -46,13 +46,13 @@ static void put_parameter(mt_str *out, const mt_value *parameters, const mt_pair
 {
     const mt_value *items = mt_value_get(&p->value, "items");
     mt_str_printf(out, "  - %.*s (", (int)p->key_n, p->key);
-    put(out, mt_value_get(&p->value, "type"));
+    tools_text_put(out, mt_value_get(&p->value, "type"));
     mt_str_printf(out, "%s): ", is_required(parameters, p) ? ", required" : "");
-    put(out, text_of(&p->value, "description"));
+    tools_text_put(out, text_of(&p->value, "description"));
     put_choices(out, mt_value_get(&p->value, "enum"));
     if (items && items->type == MT_VALUE_MAP && items->map.n) {
         mt_str_puts(out, ", where each item should be ");
-        put(out, mt_value_get(items, "type"));
+        tools_text_put(out, mt_value_get(items, "type"));
     }
     mt_str_putc(out, '\n');
 }
@@ -67,9 +67,9 @@ static void put_tool(mt_str *out, const mt_value *f)
 {
     const mt_value *parameters = mt_value_get(f, "parameters"), *all = mt_value_get(parameters, "properties");
     mt_str_puts(out, "> Tool Name: ");
-    put(out, text_of(f, "name"));
+    tools_text_put(out, text_of(f, "name"));
     mt_str_puts(out, "\nTool Description: ");
-    put(out, text_of(f, "description"));
+    tools_text_put(out, text_of(f, "description"));
     mt_str_puts(out, "\nTool Args:\n");
     for (size_t i = 0; all && all->type == MT_VALUE_MAP && i < all->map.n; i++)
         put_parameter(out, parameters, &all->map.pairs[i]);
@@ -83,7 +83,7 @@ void mt__tools_write(mt_str *out, const mt_value *tools)
     mt_str_puts(out, "Use the following format if using a tool:\n```\nAction: tool name (one of [");
     for (size_t i = 0; i < tools->list.n; i++) {
         if (i) mt_str_puts(out, ", ");
-        put(out, text_of(function_of(&tools->list.items[i]), "name"));
+        tools_text_put(out, text_of(function_of(&tools->list.items[i]), "name"));
     }
     mt_str_puts(out, "])\nAction Input: the input to the tool, in a JSON format representing the kwargs "
                      "(e.g. ```{\"input\": \"hello world\", \"num_beams\": 5}```)\n```\n");
@@ -94,15 +94,15 @@ void mt__calls_write(mt_str *out, const mt_value *calls)
     for (size_t i = 0; i < calls->list.n; i++) {
         const mt_value *f = function_of(&calls->list.items[i]);
         mt_str_puts(out, i ? "\nAction: " : "Action: ");
-        put(out, text_of(f, "name"));
+        tools_text_put(out, text_of(f, "name"));
         mt_str_puts(out, "\nAction Input: ");
-        put(out, mt_value_get(f, "arguments"));
+        tools_text_put(out, mt_value_get(f, "arguments"));
     }
 }
 
 /* ---- the conversation ---- */
 
-static mt_rc keep(const mt_chat_reader *r, mt_str *text, mt_value *out)
+static mt_rc tools_text_keep(const mt_chat_reader *r, mt_str *text, mt_value *out)
 {
     *out = mt_value_str(r->a, text->n ? text->s : "", text->n);
     bool ok = mt_str_ok(text) && out->type == MT_VALUE_STR;
@@ -114,21 +114,21 @@ static mt_rc keep(const mt_chat_reader *r, mt_str *text, mt_value *out)
 static mt_rc flatten_calls(const mt_chat_reader *r, mt_message *m)
 {
     mt_str text = { 0 };
-    put(&text, &m->content);
+    tools_text_put(&text, &m->content);
     if (text.n && text.s[text.n - 1] != '\n') mt_str_putc(&text, '\n');
     mt__calls_write(&text, &m->calls);
     m->calls = (mt_value){ .type = MT_VALUE_NULL };
-    return keep(r, &text, &m->content);
+    return tools_text_keep(r, &text, &m->content);
 }
 
 /* What several tools returned at once is one turn. */
 static mt_rc append_result(const mt_chat_reader *r, mt_message *to, const mt_message *m)
 {
     mt_str text = { 0 };
-    put(&text, &to->content);
+    tools_text_put(&text, &to->content);
     mt_str_putc(&text, '\n');
-    put(&text, &m->content);
-    return keep(r, &text, &to->content);
+    tools_text_put(&text, &m->content);
+    return tools_text_keep(r, &text, &to->content);
 }
 
 mt_rc mt__chat_flatten(const mt_chat_reader *r, mt_chat *chat, mt_value *system)
@@ -150,8 +150,8 @@ mt_rc mt__chat_flatten(const mt_chat_reader *r, mt_chat *chat, mt_value *system)
     chat->flattened = true;
     if (chat->tools.type != MT_VALUE_LIST) return MT_OK;
     mt_str text = { 0 };
-    put(&text, system);
+    tools_text_put(&text, system);
     mt__tools_write(&text, &chat->tools);
     chat->tools = (mt_value){ .type = MT_VALUE_NULL };
-    return keep(r, &text, system);
+    return tools_text_keep(r, &text, system);
 }

@@ -95,7 +95,7 @@ static mt_rc check_failed(cpu_device *d, mt_err *err)
 
 /* -- streams --------------------------------------------------------------------------------------- */
 
-static mt_rc push(cpu_stream *s, const task *t, size_t n_args, mt_err *err)
+static mt_rc device_cpu_push(cpu_stream *s, const task *t, size_t n_args, mt_err *err)
 {
     cpu_device *d = device_of(&s->base);
     if (t->kind != TASK_QUIT && mt_fault(MT_FAULT_QUEUE))
@@ -199,7 +199,7 @@ static void cpu_stream_free(mt_stream *stream)
 {
     if (!stream) return;
     cpu_stream *s = (cpu_stream *)stream;
-    push(s, &(task){ .kind = TASK_QUIT }, 0, NULL);
+    device_cpu_push(s, &(task){ .kind = TASK_QUIT }, 0, NULL);
     pthread_join(s->thread, NULL);
     pthread_cond_destroy(&s->not_empty);
     pthread_cond_destroy(&s->not_full);
@@ -216,7 +216,7 @@ mt_rc mt_cpu_enqueue(mt_stream *s, mt_cpu_task fn, const void *args, size_t n_by
     t.event = NULL;
     t.count = 0;
     memcpy(t.args, args, n_bytes);
-    return push((cpu_stream *)s, &t, n_bytes, err);
+    return device_cpu_push((cpu_stream *)s, &t, n_bytes, err);
 }
 
 /* -- events ---------------------------------------------------------------------------------------- */
@@ -272,7 +272,7 @@ static mt_rc cpu_record(mt_stream *s, mt_event *event, mt_err *err)
 {
     cpu_event *e = (cpu_event *)event;
     uint64_t count = latest_record(e) + 1;
-    MT_TRY(push((cpu_stream *)s, &(task){ .kind = TASK_RECORD, .event = e, .count = count }, 0, err));
+    MT_TRY(device_cpu_push((cpu_stream *)s, &(task){ .kind = TASK_RECORD, .event = e, .count = count }, 0, err));
     pthread_mutex_lock(&e->lock);
     e->recorded = count;
     pthread_mutex_unlock(&e->lock);
@@ -282,7 +282,7 @@ static mt_rc cpu_record(mt_stream *s, mt_event *event, mt_err *err)
 static mt_rc cpu_wait(mt_stream *s, mt_event *event, mt_err *err)
 {
     cpu_event *e = (cpu_event *)event;
-    return push((cpu_stream *)s, &(task){ .kind = TASK_WAIT, .event = e, .count = latest_record(e) }, 0, err);
+    return device_cpu_push((cpu_stream *)s, &(task){ .kind = TASK_WAIT, .event = e, .count = latest_record(e) }, 0, err);
 }
 
 static mt_rc cpu_sync(mt_event *event, mt_err *err)

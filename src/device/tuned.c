@@ -28,7 +28,7 @@ struct mt_tuned {
     int n, room;
 };
 
-static const entry *find(const mt_tuned *t, const int64_t key[MT_TUNED_KEY])
+static const entry *tuned_find(const mt_tuned *t, const int64_t key[MT_TUNED_KEY])
 {
     for (int i = 0; i < t->n; i++)
         if (memcmp(t->entries[i].key, key, sizeof t->entries[i].key) == 0) return &t->entries[i];
@@ -36,9 +36,9 @@ static const entry *find(const mt_tuned *t, const int64_t key[MT_TUNED_KEY])
 }
 
 /* The first of a shape counts; true: this one.  Without memory it is not kept, and timed again when it is next asked for. */
-static bool keep(mt_tuned *t, const entry *e)
+static bool tuned_keep(mt_tuned *t, const entry *e)
 {
-    if (find(t, e->key)) return false;
+    if (tuned_find(t, e->key)) return false;
     if (t->n == t->room) {
         int room = t->room ? 2 * t->room : 64;
         entry *more = mt_realloc(t->entries, (size_t)room * sizeof *more);
@@ -72,7 +72,7 @@ static void read_choices(mt_tuned *t, const char *text, const char *last)
 {
     for (const char *end; (end = memchr(text, '\n', (size_t)(last - text))); text = end + 1) {
         entry e;
-        if (read_line(text, end, &e)) keep(t, &e);
+        if (read_line(text, end, &e)) tuned_keep(t, &e);
     }
 }
 
@@ -123,7 +123,7 @@ static mt_rc open_file(mt_tuned *t, const char *dir, const char *who, mt_err *er
 }
 
 /* In one write at the end: others may be at it, too.  A line begins with an end, should the one before have none. */
-static bool append(const char *path, const char *line, size_t n)
+static bool tuned_append(const char *path, const char *line, size_t n)
 {
     int fd = -1;
     bool ok = !mt_disk_open(&fd, path, O_WRONLY | O_APPEND | O_NOFOLLOW, NULL) && mt_disk_append(fd, line, n) == 0;
@@ -138,7 +138,7 @@ static void write_choice(mt_tuned *t, const entry *e)
     for (int i = 0; i < MT_TUNED_KEY; i++) mt_str_printf(&line, "%s%" PRId64, i ? " " : "", e->key[i]);
     for (int i = 0; i < MT_TUNED_CHOICE; i++) mt_str_printf(&line, " %" PRIx64, e->choice[i]);
     mt_str_printf(&line, " %" PRIx64 "\n", mt_hash(e, sizeof *e, 1));
-    if (!mt_str_ok(&line) || !append(t->path, line.s, line.n)) {
+    if (!mt_str_ok(&line) || !tuned_append(t->path, line.s, line.n)) {
         mt_warn("%s cannot be written: the kernels chosen for products are not remembered, and another run may have other bits",
                 t->path);
         mt_free(t->path);
@@ -189,7 +189,7 @@ int mt_tuned_count(const mt_tuned *t) { return t->n; }
 
 bool mt_tuned_find(const mt_tuned *t, const int64_t key[MT_TUNED_KEY], uint64_t choice[MT_TUNED_CHOICE])
 {
-    const entry *e = find(t, key);
+    const entry *e = tuned_find(t, key);
     if (e) memcpy(choice, e->choice, sizeof e->choice);
     return e != NULL;
 }
@@ -199,5 +199,5 @@ void mt_tuned_add(mt_tuned *t, const int64_t key[MT_TUNED_KEY], const uint64_t c
     entry e;
     memcpy(e.key, key, sizeof e.key);
     memcpy(e.choice, choice, sizeof e.choice);
-    if (keep(t, &e) && t->path) write_choice(t, &e);
+    if (tuned_keep(t, &e) && t->path) write_choice(t, &e);
 }

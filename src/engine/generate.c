@@ -158,7 +158,7 @@ static mt_rc run_pass(generation *g, mt_err *err)
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
-static mt_rc check(const mt_engine *e, const mt_prompt *prompts, size_t n, const mt_generate_options *o, mt_err *err)
+static mt_rc generate_check(const mt_engine *e, const mt_prompt *prompts, size_t n, const mt_generate_options *o, mt_err *err)
 {
     int64_t longest = e->plan->job.longest;
     if (!e->plan->job.cache_slots) return mt_fail(err, MT_EINVAL, "this plan has no cache to generate with");
@@ -195,7 +195,7 @@ mt_rc mt_generate(mt_engine *e, const mt_prompt *prompts, size_t n_prompts, cons
                   mt_generate_stats *stats, mt_err *err)
 {
     generation g = { .e = e, .prompts = prompts, .n_prompts = n_prompts, .o = options, .n_slots = e->plan->job.cache_slots };
-    MT_TRY(check(e, prompts, n_prompts, options, err));
+    MT_TRY(generate_check(e, prompts, n_prompts, options, err));
     mt_rc rc = open_generation(&g, err);
     while (!rc && g.n_ended < n_prompts) {
         admit(&g);

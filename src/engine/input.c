@@ -22,7 +22,7 @@ static void sort_rows(mt_lane *lane, const int32_t *ids, int32_t *rows, int64_t 
     memcpy(rows, from, (size_t)n * sizeof *rows);
 }
 
-static int32_t *take(int32_t **next, int64_t n)
+static int32_t *input_take(int32_t **next, int64_t n)
 {
     int32_t *here = *next;
     *next += n;
@@ -32,9 +32,9 @@ static int32_t *take(int32_t **next, int64_t n)
 /* The host side of one micro-batch; micro's pointers are rebased to the device by the caller. */
 static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at, const mt_cut *c, mt_micro *m, int32_t **next)
 {
-    int32_t *ids = take(next, c->n_rows), *pos = take(next, c->n_rows), *order = take(next, c->n_rows);
-    int32_t *starts = take(next, c->n_docs + 1), *cache_row = at ? take(next, c->n_docs) : NULL,
-            *cache_slot = at ? take(next, c->n_docs) : NULL, *rows = *next;
+    int32_t *ids = input_take(next, c->n_rows), *pos = input_take(next, c->n_rows), *order = input_take(next, c->n_rows);
+    int32_t *starts = input_take(next, c->n_docs + 1), *cache_row = at ? input_take(next, c->n_docs) : NULL,
+            *cache_slot = at ? input_take(next, c->n_docs) : NULL, *rows = *next;
     int64_t n_trained = 0, short_rows = mt_rope_short_rows(&lane->model->config->rope, lane->plan->job.longest);
     memcpy(ids, b->ids + c->first_row, (size_t)c->n_rows * sizeof *ids);
     sort_rows(lane, ids, order, c->n_rows);

@@ -17,7 +17,7 @@ static mt_rc copy_mapped(mt_lane *lane, int u, ring_slot *r, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc join(mt_lane *lane, mt_stream *s, int64_t n, const uint16_t *hi, const int16_t *lo, float *w, mt_err *err)
+static mt_rc ring_join(mt_lane *lane, mt_stream *s, int64_t n, const uint16_t *hi, const int16_t *lo, float *w, mt_err *err)
 {
     return n ? lane->ops->join_halves(s, &(mt_join_halves){ .n = n, .hi = hi, .lo = lo, .w = w }, err) : MT_OK;
 }
@@ -30,13 +30,13 @@ static mt_rc queue_exact(mt_lane *lane, int u, ring_slot *r, const uint16_t *hi,
     if (s->exact) {
         const uint16_t *from = on_host ? r->exact_hi : s->exact;
         if (on_host) MT_TRY(mt_copy(lane->copy_in, r->exact_hi, s->exact, (size_t)l->n_exact * 4, MT_COPY_IN, err));
-        return join(lane, lane->copy_in, l->n_exact, from, (const int16_t *)(from + l->n_exact), r->exact, err);
+        return ring_join(lane, lane->copy_in, l->n_exact, from, (const int16_t *)(from + l->n_exact), r->exact, err);
     }
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++) {
         const int16_t *lo = on_host ? r->exact_lo + x->at : s->lo + x->first;
         if (on_host && x->n)
             MT_TRY(mt_copy(lane->copy_in, r->exact_lo + x->at, s->lo + x->first, (size_t)x->n * 2, MT_COPY_IN, err));
-        MT_TRY(join(lane, lane->copy_in, x->n, hi + x->first, lo, r->exact + x->at, err));
+        MT_TRY(ring_join(lane, lane->copy_in, x->n, hi + x->first, lo, r->exact + x->at, err));
     }
     return MT_OK;
 }
@@ -48,7 +48,7 @@ mt_rc mt__ring_rejoin(mt_lane *lane, int u, const int16_t *lo, mt_err *err)
     if (!r->exact) return MT_OK;
     /* The frozen have not changed. */
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS && x->first < l->n_train; x++)
-        MT_TRY(join(lane, lane->compute, x->n, (const uint16_t *)r->p + x->first, lo + x->first, r->exact + x->at, err));
+        MT_TRY(ring_join(lane, lane->compute, x->n, (const uint16_t *)r->p + x->first, lo + x->first, r->exact + x->at, err));
     return MT_OK;
 }
 
@@ -73,8 +73,8 @@ mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err)
             hi = r->halves_hi;
             lo = r->halves_lo;
         }
-        MT_TRY(join(lane, lane->copy_in, (int64_t)n_low, hi, lo, r->p, err));
-        MT_TRY(join(lane, lane->copy_in, (int64_t)(n - n_low), hi + n_low, NULL, (float *)r->p + n_low, err));
+        MT_TRY(ring_join(lane, lane->copy_in, (int64_t)n_low, hi, lo, r->p, err));
+        MT_TRY(ring_join(lane, lane->copy_in, (int64_t)(n - n_low), hi + n_low, NULL, (float *)r->p + n_low, err));
     }
     return MT_OK;
 }

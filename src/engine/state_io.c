@@ -119,7 +119,7 @@ static mt_moment_scale scale_of(const blocks *b, mt_state_kind kind, int64_t i)
 }
 
 /* Block i as the bf16 it is exactly. */
-static void unpack(const blocks *b, mt_state_kind kind, int64_t i, uint16_t out[MT_MOMENT_BLOCK])
+static void state_io_unpack(const blocks *b, mt_state_kind kind, int64_t i, uint16_t out[MT_MOMENT_BLOCK])
 {
     const uint8_t *code = b->code + i * MT_MOMENT_BLOCK;
     int n = numbers_in(b, i);
@@ -156,7 +156,7 @@ static void convert_blocks(blocks *b, mt_state_kind kind, int64_t from, int64_t 
         int64_t at = i * MT_MOMENT_BLOCK, first = mt_max_i64(from - at, 0);
         size_t bytes = (size_t)(mt_min_i64(to - at, MT_MOMENT_BLOCK) - first) * sizeof *x;
         bool whole = bytes == (size_t)numbers_in(b, i) * sizeof *x;
-        if (dir == MT_COPY_OUT || !whole) unpack(b, kind, i, x);
+        if (dir == MT_COPY_OUT || !whole) state_io_unpack(b, kind, i, x);
         memcpy(dir == MT_COPY_OUT ? *data : (char *)(x + first), dir == MT_COPY_OUT ? (char *)(x + first) : *data, bytes);
         if (dir == MT_COPY_IN) pack(b, kind, i, x);
         *data += bytes;

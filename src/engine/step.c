@@ -63,7 +63,7 @@ static bool clip_step(step *s, double squares)
     return !s->result->skipped;
 }
 
-static mt_rc judge(void *self, const mt_lane_sums *sums, bool all, bool *go, mt_err *err)
+static mt_rc step_judge(void *self, const mt_lane_sums *sums, bool all, bool *go, mt_err *err)
 {
     step *s = self;
     const mt_batch *b = s->batch;
@@ -103,7 +103,7 @@ static mt_rc run_step(step *s, mt_err *err)
                     &(mt_lane_pass){ .mode = s->train ? MT_MODE_TRAIN : MT_MODE_EVALUATE,
                                      .batch = s->batch,
                                      .updates_early = s->updates_early,
-                                     .judge = judge,
+                                     .judge = step_judge,
                                      .self = s },
                     err);
 }

@@ -53,13 +53,13 @@ typedef struct staged {
 
 static staged carve(const mt_lane *lane, int slot, int u)
 {
-    if (!mt__place(lane, u)->borrows) {
-        mt_stage_layout at = mt_plan_stage(lane->plan, u);
+    if (!mt__place(lane, u)->reuses) {
+        mt_staging_layout at = mt_plan_staging(lane->plan, u);
         char *m = lane->stages[slot];
         return (staged){ .m = m, .v = m + at.v, .hi = (uint16_t *)(void *)(m + at.hi), .lo = (int16_t *)(void *)(m + at.lo) };
     }
-    mt_loan at = mt_plan_loan(lane->plan, u);
-    const int *lender = mt__place(lane, u)->lender;
+    mt_reuse_layout at = mt_plan_reuse(lane->plan, u);
+    const int *lender = mt__place(lane, u)->reused;
     char *first = lane->layers[lender[0]].kept, *rest = lane->layers[lender[1]].kept;
     return (staged){
         .m = lane->sums[u], .v = first + at.v, .lo = (int16_t *)(void *)(rest + at.lo), .hi = (uint16_t *)(void *)(rest + at.hi)
@@ -136,7 +136,7 @@ mt_rc mt__updates_create(mt_lane *lane, mt_err *err)
         lane_unit *s = &lane->units[u];
         s->parked =
             at->site == MT_SITE_HOST ? mt_memory_find(lane->memory, MT_BUF_PARKED, mt_plan_alias(lane->plan, u), -1) : NULL;
-        s->grad_dev = at->borrows ? lane->layers[at->lender[1]].kept + mt_plan_loan(lane->plan, u).g
+        s->grad_dev = at->reuses ? lane->layers[at->reused[1]].kept + mt_plan_reuse(lane->plan, u).g
                                   : mt_memory_find(lane->memory, MT_BUF_GRAD_DEV, u, -1);
     }
     return MT_OK;

@@ -76,7 +76,7 @@ static bool count_work(size_t *left, size_t n)
 
 /* '*' and '?' stay within a folder; "**" does not.  at[j]: the pattern so far fits the first j bytes of the path.  One pass over
  * both, whatever the pattern looks like; it ends as soon as no place fits. */
-static bool fits(const char *pattern, const char *path, size_t *work_left)
+static bool card_fits(const char *pattern, const char *path, size_t *work_left)
 {
     bool at[MAX_PATH + 2] = { true }, any = true;
     size_t n = strlen(path);
@@ -120,7 +120,7 @@ static size_t want_pattern(matching *m, const char *pattern)
     if (strnlen(pattern, MAX_PATTERN + 1) > MAX_PATTERN) return 0; /* longer than any path */
     for (size_t i = 0; i < m->files->n && m->work_left; i++) {
         mt__file *f = &m->files->items[i];
-        if (is_data(f->path) && fits(pattern, f->path, &m->work_left)) f->wanted = true, n++;
+        if (is_data(f->path) && card_fits(pattern, f->path, &m->work_left)) f->wanted = true, n++;
     }
     return n;
 }
@@ -241,7 +241,7 @@ static const char *sharded_split(const char *path, size_t *n)
     if (strncmp(path, "data/", 5) != 0) return NULL;
     size_t work_left = SIZE_MAX; /* the pattern is our own and short */
     for (const char *p = path + 5; (p = strchr(p, '-')); p++)
-        if (fits("-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]**", p, &work_left)) {
+        if (card_fits("-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]**", p, &work_left)) {
             *n = (size_t)(p - path - 5);
             return path + 5;
         }

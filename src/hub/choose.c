@@ -81,7 +81,7 @@ mt_rc mt__choose_model(mt__files *f, const mt__repo *repo, int needs, mt_err *er
 
 /* -- is it all here? ------------------------------------------------------------------------------- */
 
-static bool has(const char *dir, const char *name)
+static bool choose_has(const char *dir, const char *name)
 {
     char *path = mt_path_join(dir, name);
     bool yes = path && mt_file_exists(path);
@@ -93,7 +93,7 @@ static bool has_any(const char *dir, const char *pattern)
 {
     bool yes = false;
     DIR *d = opendir(dir);
-    for (struct dirent *e; d && !yes && (e = readdir(d));) yes = fnmatch(pattern, e->d_name, 0) == 0 && has(dir, e->d_name);
+    for (struct dirent *e; d && !yes && (e = readdir(d));) yes = fnmatch(pattern, e->d_name, 0) == 0 && choose_has(dir, e->d_name);
     if (d) closedir(d);
     return yes;
 }
@@ -103,7 +103,7 @@ static mt_rc index_complete(const char *dir, const char *index, bool *complete, 
 {
     const mt_value *doc = NULL;
     *complete = false;
-    if (!has(dir, index)) return MT_OK;
+    if (!choose_has(dir, index)) return MT_OK;
     char *path = mt_path_join(dir, index);
     mt_rc rc = path ? mt_json_read(&doc, path, err) : mt_no_memory(err, "a path");
     mt_free(path);
@@ -112,7 +112,7 @@ static mt_rc index_complete(const char *dir, const char *index, bool *complete, 
     *complete = mt_value_pairs(map) > 0;
     for (size_t i = 0; *complete && i < mt_value_pairs(map); i++) {
         const char *file = mt_json_string(&map->map.pairs[i].value);
-        *complete = file && has(dir, file);
+        *complete = file && choose_has(dir, file);
     }
     mt_json_free(doc);
     return MT_OK;
@@ -120,7 +120,7 @@ static mt_rc index_complete(const char *dir, const char *index, bool *complete, 
 
 static mt_rc weights_complete(const char *dir, bool *complete, mt_err *err)
 {
-    *complete = has(dir, "model.safetensors") || has(dir, "pytorch_model.bin") || has_any(dir, "*.gguf");
+    *complete = choose_has(dir, "model.safetensors") || choose_has(dir, "pytorch_model.bin") || has_any(dir, "*.gguf");
     if (!*complete) MT_TRY(index_complete(dir, "model.safetensors.index.json", complete, err));
     if (!*complete) MT_TRY(index_complete(dir, "pytorch_model.bin.index.json", complete, err));
     return MT_OK;
@@ -130,7 +130,7 @@ mt_rc mt__model_complete(const char *dir, int needs, bool *complete, mt_err *err
 {
     static const char *const tokenizers[] = { "tokenizer.json", "tokenizer.model", "*.tiktoken", "spiece.model", "*.gguf" };
     *complete = true;
-    if ((needs & MT_HUB_CONFIG) && !has(dir, "config.json") && !has_any(dir, "*.gguf")) *complete = false;
+    if ((needs & MT_HUB_CONFIG) && !choose_has(dir, "config.json") && !has_any(dir, "*.gguf")) *complete = false;
     if (needs & MT_HUB_TOKENIZER) {
         bool found = false;
         for (size_t i = 0; i < MT_COUNT(tokenizers); i++) found = found || has_any(dir, tokenizers[i]);

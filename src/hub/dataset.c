@@ -141,7 +141,7 @@ static mt_rc fetch_own(search *s, mt_err *err)
     return rc ? rc : bring(s, err);
 }
 
-static mt_rc fetch(search *s, mt_err *err)
+static mt_rc dataset_fetch(search *s, mt_err *err)
 {
     MT_TRY(turn_to(s, s->revision, err));
     if (s->hub->at.datasets_offline)
@@ -187,7 +187,7 @@ mt_rc mt_hub_dataset_open(mt_hub *hub, const mt_hub_query *q, mt_hub_dataset *ou
     s.plain = !*s.revision && !*s.folder;
     mt_rc rc = turn_to(&s, s.revision, err);
     if (!rc && (!q->newest || hub->at.datasets_offline)) rc = find_here(&s, err);
-    if (!rc && !s.dir) rc = fetch(&s, err);
+    if (!rc && !s.dir) rc = dataset_fetch(&s, err);
     if (!rc) rc = hand_out(&s, out, err);
     if (rc) mt_hub_dataset_close(out);
     mt__repo_deinit(&s.repo);

@@ -213,7 +213,7 @@ static mt_rc sink(void *user, int64_t first, const void *data, size_t n, mt_err 
 }
 
 /* One answer.  *again: try once more. */
-static mt_rc ask(span *s, mt_http *http, const char *url, int n_tries, bool *again, mt_err *err)
+static mt_rc download_ask(span *s, mt_http *http, const char *url, int n_tries, bool *again, mt_err *err)
 {
     mt_http_response r;
     job *j = s->j;
@@ -243,7 +243,7 @@ static mt_rc ask(span *s, mt_http *http, const char *url, int n_tries, bool *aga
     return rc;
 }
 
-static mt_rc fetch(span *s, mt_http *http, mt_err *err)
+static mt_rc download_fetch(span *s, mt_http *http, mt_err *err)
 {
     char *url = mt__repo_file_url(s->j->hub, s->j->repo, s->it->file->path);
     if (!url) return mt_no_memory(err, "an address");
@@ -251,7 +251,7 @@ static mt_rc fetch(span *s, mt_http *http, mt_err *err)
     bool again = true;
     for (int n_tries = 1; !rc && again && s->at < s->end; n_tries++) {
         uint64_t was = s->at;
-        rc = ask(s, http, url, n_tries, &again, err);
+        rc = download_ask(s, http, url, n_tries, &again, err);
         if (s->at > was) n_tries = 0; /* it moves: patience starts anew */
     }
     mt_free(url);
@@ -316,7 +316,7 @@ static mt_rc one_turn(job *j, mt_http *http, bool *end, mt_err *err)
     if (t == TURN_PIECE) {
         bool last = false;
         it = s.it;
-        rc = fetch(&s, http, err);
+        rc = download_fetch(&s, http, err);
         if (!rc) rc = mark(&s, &last, err);
         if (!rc && last) t = TURN_FINISH;
     }
@@ -363,7 +363,7 @@ static void wait_for_workers(job *j)
     pthread_mutex_unlock(&j->lock);
 }
 
-static mt_rc run(job *j, mt_err *err)
+static mt_rc download_run(job *j, mt_err *err)
 {
     pthread_t threads[64];
     int n = 0, wanted = j->hub->o.n_connections < 64 ? j->hub->o.n_connections : 64;
@@ -444,7 +444,7 @@ static mt_rc list_items(job *j, const mt__files *files, mt_err *err)
     return rc;
 }
 
-static mt_rc prepare(job *j, const mt__files *files, mt_err *err)
+static mt_rc download_prepare(job *j, const mt__files *files, mt_err *err)
 {
     char *blobs = mt_path_join(j->repo->folder, "blobs");
     mt_rc rc = blobs ? mt__make_dirs(blobs, err) : mt_no_memory(err, "a path");
@@ -467,8 +467,8 @@ static mt_rc check_complete(const job *j, mt_err *err)
 mt_rc mt__download(mt_hub *hub, const mt__repo *repo, const mt__files *files, mt_err *err)
 {
     job j = { .hub = hub, .repo = repo, .lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER };
-    mt_rc rc = prepare(&j, files, err);
-    if (!rc) rc = run(&j, err);
+    mt_rc rc = download_prepare(&j, files, err);
+    if (!rc) rc = download_run(&j, err);
     if (!rc) rc = check_complete(&j, err);
     if (!rc) add_progress(&j, 0, true);
     for (size_t i = 0; i < j.n; i++) close_item(&j.items[i]);

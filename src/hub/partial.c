@@ -57,7 +57,7 @@ mt_rc mt__partial_mark(mt__partial *p, uint64_t piece, mt_err *err)
 
 /* -- opening --------------------------------------------------------------------------------------- */
 
-static mt_rc reserve(const mt__partial *p, mt_err *err)
+static mt_rc partial_reserve(const mt__partial *p, mt_err *err)
 {
     uint64_t bytes = p->size + HEAD_BYTES + p->n_pieces;
     if (mt_disk_reserve(p->fd, bytes) == 0 && mt_disk_truncate(p->fd, bytes) == 0) return MT_OK;
@@ -71,7 +71,7 @@ mt_rc mt__partial_restart(mt__partial *p, mt_err *err)
     p->n_done = 0;
     p->resumed = false;
     if (mt_disk_truncate(p->fd, 0)) return mt_fail_errno(err, MT_EIO, "emptying %s", p->path);
-    MT_TRY(reserve(p, err));
+    MT_TRY(partial_reserve(p, err));
     return write_trailer(p, err);
 }
 

@@ -182,7 +182,7 @@ mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err)
 /* -- asking ---------------------------------------------------------------------------------------- */
 
 /* A JSON document; *next (may be NULL) is the address of the page behind it, or NULL. */
-static mt_rc ask(mt_hub *hub, const mt__repo *repo, const char *url, const mt_value **out, char **next, mt_err *err)
+static mt_rc repo_ask(mt_hub *hub, const mt__repo *repo, const char *url, const mt_value **out, char **next, mt_err *err)
 {
     mt_http_response r;
     mt_rc rc = mt_http_get_patiently(hub->http, &(mt_http_request){ .url = url, .stop = hub->o.stop }, hub->o.pause_s, &r, err);
@@ -203,7 +203,7 @@ mt_rc mt__repo_resolve(mt_hub *hub, mt__repo *repo, mt_err *err)
 {
     const mt_value *info = NULL;
     char *url = api_url(hub, repo, "revision", repo->revision, "");
-    mt_rc rc = url ? ask(hub, repo, url, &info, NULL, err) : mt_no_memory(err, "a repository's files");
+    mt_rc rc = url ? repo_ask(hub, repo, url, &info, NULL, err) : mt_no_memory(err, "a repository's files");
     const char *sha = mt_json_string(mt_value_get(info, "sha"));
     if (!rc && (!sha || !mt__hub_is_commit(sha))) rc = mt_fail(err, MT_EFORMAT, "%s: the hub names no commit", url);
     if (!rc) snprintf(repo->commit, sizeof repo->commit, "%s", sha);
@@ -248,7 +248,7 @@ mt_rc mt__repo_list(mt_hub *hub, const mt__repo *repo, mt__files *out, mt_err *e
     for (int page_i = 0; !rc && url; page_i++) {
         const mt_value *page = NULL;
         char *next = NULL;
-        rc = page_i < MAX_PAGES ? ask(hub, repo, url, &page, &next, err)
+        rc = page_i < MAX_PAGES ? repo_ask(hub, repo, url, &page, &next, err)
                                 : mt_fail(err, MT_EFORMAT, "%s: the hub's list of files does not end", repo->name);
         if (!rc) rc = add_page(out, repo, page, err);
         mt_json_free(page);

@@ -9,7 +9,7 @@
 static uint32_t left(uint32_t x, int n) { return x << n | x >> (32 - n); }
 static uint32_t right(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
-static uint32_t load(const uint8_t *p) { return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]; }
+static uint32_t sha_load(const uint8_t *p) { return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]; }
 
 /* -- SHA-1 ----------------------------------------------------------------------------------------- */
 
@@ -25,7 +25,7 @@ static uint32_t mix1(int quarter, uint32_t b, uint32_t c, uint32_t d)
 static void block1(uint32_t s[8], const uint8_t *p)
 {
     uint32_t w[80], a = s[0], b = s[1], c = s[2], d = s[3], e = s[4];
-    for (int i = 0; i < 16; i++) w[i] = load(p + 4 * i);
+    for (int i = 0; i < 16; i++) w[i] = sha_load(p + 4 * i);
     for (int i = 16; i < 80; i++) w[i] = left(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
     for (int i = 0; i < 80; i++) {
         uint32_t t = left(a, 5) + mix1(i / 20, b, c, d) + e + k1[i / 20] + w[i];
@@ -63,7 +63,7 @@ const uint32_t mt__sha256_k[64] = {
 static void block256(uint32_t s[8], const uint8_t *p)
 {
     uint32_t w[64], a = s[0], b = s[1], c = s[2], d = s[3], e = s[4], f = s[5], g = s[6], h = s[7];
-    for (int i = 0; i < 16; i++) w[i] = load(p + 4 * i);
+    for (int i = 0; i < 16; i++) w[i] = sha_load(p + 4 * i);
     for (int i = 16; i < 64; i++) {
         uint32_t x = w[i - 15], y = w[i - 2];
         w[i] = w[i - 16] + (right(x, 7) ^ right(x, 18) ^ x >> 3) + w[i - 7] + (right(y, 17) ^ right(y, 19) ^ y >> 10);

@@ -73,7 +73,7 @@ mt_rc mt__snapshot_find(mt__repo *repo, mt_err *err)
     return rc;
 }
 
-static mt_rc walk(mt__files *out, const char *dir, const char *below, int depth, mt_err *err)
+static mt_rc snapshot_walk(mt__files *out, const char *dir, const char *below, int depth, mt_err *err)
 {
     DIR *d = opendir(dir);
     if (!d) return mt_fail_errno(err, MT_EIO, "%s", dir);
@@ -85,7 +85,7 @@ static mt_rc walk(mt__files *out, const char *dir, const char *below, int depth,
         if (!path || !name)
             rc = mt_no_memory(err, "a path");
         else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-            rc = depth < MAX_DEPTH ? walk(out, path, name, depth + 1, err) : MT_OK;
+            rc = depth < MAX_DEPTH ? snapshot_walk(out, path, name, depth + 1, err) : MT_OK;
         else if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
             rc = mt__files_add(out, name, (uint64_t)st.st_size, "", err);
         mt_free(path);
@@ -99,7 +99,7 @@ mt_rc mt__snapshot_list(const mt__repo *repo, mt__files *out, mt_err *err)
 {
     *out = (mt__files){ 0 };
     char *dir = mt__snapshot_dir(repo);
-    mt_rc rc = dir ? walk(out, dir, "", 0, err) : mt_no_memory(err, "a path");
+    mt_rc rc = dir ? snapshot_walk(out, dir, "", 0, err) : mt_no_memory(err, "a path");
     mt_free(dir);
     if (rc) mt__files_free(out);
     return rc;

@@ -66,7 +66,7 @@ typedef struct leftovers {
     size_t n;
 } leftovers;
 
-static bool take(leftovers *l, jval name, jval *out)
+static bool call_take(leftovers *l, jval name, jval *out)
 {
     for (size_t i = 0; i < l->n; i++) {
         if (!mt__j_same_text(l->names[i], name.s, name.n)) continue;
@@ -96,7 +96,7 @@ static mt_rc bind_special(jrender *r, const jnode *n, const jargs *args, leftove
     jval v;
     int name_n = (int)n->name.n;
     if (n->uses & USES_CALLER) {
-        if (!take(l, mt__j_literal("caller"), &v) || v.type == JV_NONE) v = mt__j_undefined_because("No caller defined");
+        if (!call_take(l, mt__j_literal("caller"), &v) || v.type == JV_NONE) v = mt__j_undefined_because("No caller defined");
         slots[n->special[0].slot] = v;
     }
     if (n->uses & USES_KWARGS) {
@@ -129,7 +129,7 @@ static mt_rc bind_macro(jrender *r, const jnode *n, const jargs *args, jval *slo
         if (i < args->n_pos)
             v = args->pos[i];
         else
-            take(&l, param->name, &v);
+            call_take(&l, param->name, &v);
         slots[param->ref.slot] = v;
     }
     return bind_special(r, n, args, &l, slots);

@@ -73,7 +73,7 @@ static mt_rc set_in_namespace(jrender *r, const jnode *target, jval v)
     return MT_OK;
 }
 
-static mt_rc unpack(jrender *r, const jnode *target, jval v)
+static mt_rc exec_unpack(jrender *r, const jnode *target, jval v)
 {
     jiter it;
     jval item;
@@ -95,7 +95,7 @@ static mt_rc unpack(jrender *r, const jnode *target, jval v)
 mt_rc mt__j_assign(jrender *r, const jnode *target, jval v)
 {
     if (target->kind == N_NAME) return *mt__j_slot(r, target->ref) = v, MT_OK;
-    return target->kind == N_NSREF ? set_in_namespace(r, target, v) : unpack(r, target, v);
+    return target->kind == N_NSREF ? set_in_namespace(r, target, v) : exec_unpack(r, target, v);
 }
 
 /* ---- statements ---- */

@@ -26,7 +26,7 @@ static size_t normalise_newlines(char *dst, const char *text, size_t n)
     return k;
 }
 
-static mt_rc parse(mt_jinja *t, jtokens *tokens, size_t n, mt_err *err)
+static mt_rc jinja_parse(mt_jinja *t, jtokens *tokens, size_t n, mt_err *err)
 {
     MT_TRY(mt__j_lex(tokens, &t->arena, t->text, n, t->name, err));
     jparser p = { .t = t, .tok = tokens->items, .err = err, .stack_floor = mt_stack_floor() };
@@ -35,7 +35,7 @@ static mt_rc parse(mt_jinja *t, jtokens *tokens, size_t n, mt_err *err)
     return rc ? rc : mt__j_resolve(t, err);
 }
 
-static mt_rc prepare(mt_jinja *t, const char *text, size_t n, const char *name, size_t *kept, mt_err *err)
+static mt_rc jinja_prepare(mt_jinja *t, const char *text, size_t n, const char *name, size_t *kept, mt_err *err)
 {
     size_t bad_at;
     if (n > MAX_TEMPLATE_BYTES)
@@ -56,8 +56,8 @@ mt_rc mt_jinja_parse(mt_jinja **out, const char *text, size_t n, const char *nam
     if (!t) return mt_no_memory(err, "the template %s", name);
     jtokens tokens = { 0 };
     size_t kept = 0;
-    mt_rc rc = prepare(t, text, n, name, &kept, err);
-    if (!rc) rc = parse(t, &tokens, kept, err);
+    mt_rc rc = jinja_prepare(t, text, n, name, &kept, err);
+    if (!rc) rc = jinja_parse(t, &tokens, kept, err);
     mt_free(tokens.items);
     if (rc)
         mt_jinja_free(t);

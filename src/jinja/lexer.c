@@ -41,14 +41,14 @@ static void locate(lexer *x, const char *at, uint32_t *line, uint32_t *col)
     *col = x->col;
 }
 
-static mt_rc bad(lexer *x, const char *at, const char *message)
+static mt_rc lexer_bad(lexer *x, const char *at, const char *message)
 {
     uint32_t line, col;
     locate(x, at, &line, &col);
     return mt_fail(x->err, MT_EFORMAT, "%s:%u:%u: %s", x->name, line, col, message);
 }
 
-static mt_rc push(lexer *x, int type, const char *at, jval value)
+static mt_rc lexer_push(lexer *x, int type, const char *at, jval value)
 {
     MT_TRY(mt_grow(&x->out->items, &x->out->cap, x->out->n + 1, sizeof *x->out->items, x->err));
     jtoken *t = &x->out->items[x->out->n++];
@@ -81,7 +81,7 @@ static const char *text_end(const lexer *x, const char *from, const char *tag, c
 static mt_rc push_text(lexer *x, const char *from, const char *tag, char sign, bool is_print)
 {
     const char *end = text_end(x, from, tag, sign, is_print);
-    return end > from ? push(x, T_DATA, from, mt__j_text(from, (size_t)(end - from))) : MT_OK;
+    return end > from ? lexer_push(x, T_DATA, from, mt__j_text(from, (size_t)(end - from))) : MT_OK;
 }
 
 static char sign_at(const lexer *x, const char *p) { return p < x->end && (*p == '-' || *p == '+') ? *p : 0; }
@@ -124,7 +124,7 @@ static mt_rc lex_raw(lexer *x, const char *tag)
         consume(x, end);
         return MT_OK;
     }
-    return bad(x, tag, "a {% raw %} that is not closed by {% endraw %}");
+    return lexer_bad(x, tag, "a {% raw %} that is not closed by {% endraw %}");
 }
 
 static mt_rc lex_comment(lexer *x, const char *tag)
@@ -136,7 +136,7 @@ static mt_rc lex_comment(lexer *x, const char *tag)
         consume(x, end);
         return MT_OK;
     }
-    return bad(x, tag, "a comment that is not closed by #}");
+    return lexer_bad(x, tag, "a comment that is not closed by #}");
 }
 
 /* ---- inside a tag ---- */
@@ -196,16 +196,16 @@ static mt_rc lex_number(lexer *x)
     size_t n = 0;
     for (const char *p = base == 10 ? start : start + 2; p < end; p++) {
         if (*p == '_') continue;
-        if (n + 1 >= sizeof copy) return bad(x, start, "a number of more than 127 digits");
+        if (n + 1 >= sizeof copy) return lexer_bad(x, start, "a number of more than 127 digits");
         copy[n++] = *p;
     }
     copy[n] = '\0';
     consume(x, end);
-    if (is_float) return push(x, T_FLOAT, start, mt__j_float(strtod(copy, NULL)));
+    if (is_float) return lexer_push(x, T_FLOAT, start, mt__j_float(strtod(copy, NULL)));
     errno = 0;
     long long v = strtoll(copy, NULL, base);
-    if (errno == ERANGE) return bad(x, start, "an integer that does not fit 64 bits");
-    return push(x, T_INTEGER, start, mt__j_int(v));
+    if (errno == ERANGE) return lexer_bad(x, start, "an integer that does not fit 64 bits");
+    return lexer_push(x, T_INTEGER, start, mt__j_int(v));
 }
 
 static int hex_value(const char *p, const char *end, int n, uint32_t *out)
@@ -253,7 +253,7 @@ static mt_rc lex_string(lexer *x)
         if (*p == '\\') escaped = true, p++;
         p++;
     }
-    if (p >= x->end) return bad(x, start, "a string that is not closed");
+    if (p >= x->end) return lexer_bad(x, start, "a string that is not closed");
     jval v = mt__j_text(start + 1, (size_t)(p - start - 1));
     if (escaped) {
         char *dst =
@@ -266,13 +266,13 @@ static mt_rc lex_string(lexer *x)
                 continue;
             }
             size_t used = unescape(q + 1, p, dst, &k);
-            if (!used) return bad(x, q, "an escape in a string that cannot be read");
+            if (!used) return lexer_bad(x, q, "an escape in a string that cannot be read");
             q += 1 + used;
         }
         v = mt__j_text(dst, k);
     }
     consume(x, p + 1);
-    return push(x, T_STRING, start, v);
+    return lexer_push(x, T_STRING, start, v);
 }
 
 static mt_rc lex_operator(lexer *x)
@@ -285,18 +285,18 @@ static mt_rc lex_operator(lexer *x)
     for (size_t i = 0; i < MT_COUNT(twos); i++)
         if (at_text(x, start, twos[i].text)) {
             consume(x, start + 2);
-            return push(x, twos[i].type, start, (jval){ 0 });
+            return lexer_push(x, twos[i].type, start, (jval){ 0 });
         }
     char c = *start;
-    if (!c || !strchr("+-/*%~[](){}><=.:|,;", c)) return bad(x, start, "a character that has no meaning inside a tag");
+    if (!c || !strchr("+-/*%~[](){}><=.:|,;", c)) return lexer_bad(x, start, "a character that has no meaning inside a tag");
     if (c == '(' || c == '[' || c == '{') {
-        if (x->n_open == MAX_NESTING) return bad(x, start, "brackets nested too deeply");
+        if (x->n_open == MAX_NESTING) return lexer_bad(x, start, "brackets nested too deeply");
         x->open[x->n_open++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (c == ')' || c == ']' || c == '}') {
-        if (!x->n_open || x->open[--x->n_open] != c) return bad(x, start, "a closing bracket without its partner");
+        if (!x->n_open || x->open[--x->n_open] != c) return lexer_bad(x, start, "a closing bracket without its partner");
     }
     consume(x, start + 1);
-    return push(x, c, start, (jval){ 0 });
+    return lexer_push(x, c, start, (jval){ 0 });
 }
 
 static mt_rc lex_tag(lexer *x, const char *tag, bool is_print)
@@ -306,7 +306,7 @@ static mt_rc lex_tag(lexer *x, const char *tag, bool is_print)
     while (x->p < x->end) {
         const char *end = x->n_open ? NULL : close_end(x, x->p, close, !is_print, !is_print);
         if (end) {
-            MT_TRY(push(x, is_print ? T_PRINT_END : T_TAG_END, x->p, (jval){ 0 }));
+            MT_TRY(lexer_push(x, is_print ? T_PRINT_END : T_TAG_END, x->p, (jval){ 0 }));
             consume(x, end);
             return MT_OK;
         }
@@ -318,13 +318,13 @@ static mt_rc lex_tag(lexer *x, const char *tag, bool is_print)
             MT_TRY(lex_number(x));
         else if (word) {
             consume(x, start + word);
-            MT_TRY(push(x, T_NAME, start, mt__j_text(start, word)));
+            MT_TRY(lexer_push(x, T_NAME, start, mt__j_text(start, word)));
         } else if (*start == '\'' || *start == '"')
             MT_TRY(lex_string(x));
         else
             MT_TRY(lex_operator(x));
     }
-    return bad(x, tag, is_print ? "a {{ that is not closed by }}" : "a {% that is not closed by %}");
+    return lexer_bad(x, tag, is_print ? "a {{ that is not closed by }}" : "a {% that is not closed by %}");
 }
 
 static const char *next_tag(const lexer *x)
@@ -346,7 +346,7 @@ static mt_rc lex_next(lexer *x, const char *tag)
     consume(x, raw ? raw : tag + 2 + (sign != 0));
     if (raw) return lex_raw(x, tag);
     if (tag[1] == '#') return lex_comment(x, tag);
-    MT_TRY(push(x, is_print ? T_PRINT_BEGIN : T_TAG_BEGIN, tag, (jval){ 0 }));
+    MT_TRY(lexer_push(x, is_print ? T_PRINT_BEGIN : T_TAG_BEGIN, tag, (jval){ 0 }));
     return lex_tag(x, tag, is_print);
 }
 
@@ -364,6 +364,6 @@ mt_rc mt__j_lex(jtokens *out, mt_arena *a, const char *text, size_t n, const cha
                 .col = 1,
                 .line_starting = true };
     for (const char *tag; (tag = next_tag(&x));) MT_TRY(lex_next(&x, tag));
-    if (x.p < x.end) MT_TRY(push(&x, T_DATA, x.p, mt__j_text(x.p, (size_t)(x.end - x.p))));
-    return push(&x, T_EOF, x.end, (jval){ 0 });
+    if (x.p < x.end) MT_TRY(lexer_push(&x, T_DATA, x.p, mt__j_text(x.p, (size_t)(x.end - x.p))));
+    return lexer_push(&x, T_EOF, x.end, (jval){ 0 });
 }

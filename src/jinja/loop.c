@@ -134,7 +134,7 @@ mt_rc mt__j_loop_call(jrender *r, jloop *loop, const jargs *args, jval *out)
 
 /* ---- loop.something ---- */
 
-static mt_rc peek(jrender *r, jloop *loop)
+static mt_rc loop_peek(jrender *r, jloop *loop)
 {
     if (!loop->peeked) MT_TRY(mt__j_next(r, &loop->it, &loop->after));
     loop->peeked = true;
@@ -157,7 +157,7 @@ static mt_rc length(jrender *r, jloop *loop)
 static mt_rc neighbour(jrender *r, jloop *loop, bool next, jval *out)
 {
     if (next) {
-        MT_TRY(peek(r, loop));
+        MT_TRY(loop_peek(r, loop));
         *out = mt__j_given(loop->after) ? loop->after : mt__j_undefined_because("there is no next item");
     } else
         *out = loop->index0 > 0 ? loop->before : mt__j_undefined_because("there is no previous item");
@@ -174,7 +174,7 @@ mt_rc mt__j_loop_attr(jrender *r, jloop *loop, jval name, jval *out)
     if (mt__j_is_text(name, "nextitem")) return neighbour(r, loop, true, out);
     if (mt__j_is_text(name, "previtem")) return neighbour(r, loop, false, out);
     if (mt__j_is_text(name, "last")) {
-        MT_TRY(peek(r, loop));
+        MT_TRY(loop_peek(r, loop));
         *out = mt__j_bool(!mt__j_given(loop->after));
         return MT_OK;
     }

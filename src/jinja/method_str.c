@@ -124,7 +124,7 @@ mt_rc mt__j_search(jrender *r, size_t n, size_t m, bool backwards)
     return backwards ? mt__j_steps(r, (n / 64) * (m / 64)) : MT_OK;
 }
 
-static mt_rc find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at)
+static mt_rc method_str_find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at)
 {
     size_t from, to;
     bool ok;
@@ -141,7 +141,7 @@ static mt_rc find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at
 static mt_rc find_method(jrender *r, jval s, const jval *a, bool backwards, bool must, jval *out)
 {
     int64_t at;
-    MT_TRY(find(r, s, a, backwards, &at));
+    MT_TRY(method_str_find(r, s, a, backwards, &at));
     if (must && at < 0) return mt__j_fail(r, "substring not found");
     *out = mt__j_int(at);
     return MT_OK;

@@ -67,7 +67,7 @@ static symbol *own(const symbols *s, jval name)
     return NULL;
 }
 
-static symbol *find(const symbols *s, jval name, const symbols **owner)
+static symbol *scope_find(const symbols *s, jval name, const symbols **owner)
 {
     for (; s; s = s->parent) {
         symbol *hit = own(s, name);
@@ -134,7 +134,7 @@ static mt_rc check_stack(const resolver *r, const jnode *n)
 static mt_rc load_from_outside(resolver *r, const symbols *s, symbol *sym)
 {
     const symbols *owner;
-    const symbol *outer = s->parent ? find(s->parent, sym->name, &owner) : NULL;
+    const symbol *outer = s->parent ? scope_find(s->parent, sym->name, &owner) : NULL;
     if (outer) {
         sym->load.kind = LOAD_ALIAS;
         sym->load.from = reference(s, owner, outer);
@@ -147,7 +147,7 @@ static mt_rc load_from_outside(resolver *r, const symbols *s, symbol *sym)
 static mt_rc load(resolver *r, symbols *s, jval name)
 {
     const symbols *owner;
-    if (find(s, name, &owner)) return MT_OK;
+    if (scope_find(s, name, &owner)) return MT_OK;
     symbol *sym;
     MT_TRY(define(r, s, name, &sym));
     return load_from_outside(r, s, sym);
@@ -161,7 +161,7 @@ static mt_rc store(resolver *r, symbols *s, jval name)
     if (sym && sym->stored) return MT_OK;
     if (is_new) MT_TRY(define(r, s, name, &sym));
     sym->stored = true;
-    if (s->branches || (is_new && s->parent && find(s->parent, name, &owner))) return load_from_outside(r, s, sym);
+    if (s->branches || (is_new && s->parent && scope_find(s->parent, name, &owner))) return load_from_outside(r, s, sym);
     if (is_new) sym->load.kind = LOAD_UNDEFINED;
     return MT_OK;
 }
@@ -251,10 +251,10 @@ static mt_rc finish_frame(resolver *r, const symbols *s, jframe **out)
 static mt_rc bind_name(resolver *r, symbols *s, jnode *n)
 {
     const symbols *owner = s;
-    const symbol *sym = find(s, n->name, &owner);
+    const symbol *sym = scope_find(s, n->name, &owner);
     if (!sym) { /* arguments of a block set's filter are in nobody's statements */
         MT_TRY(load(r, s, n->name));
-        sym = find(s, n->name, &owner);
+        sym = scope_find(s, n->name, &owner);
     }
     n->ref = reference(s, owner, sym);
     return MT_OK;

@@ -66,20 +66,20 @@ mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *e
     return r->ops->rows_fwd(r->stream, &pick, err);
 }
 
-static mt_rmsnorm final_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n)
+static mt_norm final_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n)
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
-    return (mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus,
+    return (mt_norm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus,
                          .centered = c->layer_norm, .rstd = r->ends.rstd, .x = x, .w = at_role(r, l, w, MT_W_FINAL_NORM),
                          .b = at_role(r, l, w, MT_B_FINAL_NORM), .scratch = r->scratch };
 }
 
 mt_rc mt_head_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n, mt_err *err)
 {
-    mt_rmsnorm a = final_norm(r, w, x, n);
+    mt_norm a = final_norm(r, w, x, n);
     a.y = r->ends.h;
-    return r->ops->rmsnorm_fwd(r->stream, &a, err);
+    return r->ops->norm_fwd(r->stream, &a, err);
 }
 
 static mt_linear logits_args(const mt_run *r, const mt_weights *w, int64_t first, int64_t n)
@@ -157,12 +157,12 @@ mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micr
     for (int64_t first = 0; first < mb->n_trained; first += r->head_rows)
         MT_TRY(loss_of_rows(r, w, g, mb, first, mt_min_i64(r->head_rows, mb->n_trained - first), dx != NULL, dscale, sum, err));
     if (!dx) return MT_OK;
-    mt_rmsnorm norm = final_norm(r, w, k->x, mb->n_trained);
+    mt_norm norm = final_norm(r, w, k->x, mb->n_trained);
     norm.dy = k->dh;
     norm.dx = k->h;
     norm.dw = grad_at(l, g, MT_W_FINAL_NORM);
     norm.db = grad_at(l, g, MT_B_FINAL_NORM);
-    MT_TRY(r->ops->rmsnorm_bwd(r->stream, &norm, err));
+    MT_TRY(r->ops->norm_bwd(r->stream, &norm, err));
     pick.dy = k->h; /* the norm's output is no longer needed: its place held the gradient of the picked rows */
     pick.dx = dx;
     return r->ops->rows_bwd(r->stream, &pick, err);
@@ -170,7 +170,7 @@ mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micr
 
 /* -- workspace ------------------------------------------------------------------------------------- */
 
-static void *take(char *base, size_t *at, size_t bytes)
+static void *ends_take(char *base, size_t *at, size_t bytes)
 {
     void *here = base ? base + *at : NULL;
     *at += mt_round_up(bytes, MT_ARRAY_ALIGN);
@@ -182,14 +182,14 @@ size_t mt_ends_carve(mt_ends_work *out, char *base, const mt_model *m, mt_dtype 
     size_t at = 0, n = (size_t)micro, head = (size_t)head_rows, e = mt_dtype_bytes(t), D = (size_t)m->config->D,
            V = (size_t)m->config->V;
     mt_ends_work w;
-    w.x = take(base, &at, n * D * e);
-    w.h = take(base, &at, n * D * e);
-    w.dh = take(base, &at, n * D * e);
-    w.rstd = take(base, &at, n * sizeof(float));
-    w.row_loss = take(base, &at, head * sizeof(float));
-    w.row_correct = take(base, &at, head * sizeof(int32_t));
-    w.logits = take(base, &at, head * V * sizeof(float));
-    w.dlogits = take(base, &at, train ? head * V * e : 0);
+    w.x = ends_take(base, &at, n * D * e);
+    w.h = ends_take(base, &at, n * D * e);
+    w.dh = ends_take(base, &at, n * D * e);
+    w.rstd = ends_take(base, &at, n * sizeof(float));
+    w.row_loss = ends_take(base, &at, head * sizeof(float));
+    w.row_correct = ends_take(base, &at, head * sizeof(int32_t));
+    w.logits = ends_take(base, &at, head * V * sizeof(float));
+    w.dlogits = ends_take(base, &at, train ? head * V * e : 0);
     if (out) *out = w;
     return at;
 }
@@ -202,7 +202,7 @@ static size_t ends_scratch(const mt_config *c, const mt_scratch_shape *s, int64_
     size_t most = 0;
 #define CONSIDER(op, ...) most = max_size(most, mt_##op##_scratch(&(mt_##op){ .t = s->t, __VA_ARGS__ }))
     CONSIDER(embed, .N = s->rows, .D = c->D, .V = c->V);
-    CONSIDER(rmsnorm, .N = s->rows, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL);
+    CONSIDER(norm, .N = s->rows, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL);
     CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
     CONSIDER(rows, .N = s->rows, .n_picked = s->rows, .D = c->D);
     CONSIDER(cross_entropy, .N = head_rows, .V = c->V);

@@ -17,7 +17,7 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_baichuan_read(mt_config *c, const mt_keys *k)
 {
     enum { BAICHUAN1_VOCAB = 64000 }; /* the second generation has 125,696 */
     double z_loss;
@@ -44,5 +44,5 @@ const mt_family mt_family_baichuan = {
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = tensors,
-    .read = read,
+    .read = family_baichuan_read,
 };

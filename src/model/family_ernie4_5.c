@@ -36,7 +36,7 @@ static const mt_expert_rules experts = { .router = MT_ROUTE_SOFTMAX,
                                          .layers = MT_SPARSE_RANGE,
                                          .shared = MT_SHARED_COUNT };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_ernie4_5_read(mt_config *c, const mt_keys *k)
 {
     mt_config_default_pad(c, k, 0);
     c->head_bias = c->qkv_bias;
@@ -59,5 +59,5 @@ const mt_family mt_family_ernie4_5_moe = {
     .tensors = tensors,
     .other_tensors = fused,
     .experts = &experts,
-    .read = read,
+    .read = family_ernie4_5_read,
 };

@@ -18,7 +18,7 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_exaone4_read(mt_config *c, const mt_keys *k)
 {
     (void)k;
     bool windows = false;
@@ -43,5 +43,5 @@ const mt_family mt_family_exaone4 = {
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = tensors,
-    .read = read,
+    .read = family_exaone4_read,
 };

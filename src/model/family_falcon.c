@@ -32,7 +32,7 @@ static const mt_tensor_row two_norms[] = {
     MLP_AND_HEAD,
 };
 
-static mt_rc read(mt_config *c, const mt_keys *k);
+static mt_rc family_falcon_read(mt_config *c, const mt_keys *k);
 
 #define FALCON(TENSORS)                                                                                      \
     {                                                                                                        \
@@ -41,13 +41,13 @@ static mt_rc read(mt_config *c, const mt_keys *k);
         .telling = { "new_decoder_architecture", "multi_query", "parallel_attn", "alibi", "n_head" }, \
         .qkv_bias = MT_BIAS_BY_KEY, .o_bias = MT_BIAS_BY_KEY, .mlp_bias = MT_BIAS_BY_KEY, .bias_key = "bias", .layer_norm = true, \
         .norm_bias = true, .plain_mlp = true, .default_act = MT_ACT_GELU_ERF, .default_mlp_factor = 4, .default_eps = 1e-5, \
-        .default_theta = 10000, .default_tied = true, .rope = MT_ROPE_HALF, .prefix = "transformer.", .tensors = TENSORS, .read = read \
+        .default_theta = 10000, .default_tied = true, .rope = MT_ROPE_HALF, .prefix = "transformer.", .tensors = TENSORS, .read = family_falcon_read \
     }
 
 const mt_family mt_family_falcon = FALCON(usual_names);
 static const mt_family falcon_two_norms = FALCON(two_norms);
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_falcon_read(mt_config *c, const mt_keys *k)
 {
     bool grouped, multi_query, parallel, alibi;
     int64_t n_norms;

@@ -29,7 +29,7 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_gpt2_read(mt_config *c, const mt_keys *k)
 {
     bool scaled, by_layer, crossed;
     MT_TRY(mt_json_bool(k->doc, "scale_attn_weights", true, &scaled, k->path, k->err));
@@ -62,5 +62,5 @@ const mt_family mt_family_gpt2 = {
     .default_tied = true,
     .prefix = "transformer.",
     .tensors = tensors,
-    .read = read,
+    .read = family_gpt2_read,
 };

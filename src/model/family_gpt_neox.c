@@ -16,7 +16,7 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_gpt_neox_read(mt_config *c, const mt_keys *k)
 {
     bool parallel;
     MT_TRY(mt_json_bool(k->doc, "use_parallel_residual", true, &parallel, k->path, k->err));
@@ -44,5 +44,5 @@ const mt_family mt_family_gpt_neox = {
     .prefix = "gpt_neox.",
     .other_head = "lm_head.weight",
     .tensors = tensors,
-    .read = read,
+    .read = family_gpt_neox_read,
 };

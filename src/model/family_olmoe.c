@@ -13,7 +13,7 @@ static const mt_tensor_row fused[] = { OF_EXPERTS(MT_ROWS_EXPERTS_FUSED_USUAL(LA
 
 static const mt_expert_rules experts = { .router = MT_ROUTE_SOFTMAX, .norm_key = true, .mlp_width = true };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_olmoe_read(mt_config *c, const mt_keys *k)
 {
     if (!mt_json_missing(mt_value_get(k->doc, "clip_qkv")))
         return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"clip_qkv\" is set; no published model has it, and it is not supported",
@@ -37,5 +37,5 @@ const mt_family mt_family_olmoe = {
     .tensors = tensors,
     .other_tensors = fused,
     .experts = &experts,
-    .read = read,
+    .read = family_olmoe_read,
 };

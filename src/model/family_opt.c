@@ -19,7 +19,7 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_opt_read(mt_config *c, const mt_keys *k)
 {
     enum { OFFSET = 2 };
     bool before, affine;
@@ -56,5 +56,5 @@ const mt_family mt_family_opt = {
     .default_tied = true,
     .prefix = "model.",
     .tensors = tensors,
-    .read = read,
+    .read = family_opt_read,
 };

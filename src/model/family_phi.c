@@ -15,7 +15,7 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_phi_read(mt_config *c, const mt_keys *k)
 {
     bool qk_norm;
     (void)c;
@@ -45,5 +45,5 @@ const mt_family mt_family_phi = {
     .default_partial = 0.5,
     .rope = MT_ROPE_HALF,
     .tensors = tensors,
-    .read = read,
+    .read = family_phi_read,
 };

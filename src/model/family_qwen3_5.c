@@ -53,7 +53,7 @@ static mt_rc read_mixers(mt_config *c, const mt_keys *k)
     return MT_OK;
 }
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_qwen3_5_read(mt_config *c, const mt_keys *k)
 {
     c->o_gate = true;
     if (c->act != MT_ACT_SILU)
@@ -124,7 +124,7 @@ const mt_family mt_family_qwen3_5 = {
     .default_partial = 0.25,
     .rope = MT_ROPE_HALF,
     .tensors = dense,
-    .read = read,
+    .read = family_qwen3_5_read,
 };
 
 static const mt_expert_rules every_layer = {
@@ -151,7 +151,7 @@ const mt_family mt_family_qwen3_5_moe = {
     .tensors = split,
     .other_tensors = split_fused,
     .experts = &every_layer,
-    .read = read,
+    .read = family_qwen3_5_read,
 };
 
 static const mt_expert_rules by_step = { .router = MT_ROUTE_SOFTMAX,
@@ -181,5 +181,5 @@ const mt_family mt_family_qwen3_next = {
     .tensors = grouped,
     .other_tensors = grouped_fused,
     .experts = &by_step,
-    .read = read,
+    .read = family_qwen3_5_read,
 };

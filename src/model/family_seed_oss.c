@@ -1,6 +1,6 @@
 #include "model/family.h"
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_seed_oss_read(mt_config *c, const mt_keys *k)
 {
     return mt_json_bool(k->doc, "attention_out_bias", false, &c->o_bias, k->path, k->err);
 }
@@ -18,5 +18,5 @@ const mt_family mt_family_seed_oss = {
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = mt_tensors_standard,
-    .read = read,
+    .read = family_seed_oss_read,
 };

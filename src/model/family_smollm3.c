@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Windows, where they are used at all, are on the layers without positions, unless layer_types says otherwise. */
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_smollm3_read(mt_config *c, const mt_keys *k)
 {
     bool used;
     int64_t width;
@@ -34,5 +34,5 @@ const mt_family mt_family_smollm3 = {
     .default_tied = true,
     .rope = MT_ROPE_HALF,
     .tensors = mt_tensors_standard,
-    .read = read,
+    .read = family_smollm3_read,
 };

@@ -19,7 +19,7 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
-static mt_rc read(mt_config *c, const mt_keys *k)
+static mt_rc family_stablelm_read(mt_config *c, const mt_keys *k)
 {
     bool parallel;
     MT_TRY(mt_json_bool(k->doc, "use_qkv_bias", false, &c->qkv_bias, k->path, k->err));
@@ -43,5 +43,5 @@ const mt_family mt_family_stablelm = {
     .default_partial = 0.25,
     .rope = MT_ROPE_HALF,
     .tensors = tensors,
-    .read = read,
+    .read = family_stablelm_read,
 };

@@ -139,8 +139,8 @@ static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const 
         mt_grouped_linear_scratch(
             &(mt_grouped_linear){ .t = shape->t, .M = packed, .N = 2 * s->I, .K = c->D, .c = c1, .dw = some }),
         mt_grouped_linear_scratch(&(mt_grouped_linear){ .t = shape->t, .M = packed, .N = c->D, .K = s->I, .c = c1, .dw = some }),
-        mt_glu_scratch(&(mt_glu){ .t = shape->t, .N = packed, .F = s->I }),
-        mt_glu_scratch(&(mt_glu){ .t = shape->t, .N = n, .F = s->Is }),
+        mt_activation_scratch(&(mt_activation){ .t = shape->t, .N = packed, .F = s->I }),
+        mt_activation_scratch(&(mt_activation){ .t = shape->t, .N = n, .F = s->Is }),
     };
     size_t most = 0;
     for (size_t i = 0; i < MT_COUNT(needs); i++)
@@ -281,9 +281,9 @@ static mt_products shared_products(const mt_pass *p)
     return f;
 }
 
-static mt_glu shared_glu(const mt_pass *p)
+static mt_activation shared_activation(const mt_pass *p)
 {
-    mt_glu a = { .t = p->r->t,
+    mt_activation a = { .t = p->r->t,
                  .act = p->c->act,
                  .N = p->mb->n,
                  .F = p->s->Is,
@@ -311,8 +311,8 @@ static mt_linear shared_down(const mt_pass *p)
 
 static mt_rc shared_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
-    const mt_glu glu = shared_glu(p);
-    MT_TRY(p->r->ops->glu_fwd(p->r->stream, &glu, err));
+    const mt_activation activation = shared_activation(p);
+    MT_TRY(p->r->ops->activation_fwd(p->r->stream, &activation, err));
     mt_linear d = shared_down(p);
     d.b = mt_pass_weight(p, MT_B_S_DOWN);
     d.y = y;
@@ -328,11 +328,11 @@ static mt_rc shared_backward(const mt_pass *p, const void *dy, mt_err *err)
     through.dy = weights.dy = dy;
     through.dx = mt_pass_array(p, S_DACT);
     MT_TRY(ops->linear_bwd(p->r->stream, &through, err));
-    mt_glu glu = shared_glu(p);
-    glu.dy = mt_pass_array(p, S_DACT);
-    glu.dgu = mt_pass_array(p, S_GATE_UP);
-    if (has_switch(p)) glu.dweights = switch_at(p, S_DWEIGHT);
-    MT_TRY(ops->glu_bwd(p->r->stream, &glu, err));
+    mt_activation activation = shared_activation(p);
+    activation.dy = mt_pass_array(p, S_DACT);
+    activation.dgu = mt_pass_array(p, S_GATE_UP);
+    if (has_switch(p)) activation.dweights = switch_at(p, S_DWEIGHT);
+    MT_TRY(ops->activation_bwd(p->r->stream, &activation, err));
     weights.dw = mt_pass_grad(p, MT_W_S_DOWN);
     weights.db = mt_pass_grad(p, MT_B_S_DOWN);
     return weights.dw || weights.db ? ops->linear_bwd(p->r->stream, &weights, err) : MT_OK;
@@ -372,9 +372,9 @@ static mt_grouped_linear expert_product(const mt_pass *p, mt_role role)
                                 .scratch = p->r->scratch };
 }
 
-static mt_glu expert_glu(const mt_pass *p)
+static mt_activation expert_activation(const mt_pass *p)
 {
-    return (mt_glu){ .t = p->r->t,
+    return (mt_activation){ .t = p->r->t,
                      .act = p->c->act,
                      .N = p->mb->n * mt_min_i64(p->s->T, p->n_experts),
                      .F = p->s->I,
@@ -415,8 +415,8 @@ static mt_rc experts_unit_forward(const mt_pass *p, const void *h, mt_err *err)
 {
     MT_TRY(sort_rows(p, err));
     MT_TRY(experts_gate_up(p, h, err));
-    const mt_glu glu = expert_glu(p);
-    MT_TRY(p->r->ops->glu_fwd(p->r->stream, &glu, err));
+    const mt_activation activation = expert_activation(p);
+    MT_TRY(p->r->ops->activation_fwd(p->r->stream, &activation, err));
     mt_grouped_linear a = expert_product(p, MT_W_E_DOWN);
     a.x = mt_pass_array(p, ACT);
     a.y = mt_pass_array(p, PACKED);
@@ -450,12 +450,12 @@ static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *
     mt_grouped_linear weights = through;
     through.dx = mt_pass_array(p, DACT);
     MT_TRY(ops->grouped_linear_bwd(p->r->stream, &through, err));
-    mt_glu glu = expert_glu(p);
-    glu.dy = mt_pass_array(p, DACT);
-    glu.dgu = mt_pass_array(p, GATE_UP);
-    glu.weights = weights_of(p);
-    glu.dweights = mt_pass_array(p, DWEIGHTS);
-    MT_TRY(ops->glu_bwd(p->r->stream, &glu, err));
+    mt_activation activation = expert_activation(p);
+    activation.dy = mt_pass_array(p, DACT);
+    activation.dgu = mt_pass_array(p, GATE_UP);
+    activation.weights = weights_of(p);
+    activation.dweights = mt_pass_array(p, DWEIGHTS);
+    MT_TRY(ops->activation_bwd(p->r->stream, &activation, err));
     weights.x = mt_pass_array(p, ACT);
     weights.dw = mt_pass_grad(p, MT_W_E_DOWN);
     if (weights.dw) MT_TRY(ops->grouped_linear_bwd(p->r->stream, &weights, err));

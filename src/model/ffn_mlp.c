@@ -62,7 +62,7 @@ static size_t mlp_scratch(const mt_config *c, const mt_layer_spec *s, const mt_s
         mt_linear_scratch(
             &(mt_linear){ .t = shape->t, .M = shape->chunk, .N = gate_up_width(c, s), .K = c->D, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->chunk, .N = c->D, .K = s->F, .dw = some, .db = some }),
-        mt_glu_scratch(&(mt_glu){ .t = shape->t, .act = c->act, .N = shape->chunk, .F = s->F }),
+        mt_activation_scratch(&(mt_activation){ .t = shape->t, .act = c->act, .N = shape->chunk, .F = s->F }),
     };
     size_t most = 0;
     for (size_t i = 0; i < MT_COUNT(needs); i++)
@@ -94,9 +94,9 @@ static void *act_of(const mt_pass *p, mt_span s)
     return mt_pass_kept(p, ACT) ? mt_pass_rows(p, act, s.first, p->s->F) : act;
 }
 
-static mt_glu glu_args(const mt_pass *p, mt_span s)
+static mt_activation activation_args(const mt_pass *p, mt_span s)
 {
-    return (mt_glu){ .t = p->r->t,
+    return (mt_activation){ .t = p->r->t,
                      .act = p->c->act,
                      .plain = p->c->plain_mlp,
                      .N = s.n,
@@ -130,8 +130,8 @@ static mt_rc mlp_forward(const mt_pass *p, mt_span s, const void *h, mt_err *err
 
 static mt_rc mlp_output(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err)
 {
-    mt_glu glu = glu_args(p, s);
-    MT_TRY(p->r->ops->glu_fwd(p->r->stream, &glu, err));
+    mt_activation activation = activation_args(p, s);
+    MT_TRY(p->r->ops->activation_fwd(p->r->stream, &activation, err));
     mt_linear d = down_args(p, s);
     d.b = mt_pass_weight(p, MT_B_DOWN);
     d.y = mt_pass_rows(p, y, s.first, p->c->D);
@@ -148,17 +148,17 @@ static mt_rc mlp_backward(const mt_pass *p, mt_span s, const void *h, const void
     through.dy = weights.dy = dy;
     through.dx = mt_pass_array(p, ACT_WORK);
     MT_TRY(ops->linear_bwd(p->r->stream, &through, err));
-    mt_glu glu = glu_args(p, s);
-    glu.dy = mt_pass_array(p, ACT_WORK);
-    if (mt_pass_kept(p, ACT)) glu.y = NULL;
-    glu.dgu = gate_up_of(p, s);
-    glu.dalpha_p = mt_pass_grad(p, MT_W_ALPHA_P);
-    glu.dalpha_n = mt_pass_grad(p, MT_W_ALPHA_N);
-    MT_TRY(ops->glu_bwd(p->r->stream, &glu, err));
+    mt_activation activation = activation_args(p, s);
+    activation.dy = mt_pass_array(p, ACT_WORK);
+    if (mt_pass_kept(p, ACT)) activation.y = NULL;
+    activation.dgu = gate_up_of(p, s);
+    activation.dalpha_p = mt_pass_grad(p, MT_W_ALPHA_P);
+    activation.dalpha_n = mt_pass_grad(p, MT_W_ALPHA_N);
+    MT_TRY(ops->activation_bwd(p->r->stream, &activation, err));
     weights.dw = mt_pass_grad(p, MT_W_DOWN);
     weights.db = mt_pass_grad(p, MT_B_DOWN);
     if (weights.dw || weights.db) MT_TRY(ops->linear_bwd(p->r->stream, &weights, err));
-    return mt_products_backward(p, &f, s.n, mt_pass_rows(p, h, s.first, p->c->D), glu.gu, dh, dh_add, err);
+    return mt_products_backward(p, &f, s.n, mt_pass_rows(p, h, s.first, p->c->D), activation.gu, dh, dh_add, err);
 }
 
 const mt_ffn mt_ffn_mlp = {

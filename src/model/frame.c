@@ -86,8 +86,8 @@ static size_t frame_scratch(const mt_config *c, const mt_layer_spec *s, const mt
 {
     float *some = (float *)1; /* present; never read */
     (void)s;
-    return mt_rmsnorm_scratch(
-        &(mt_rmsnorm){ .t = shape->t, .N = shape->rows, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL });
+    return mt_norm_scratch(
+        &(mt_norm){ .t = shape->t, .N = shape->rows, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL });
 }
 
 const mt_part mt_frame = { .name = "frame",
@@ -150,11 +150,11 @@ static const struct {
               [NORM2] = { MT_W_NORM2, MT_B_NORM2, H2, RSTD2 },
               [POST2] = { MT_W_POST2, MT_ROLES, 0, RSTD_POST } };
 
-static mt_rmsnorm norm_args(const mt_pass *p, norm_id id, int64_t n, const void *x)
+static mt_norm norm_args(const mt_pass *p, norm_id id, int64_t n, const void *x)
 {
     const mt_config *c = p->c;
     mt_role b = norms[id].b;
-    return (mt_rmsnorm){ .t = p->r->t,
+    return (mt_norm){ .t = p->r->t,
                          .N = n,
                          .D = c->D,
                          .eps = (float)c->eps,
@@ -183,20 +183,20 @@ static const void *norm_input(const mt_pass *p, norm_id id)
 static mt_rc enter(const mt_pass *p, mt_err *err)
 {
     if (!p->s->input_norm) return MT_OK;
-    mt_rmsnorm a = norm_args(p, NORM0, p->mb->n, mt_pass_array(p, X));
+    mt_norm a = norm_args(p, NORM0, p->mb->n, mt_pass_array(p, X));
     a.y = mt_pass_array(p, X0);
-    return p->r->ops->rmsnorm_fwd(p->r->stream, &a, err);
+    return p->r->ops->norm_fwd(p->r->stream, &a, err);
 }
 
 /* dx, the gradient of that norm, to the input's. */
 static mt_rc enter_backward(const mt_pass *p, void *dx, mt_err *err)
 {
     if (!p->s->input_norm) return MT_OK;
-    mt_rmsnorm a = norm_args(p, NORM0, p->mb->n, mt_pass_array(p, X));
+    mt_norm a = norm_args(p, NORM0, p->mb->n, mt_pass_array(p, X));
     a.dy = a.dx = dx;
     a.dw = mt_pass_grad(p, MT_W_NORM0);
     a.db = mt_pass_grad(p, MT_B_NORM0);
-    return p->r->ops->rmsnorm_bwd(p->r->stream, &a, err);
+    return p->r->ops->norm_bwd(p->r->stream, &a, err);
 }
 
 /* *h: a branch's input, normed; as it is where the family has no norm before. */
@@ -204,9 +204,9 @@ static mt_rc norm(const mt_pass *p, norm_id id, const void **h, mt_err *err)
 {
     *h = norm_input(p, id);
     if (!pre_norms(p->s)) return MT_OK;
-    mt_rmsnorm a = norm_args(p, id, p->mb->n, *h);
+    mt_norm a = norm_args(p, id, p->mb->n, *h);
     *h = a.y = mt_pass_array(p, norms[id].h);
-    return p->r->ops->rmsnorm_fwd(p->r->stream, &a, err);
+    return p->r->ops->norm_fwd(p->r->stream, &a, err);
 }
 
 /* The same in backward, which finds kept ones. */
@@ -219,36 +219,36 @@ static mt_rc norm_again(const mt_pass *p, norm_id id, const void **h, mt_err *er
 /* out = x + norm of a branch's result. */
 static mt_rc post_norm(const mt_pass *p, norm_id id, const void *result, const void *x, void *out, mt_err *err)
 {
-    mt_rmsnorm a = norm_args(p, id, p->mb->n, result);
+    mt_norm a = norm_args(p, id, p->mb->n, result);
     a.y = out;
     a.add = x;
-    return p->r->ops->rmsnorm_fwd(p->r->stream, &a, err);
+    return p->r->ops->norm_fwd(p->r->stream, &a, err);
 }
 
 /* dx += the gradient (DH) that came through a norm before a branch; where it is not kept, RSTD is that norm's. */
 static mt_rc norm_backward(const mt_pass *p, norm_id id, void *dx, mt_err *err)
 {
     if (!pre_norms(p->s)) return MT_OK; /* it was added where it belongs */
-    mt_rmsnorm a = norm_args(p, id, p->mb->n, norm_input(p, id));
+    mt_norm a = norm_args(p, id, p->mb->n, norm_input(p, id));
     a.dy = mt_pass_array(p, DH);
     a.dx = dx;
     a.dx_add = true;
     a.dw = mt_pass_grad(p, norms[id].w);
     a.db = norms[id].b == MT_ROLES ? NULL : mt_pass_grad(p, norms[id].b);
-    return p->r->ops->rmsnorm_bwd(p->r->stream, &a, err);
+    return p->r->ops->norm_bwd(p->r->stream, &a, err);
 }
 
 /* The gradient of n rows of a branch's result, in `out`, from that of what its post norm was added to; `out` also takes the norm
  * itself, of which only 1/rms is wanted. */
 static mt_rc post_backward(const mt_pass *p, norm_id id, int64_t n, const void *result, const void *dx, void *out, mt_err *err)
 {
-    mt_rmsnorm a = norm_args(p, id, n, result);
+    mt_norm a = norm_args(p, id, n, result);
     a.y = out;
-    MT_TRY(p->r->ops->rmsnorm_fwd(p->r->stream, &a, err));
+    MT_TRY(p->r->ops->norm_fwd(p->r->stream, &a, err));
     a.dy = dx;
     a.dx = out;
     a.dw = mt_pass_grad(p, norms[id].w);
-    return p->r->ops->rmsnorm_bwd(p->r->stream, &a, err);
+    return p->r->ops->norm_bwd(p->r->stream, &a, err);
 }
 
 /* -- the mixer's branch ---------------------------------------------------------------------------- */
@@ -363,9 +363,9 @@ static mt_rc open_experts(const mt_pass *p, const mt_layer_kind *k, void *xmid, 
 {
     const mt_pass q = to_ffn(p, k);
     const mt_span all = { 0, p->mb->n };
-    mt_rmsnorm a = norm_args(p, NORM2, p->mb->n, xmid);
+    mt_norm a = norm_args(p, NORM2, p->mb->n, xmid);
     a.y = mt_pass_array(p, H2);
-    MT_TRY(p->r->ops->rmsnorm_fwd(p->r->stream, &a, err));
+    MT_TRY(p->r->ops->norm_fwd(p->r->stream, &a, err));
     MT_TRY(p->s->ffn->forward(&q, all, a.y, err));
     return p->s->ffn->adds(p->s) ? p->s->ffn->output(&q, all, x_out, xmid, err) : MT_OK;
 }

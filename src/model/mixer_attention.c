@@ -124,7 +124,7 @@ static size_t attention_scratch(const mt_config *c, const mt_layer_spec *s, cons
         mt_linear_scratch(
             &(mt_linear){ .t = shape->t, .M = shape->rows, .N = qkv_width(c, s), .K = c->D, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = c->D, .K = q_width(s), .dw = some, .db = some }),
-        mt_rope_scratch(&(mt_rope){ .t = shape->t,
+        mt_qk_prepare_scratch(&(mt_qk_prepare){ .t = shape->t,
                                     .N = shape->rows,
                                     .H = s->H,
                                     .K = s->K,
@@ -170,13 +170,13 @@ static mt_products qkv_products(const mt_pass *p)
 /* Queries and keys as attention reads them. */
 static void *qk_of(const mt_pass *p) { return mt_pass_array(p, qk_apart(p->c) ? QK : QKV); }
 
-static mt_rope rope_args(const mt_pass *p)
+static mt_qk_prepare qk_prepare_args(const mt_pass *p)
 {
     const mt_config *c = p->c;
     const mt_layer_spec *s = p->s;
     const int64_t ld = qkv_width(c, s), at = p->mb->rope_row * (c->rope.dr / 2);
     const int table = s->rope == MT_LAYER_ROPE_LOCAL;
-    return (mt_rope){ .t = p->r->t,
+    return (mt_qk_prepare){ .t = p->r->t,
                       .style = s->rope == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style,
                       .N = p->mb->n,
                       .H = s->H,
@@ -303,8 +303,8 @@ static mt_linear output_args(const mt_pass *p)
 
 static mt_rc turn(const mt_pass *p, mt_err *err)
 {
-    mt_rope rope = rope_args(p);
-    return p->r->ops->rope_fwd(p->r->stream, &rope, err);
+    mt_qk_prepare rope = qk_prepare_args(p);
+    return p->r->ops->qk_prepare_fwd(p->r->stream, &rope, err);
 }
 
 static mt_rc attention_forward(const mt_pass *p, const void *h, mt_err *err)
@@ -372,11 +372,11 @@ static mt_rc attention_backward(const mt_pass *p, const void *h, void *dh, bool 
     a.dk = mt_pass_rows(p, dqkv, 1, q_width(p->s));
     a.dv = mt_pass_rows(p, dqkv, 1, qk_width(p->s));
     MT_TRY(p->r->ops->attention_bwd(p->r->stream, &a, err));
-    mt_rope rope = rope_args(p);
+    mt_qk_prepare rope = qk_prepare_args(p);
     rope.dqkv = dqkv;
     rope.dwq = mt_pass_grad(p, MT_W_Q_NORM);
     rope.dwk = mt_pass_grad(p, MT_W_K_NORM);
-    MT_TRY(p->r->ops->rope_bwd(p->r->stream, &rope, err));
+    MT_TRY(p->r->ops->qk_prepare_bwd(p->r->stream, &rope, err));
     if (p->c->clip_qkv != 0) {
         mt_bound b = bound_args(p);
         b.dx = dqkv;

@@ -48,7 +48,7 @@ int64_t mt_rope_short_rows(const mt_rope_spec *r, int64_t longest)
     return r->type == MT_ROPE_LONG && (double)longest > r->original_positions ? (int64_t)r->original_positions : 0;
 }
 
-static void fill(const mt_rope_spec *r, bool far, int64_t n_positions, float *cos_out, float *sin_out)
+static void rope_table_fill(const mt_rope_spec *r, bool far, int64_t n_positions, float *cos_out, float *sin_out)
 {
     int64_t half = r->dr / 2;
     double factor = far ? r->long_attention_factor : r->attention_factor;
@@ -65,6 +65,6 @@ static void fill(const mt_rope_spec *r, bool far, int64_t n_positions, float *co
 void mt_rope_tables(const mt_rope_spec *r, int64_t short_rows, int64_t longest, float *cos_out, float *sin_out)
 {
     int64_t behind = short_rows * (r->dr / 2);
-    fill(r, false, short_rows, cos_out, sin_out);
-    fill(r, short_rows > 0, longest, cos_out + behind, sin_out + behind);
+    rope_table_fill(r, false, short_rows, cos_out, sin_out);
+    rope_table_fill(r, short_rows > 0, longest, cos_out + behind, sin_out + behind);
 }

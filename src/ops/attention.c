@@ -105,7 +105,7 @@ static void forward_piece(void *arg, int64_t index)
         for (int64_t i = 0; i < p.len; i++) forward_one(a, &p, i, h, extra, extra + a->Dh, extra + 2 * a->Dh);
 }
 
-static mt_rc finish(const job *j, mt_err *err)
+static mt_rc attention_finish(const job *j, mt_err *err)
 {
     return j->no_memory ? mt_no_memory(err, "the keys and values of a document") : MT_OK;
 }
@@ -114,7 +114,7 @@ mt_rc mt__attention_fwd_run(mt_pool *pool, const mt_attention *a, mt_err *err)
 {
     job j = { .a = a };
     mt_pool_for(pool, a->n_docs * a->K, forward_piece, &j);
-    return finish(&j, err);
+    return attention_finish(&j, err);
 }
 
 static void backward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *dk, float *dv, float *q, float *d_o,
@@ -160,5 +160,5 @@ mt_rc mt__attention_bwd_run(mt_pool *pool, const mt_attention *a, mt_err *err)
 {
     job j = { .a = a };
     mt_pool_for(pool, a->n_docs * a->K, backward_piece, &j);
-    return finish(&j, err);
+    return attention_finish(&j, err);
 }

@@ -141,7 +141,7 @@ static mt_node lengths(builder *b, int64_t id)
                                                           .strides = { 1, 1, 1, 1 } });
 }
 
-static builder begin(mt_cudnn *lib, const plan_key *k)
+static builder attention_cudnn_begin(mt_cudnn *lib, const plan_key *k)
 {
     builder b = { .g = mt_cudnn_graph_create(lib), .k = k };
     b.len_q = lengths(&b, ID_LEN_Q);
@@ -201,7 +201,7 @@ static mt_node masked(builder *b, mt_node s)
 
 static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out, mt_err *err)
 {
-    builder b = begin(lib, k);
+    builder b = attention_cudnn_begin(lib, k);
     mt_cudnn_graph *g = b.g;
     mt_node q = query_rows(&b, ID_Q, k->ldq, MT_OFF_Q);
     mt_node kt = key_columns(&b, ID_K, k->ldk, MT_OFF_K);
@@ -245,7 +245,7 @@ static mt_node turned(builder *b, mt_node s)
 
 static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out, mt_err *err)
 {
-    builder b = begin(lib, k);
+    builder b = attention_cudnn_begin(lib, k);
     mt_cudnn_graph *g = b.g;
     mt_node q = query_rows(&b, ID_Q, k->ldq, MT_OFF_Q);
     mt_node kt = key_columns(&b, ID_K, k->ldk, MT_OFF_K);
@@ -334,7 +334,7 @@ static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward,
                        .dq_apart = by_heads && size.keys == size.longest ? a->H / a->K : 1 };
 }
 
-static const made_plan *find(const mt_cudnn_attention *c, const plan_key *key)
+static const made_plan *attention_cudnn_find(const mt_cudnn_attention *c, const plan_key *key)
 {
     for (int i = 0; i < c->n_plans; i++)
         if (memcmp(&c->plans[i].key, key, sizeof *key) == 0) return &c->plans[i];
@@ -385,7 +385,7 @@ static void add_plans(mt_cudnn_attention *c, const plan_key *keys, int n)
 {
     make_room(c, n);
     for (int i = 0; i < n; i++)
-        if (!find(c, &keys[i])) add_plan(c, &keys[i]);
+        if (!attention_cudnn_find(c, &keys[i])) add_plan(c, &keys[i]);
 }
 
 void mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a)
@@ -404,12 +404,12 @@ static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cud
                       mt_cudnn_plan **out, mt_err *err)
 {
     plan_key keys[MOST_KEYS], wanted = key_of(a, l->size, backward, way);
-    const made_plan *made = find(c, &wanted);
+    const made_plan *made = attention_cudnn_find(c, &wanted);
     if (!made) {
         int n = keys_of(a, backward, keys);
         keys[n++] = wanted;
         add_plans(c, keys, n);
-        made = find(c, &wanted);
+        made = attention_cudnn_find(c, &wanted);
     }
     *out = made->plan;
     if (!made->plan) return mt_fail(err, MT_EUNSUPPORTED, "%s", c->refused.msg);
@@ -448,7 +448,7 @@ typedef struct values {
     int n;
 } values;
 
-static void put(values *v, int64_t id, const void *p) { v->at[v->n++] = (mt_cudnn_value){ id, p }; }
+static void attention_cudnn_put(values *v, int64_t id, const void *p) { v->at[v->n++] = (mt_cudnn_value){ id, p }; }
 
 static const void *heads_from(const void *rows, int64_t head, int64_t Dh) { return (const char *)rows + head * Dh * 2; }
 
@@ -457,32 +457,32 @@ static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *
                        int n_used)
 {
     const char *scratch = a->scratch;
-    put(v, ID_Q, heads_from(a->q, at.head, a->Dh));
-    put(v, ID_K, heads_from(a->k, at.kv, a->Dh));
-    put(v, ID_V, heads_from(a->v, at.kv, a->Dh));
-    put(v, ID_O, heads_from(a->o, at.head, a->Dh));
-    put(v, ID_LSE, a->lse + at.head);
+    attention_cudnn_put(v, ID_Q, heads_from(a->q, at.head, a->Dh));
+    attention_cudnn_put(v, ID_K, heads_from(a->k, at.kv, a->Dh));
+    attention_cudnn_put(v, ID_V, heads_from(a->v, at.kv, a->Dh));
+    attention_cudnn_put(v, ID_O, heads_from(a->o, at.head, a->Dh));
+    attention_cudnn_put(v, ID_LSE, a->lse + at.head);
     const int32_t *len = (const int32_t *)(const void *)(scratch + l->lengths) + at.chunk * 2 * l->lengths_ld;
-    put(v, ID_LEN_Q, len);
-    put(v, ID_LEN_KV, len + l->lengths_ld);
+    attention_cudnn_put(v, ID_LEN_Q, len);
+    attention_cudnn_put(v, ID_LEN_KV, len + l->lengths_ld);
     const int64_t *off = (const int64_t *)(const void *)(scratch + l->offsets) + at.chunk * MT_OFFSETS * l->offsets_ld;
-    for (int i = 0; i < n_used; i++) put(v, ID_OFFSETS + used[i], off + used[i] * l->offsets_ld);
+    for (int i = 0; i < n_used; i++) attention_cudnn_put(v, ID_OFFSETS + used[i], off + used[i] * l->offsets_ld);
 }
 
 static const float never = -INFINITY, one = 1.0f, large = 80.0f;
 
-static mt_rc run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool backward,
+static mt_rc attention_cudnn_run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool backward,
                  mt_attention_way way, values *v, mt_err *err)
 {
     float window = (float)a->window, to_cap = a->softcap != 0 ? 2 * a->scale / a->softcap : 0;
-    if (backward || a->softcap == 0) put(v, ID_SCALE, &a->scale);
-    if (backward || a->softcap != 0) put(v, ID_ONE, &one);
-    put(v, ID_NEVER, &never);
-    if (masks_window(a, backward, way)) put(v, ID_WINDOW, &window);
+    if (backward || a->softcap == 0) attention_cudnn_put(v, ID_SCALE, &a->scale);
+    if (backward || a->softcap != 0) attention_cudnn_put(v, ID_ONE, &one);
+    attention_cudnn_put(v, ID_NEVER, &never);
+    if (masks_window(a, backward, way)) attention_cudnn_put(v, ID_WINDOW, &window);
     if (a->softcap != 0) {
-        put(v, ID_CAP, &a->softcap);
-        put(v, ID_TO_CAP, &to_cap);
-        put(v, ID_LARGE, &large);
+        attention_cudnn_put(v, ID_CAP, &a->softcap);
+        attention_cudnn_put(v, ID_TO_CAP, &to_cap);
+        attention_cudnn_put(v, ID_LARGE, &large);
     }
     return mt_cudnn_run(plan, stream, v->at, v->n, (char *)a->scratch + l->workspace, err);
 }
@@ -496,7 +496,7 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
     for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
         values v = { .n = 0 };
         put_common(&v, a, &l, (mt_cudnn_launch){ chunk, 0, 0 }, used, (int)MT_COUNT(used));
-        MT_TRY(run(plan, stream, a, &l, false, MT_ATTENTION_CUDNN, &v, err));
+        MT_TRY(attention_cudnn_run(plan, stream, a, &l, false, MT_ATTENTION_CUDNN, &v, err));
     }
     return MT_OK;
 }
@@ -506,16 +506,16 @@ static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, 
 {
     char *scratch = a->scratch;
     bool grouped = a->H != a->K, parts = grouped && l->size.heads != a->H, summed = grouped && !parts;
-    put(v, ID_DK,
+    attention_cudnn_put(v, ID_DK,
         parts    ? heads_from(scratch + l->dkf, at.head, a->Dh)
         : summed ? scratch + l->dk
                  : heads_from(a->dk, at.kv, a->Dh));
-    put(v, ID_DV,
+    attention_cudnn_put(v, ID_DV,
         parts    ? heads_from(scratch + l->dvf, at.head, a->Dh)
         : summed ? scratch + l->dv
                  : heads_from(a->dv, at.kv, a->Dh));
-    if (summed) put(v, ID_DKF, scratch + l->dkf);
-    if (summed) put(v, ID_DVF, scratch + l->dvf);
+    if (summed) attention_cudnn_put(v, ID_DKF, scratch + l->dkf);
+    if (summed) attention_cudnn_put(v, ID_DVF, scratch + l->dvf);
 }
 
 static const void *place_of_dq(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_cudnn_launch at)
@@ -540,10 +540,10 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
     mt_cudnn_plan *plan;
     MT_TRY(plan_for(c, a, l, true, way, &plan, err));
     put_common(&v, a, l, at, used, (int)MT_COUNT(used));
-    put(&v, ID_DO, heads_from(a->d_o, at.head, a->Dh));
-    put(&v, ID_DQ, place_of_dq(a, way, l, at));
-    put(&v, ID_DELTA, (float *)(void *)(scratch + l->delta) + at.head);
-    if (way == MT_ATTENTION_CUDNN_FAST) put(&v, ID_ACC, scratch + l->acc);
+    attention_cudnn_put(&v, ID_DO, heads_from(a->d_o, at.head, a->Dh));
+    attention_cudnn_put(&v, ID_DQ, place_of_dq(a, way, l, at));
+    attention_cudnn_put(&v, ID_DELTA, (float *)(void *)(scratch + l->delta) + at.head);
+    if (way == MT_ATTENTION_CUDNN_FAST) attention_cudnn_put(&v, ID_ACC, scratch + l->acc);
     put_dkv(&v, a, l, at);
-    return run(plan, stream, a, l, true, way, &v, err);
+    return attention_cudnn_run(plan, stream, a, l, true, way, &v, err);
 }

@@ -241,7 +241,7 @@ bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p)
 
 /* -- scratch --------------------------------------------------------------------------------------- */
 
-static size_t take(size_t *at, uint64_t bytes)
+static size_t attention_ways_take(size_t *at, uint64_t bytes)
 {
     size_t here = *at;
     *at += mt_round_up((size_t)bytes, PART_ALIGN);
@@ -284,15 +284,15 @@ static void lay_out_backward(mt_cudnn_layout *l, const mt_attention *a, bool squ
     uint64_t rows_of_heads = (uint64_t)(a->N * a->H * a->Dh), rows_of_kv = (uint64_t)(a->N * a->K * a->Dh);
     /* 0: a plan's question. */
     int64_t ld_dq = mt_cudnn_ld_dq(a, MT_ATTENTION_CUDNN_FAST), ld = ld_dq ? ld_dq : (a->H + 2 * a->K) * a->Dh;
-    l->delta = take(&l->bytes, (uint64_t)(a->N * a->H) * 4);
-    if (!squares) l->acc = take(&l->bytes, (uint64_t)(a->N * ld) * 4);
-    if (!squares && (ld_dq == 0 || ld_dq != a->ld_d)) l->dq = take(&l->bytes, (uint64_t)(a->N * ld) * 2);
-    if (squares) l->dq = take(&l->bytes, dq_bytes);
+    l->delta = attention_ways_take(&l->bytes, (uint64_t)(a->N * a->H) * 4);
+    if (!squares) l->acc = attention_ways_take(&l->bytes, (uint64_t)(a->N * ld) * 4);
+    if (!squares && (ld_dq == 0 || ld_dq != a->ld_d)) l->dq = attention_ways_take(&l->bytes, (uint64_t)(a->N * ld) * 2);
+    if (squares) l->dq = attention_ways_take(&l->bytes, dq_bytes);
     if (a->H != a->K) {
-        l->dkf = take(&l->bytes, rows_of_heads * 2);
-        l->dvf = take(&l->bytes, rows_of_heads * 2);
-        l->dk = take(&l->bytes, rows_of_kv * 2);
-        l->dv = take(&l->bytes, rows_of_kv * 2);
+        l->dkf = attention_ways_take(&l->bytes, rows_of_heads * 2);
+        l->dvf = attention_ways_take(&l->bytes, rows_of_heads * 2);
+        l->dk = attention_ways_take(&l->bytes, rows_of_kv * 2);
+        l->dv = attention_ways_take(&l->bytes, rows_of_kv * 2);
     }
 }
 
@@ -313,11 +313,11 @@ static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, boo
     if (l.parcels) l.n_chunks = n.pieces;
     l.offsets_ld = (int64_t)mt_round_up((size_t)docs + 1, 2); /* cuDNN is told of 16-byte alignment */
     l.lengths_ld = (int64_t)mt_round_up((size_t)docs, 4);
-    l.offsets = take(&l.bytes, (uint64_t)(l.n_chunks * MT_OFFSETS * l.offsets_ld) * 8);
-    l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * 2 * l.lengths_ld) * 4);
+    l.offsets = attention_ways_take(&l.bytes, (uint64_t)(l.n_chunks * MT_OFFSETS * l.offsets_ld) * 8);
+    l.lengths = attention_ways_take(&l.bytes, (uint64_t)(l.n_chunks * 2 * l.lengths_ld) * 4);
     if (backward) lay_out_backward(&l, a, squares, n.dq);
     l.workspace_bytes = MT_CUDNN_SMALL_WORKSPACE + (squares ? (size_t)n.squares : 0);
-    l.workspace = take(&l.bytes, l.workspace_bytes);
+    l.workspace = attention_ways_take(&l.bytes, l.workspace_bytes);
     return l;
 }
 

@@ -38,7 +38,7 @@ static int64_t first_seen(const mt_cache_attention *a, int64_t pos)
 }
 
 /* New keys and values of a head into the cache. */
-static void append(const mt_cache_attention *a, const piece *p)
+static void cache_attention_append(const mt_cache_attention *a, const piece *p)
 {
     size_t bytes = (size_t)a->Dh * mt_dtype_bytes(a->t);
     for (int64_t i = p->start; i < p->end; i++) {
@@ -73,7 +73,7 @@ static bool open_piece(job *j, int64_t index, piece *p)
     p->q = p->v + n * a->Dh;
     p->o = p->q + a->Dh;
     p->score = p->o + a->Dh;
-    append(a, p);
+    cache_attention_append(a, p);
     widen(a, p, p->k, a->cache_k, n);
     widen(a, p, p->v, a->cache_v, n);
     return true;

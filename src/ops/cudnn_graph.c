@@ -141,7 +141,7 @@ static void graph_free(mt_cudnn_graph *g)
 
 static bool broken(const mt_cudnn_graph *g) { return !g || g->error.rc; }
 
-static void check(mt_cudnn_graph *g, cudnnStatus_t status, const char *what)
+static void cudnn_graph_check(mt_cudnn_graph *g, cudnnStatus_t status, const char *what)
 {
     if (status && !broken(g)) explain(g->lib, status, what, &g->error);
 }
@@ -154,7 +154,7 @@ static cudnnBackendDescriptor_t create(mt_cudnn_graph *g, cudnnBackendDescriptor
         mt_fail(&g->error, MT_EINTERNAL, "a cuDNN graph of more than %d descriptors", MAX_DESCS);
         return NULL;
     }
-    check(g, g->lib->cudnnBackendCreateDescriptor(type, &d), "a descriptor");
+    cudnn_graph_check(g, g->lib->cudnnBackendCreateDescriptor(type, &d), "a descriptor");
     if (!broken(g)) g->descs[g->n_descs++] = d;
     return broken(g) ? NULL : d;
 }
@@ -162,7 +162,7 @@ static cudnnBackendDescriptor_t create(mt_cudnn_graph *g, cudnnBackendDescriptor
 static void set(mt_cudnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                 int64_t n, const void *values)
 {
-    if (!broken(g)) check(g, g->lib->cudnnBackendSetAttribute(d, name, type, n, values), "an attribute");
+    if (!broken(g)) cudnn_graph_check(g, g->lib->cudnnBackendSetAttribute(d, name, type, n, values), "an attribute");
 }
 
 static void set_desc(mt_cudnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, mt_node node)
@@ -172,7 +172,7 @@ static void set_desc(mt_cudnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackend
 
 static void finalize(mt_cudnn_graph *g, cudnnBackendDescriptor_t d, const char *what)
 {
-    if (!broken(g)) check(g, g->lib->cudnnBackendFinalize(d), what);
+    if (!broken(g)) cudnn_graph_check(g, g->lib->cudnnBackendFinalize(d), what);
 }
 
 static void finish_op(mt_cudnn_graph *g, cudnnBackendDescriptor_t op, const char *what)

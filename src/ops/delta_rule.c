@@ -27,7 +27,7 @@ bool mt__delta_is_fast(const mt_delta_rule *a)
     return a->t == MT_DTYPE_BF16 && a->Dk % 8 == 0 && a->Dv % 8 == 0 && a->Dk <= WIDEST && a->Dv <= WIDEST;
 }
 
-static size_t take(mt_delta_layout *l, int64_t n, size_t each)
+static size_t delta_rule_take(mt_delta_layout *l, int64_t n, size_t each)
 {
     size_t at = l->bytes;
     l->bytes = mt_round_up(at + (size_t)n * each, 256);
@@ -39,28 +39,28 @@ static void place_arrays(const mt_delta_rule *a, mt_delta_layout *l)
     size_t e = l->fast ? 2 : 4;
     int64_t rows = l->heads * a->N, states = l->heads * l->n_slots * l->wide_k * l->wide_v, plain = l->fast ? 0 : rows;
     l->bytes = 0;
-    l->first_chunk = take(l, a->n_docs + 1, 4);
-    l->first_slot = take(l, a->n_docs + 1, 4);
-    l->chunks = take(l, mt__delta_chunks(a), sizeof(mt_delta_chunk));
-    l->gamma = take(l, a->H * a->N, 4);
-    l->beta = take(l, a->H * a->N, 4);
-    l->sums = take(l, mt__delta_chunks(a) * 2 * a->H, 4);
-    l->q = take(l, l->keys * a->N * l->wide_k, e);
-    l->k = take(l, l->keys * a->N * l->wide_k, e);
-    l->w = take(l, rows * l->wide_k, e);
-    l->v = take(l, rows * l->wide_v, e);
-    l->t = take(l, rows * ROWS, e);
-    l->p = take(l, rows * ROWS, e);
-    l->a = take(l, rows * ROWS, e);
-    l->s = take(l, states, e);
-    l->ds = take(l, states, e);
-    l->dv = take(l, rows * l->wide_v, e);
-    l->dr = take(l, plain * l->wide_v, 4);
-    l->dq = take(l, plain * l->wide_k, 4);
-    l->dk = take(l, plain * l->wide_k, 4);
-    l->y = take(l, plain * l->wide_k, 4);
-    l->m = take(l, plain * ROWS, 4);
-    l->f = take(l, plain * ROWS, 4);
+    l->first_chunk = delta_rule_take(l, a->n_docs + 1, 4);
+    l->first_slot = delta_rule_take(l, a->n_docs + 1, 4);
+    l->chunks = delta_rule_take(l, mt__delta_chunks(a), sizeof(mt_delta_chunk));
+    l->gamma = delta_rule_take(l, a->H * a->N, 4);
+    l->beta = delta_rule_take(l, a->H * a->N, 4);
+    l->sums = delta_rule_take(l, mt__delta_chunks(a) * 2 * a->H, 4);
+    l->q = delta_rule_take(l, l->keys * a->N * l->wide_k, e);
+    l->k = delta_rule_take(l, l->keys * a->N * l->wide_k, e);
+    l->w = delta_rule_take(l, rows * l->wide_k, e);
+    l->v = delta_rule_take(l, rows * l->wide_v, e);
+    l->t = delta_rule_take(l, rows * ROWS, e);
+    l->p = delta_rule_take(l, rows * ROWS, e);
+    l->a = delta_rule_take(l, rows * ROWS, e);
+    l->s = delta_rule_take(l, states, e);
+    l->ds = delta_rule_take(l, states, e);
+    l->dv = delta_rule_take(l, rows * l->wide_v, e);
+    l->dr = delta_rule_take(l, plain * l->wide_v, 4);
+    l->dq = delta_rule_take(l, plain * l->wide_k, 4);
+    l->dk = delta_rule_take(l, plain * l->wide_k, 4);
+    l->y = delta_rule_take(l, plain * l->wide_k, 4);
+    l->m = delta_rule_take(l, plain * ROWS, 4);
+    l->f = delta_rule_take(l, plain * ROWS, 4);
 }
 
 /* Bytes more heads in a group must not pass.  Plain kernels that step in for fast ones make do with what those have. */

@@ -153,7 +153,7 @@ static void db_of_expert(void *arg, int64_t e)
     }
 }
 
-static mt_rc run(mt_pool *pool, const mt_grouped_linear *a, bool weights, int64_t cols, mt_pool_fn fn, mt_err *err)
+static mt_rc grouped_linear_run(mt_pool *pool, const mt_grouped_linear *a, bool weights, int64_t cols, mt_pool_fn fn, mt_err *err)
 {
     product p = { .a = a, .cols = cols };
     mt_pool_for(pool, count_tiles(&p, weights), fn, &p);
@@ -162,13 +162,13 @@ static mt_rc run(mt_pool *pool, const mt_grouped_linear *a, bool weights, int64_
 
 mt_rc mt__grouped_linear_fwd_run(mt_pool *pool, const mt_grouped_linear *a, mt_err *err)
 {
-    return run(pool, a, false, a->N, forward_tile, err);
+    return grouped_linear_run(pool, a, false, a->N, forward_tile, err);
 }
 
 mt_rc mt__grouped_linear_bwd_run(mt_pool *pool, const mt_grouped_linear *a, mt_err *err)
 {
     product p = { .a = a };
-    if (a->dw) MT_TRY(run(pool, a, true, a->K, dw_tile, err));
+    if (a->dw) MT_TRY(grouped_linear_run(pool, a, true, a->K, dw_tile, err));
     if (a->db) mt_pool_for(pool, a->c, db_of_expert, &p);
-    return a->dx ? run(pool, a, false, a->K, dx_tile, err) : MT_OK;
+    return a->dx ? grouped_linear_run(pool, a, false, a->K, dx_tile, err) : MT_OK;
 }

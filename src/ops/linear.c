@@ -139,7 +139,7 @@ static product product_of(const mt_linear *a)
                       .alpha = a->alpha != 0 ? a->alpha : 1.0f };
 }
 
-static mt_rc finish(const product *p, mt_err *err)
+static mt_rc linear_finish(const product *p, mt_err *err)
 {
     return p->no_memory ? mt_no_memory(err, "widening the operands of a product") : MT_OK;
 }
@@ -148,7 +148,7 @@ mt_rc mt__linear_fwd_run(mt_pool *pool, const mt_linear *a, mt_err *err)
 {
     product p = product_of(a);
     mt_pool_for(pool, tiles(a->M, TILE_ROWS) * tiles(a->N, TILE_COLS), forward_tile, &p);
-    return finish(&p, err);
+    return linear_finish(&p, err);
 }
 
 mt_rc mt__linear_bwd_run(mt_pool *pool, const mt_linear *a, mt_err *err)
@@ -160,5 +160,5 @@ mt_rc mt__linear_bwd_run(mt_pool *pool, const mt_linear *a, mt_err *err)
         for (int64_t b = 0; b < mt_sum_blocks(a->M); b++) mt_axpy(a->db, p.alpha, (const float *)a->scratch + b * a->N, a->N);
     }
     if (a->dx) mt_pool_for(pool, tiles(a->M, TILE_ROWS) * tiles(a->K, TILE_COLS), dx_tile, &p);
-    return finish(&p, err);
+    return linear_finish(&p, err);
 }

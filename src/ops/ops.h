@@ -1,6 +1,6 @@
 /* ops.h - the arithmetic of a model, one struct of arguments per op, one table of functions per device.
  *
- *     MT_TRY(ops->rmsnorm_fwd(stream, &(mt_rmsnorm){ .y = h, .rstd = r, .x = x, .w = w, .eps = eps, ... }, err));
+ *     MT_TRY(ops->norm_fwd(stream, &(mt_norm){ .y = h, .rstd = r, .x = x, .w = w, .eps = eps, ... }, err));
  *
  * A call queues the work on the stream and returns; its struct is copied, what it points to must stay valid
  * until the stream has passed it.  All pointers are device memory.  Activations and weights have the compute
@@ -43,7 +43,7 @@ typedef struct mt_embed {
 
 /* y = w * x / rms(x) (+ b) (+ add), rms over D with eps;   dx (+)= ..., dw += ..., db += ...
  * centered: the mean is taken off x first (LayerNorm); backward finds it again from x. */
-typedef struct mt_rmsnorm {
+typedef struct mt_norm {
     mt_dtype t;
     int64_t N, D;
     float eps;
@@ -60,7 +60,7 @@ typedef struct mt_rmsnorm {
     void *dx;        /* [N, D]; without dx_add it may be dy */
     float *dw, *db;  /* [D] or NULL: not trained */
     void *scratch;
-} mt_rmsnorm;
+} mt_norm;
 
 /* y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w, dw += alpha dy' x, db += alpha sum of dy.  Backward does what has a
  * place. softcap: forward ends with y = softcap tanh(y / softcap), for logits that are looked at; what trains caps them in
@@ -93,7 +93,7 @@ typedef enum mt_rope_style {
  * q_beta: query heads of a row at position p are then times 1 + q_beta log(1 + floor(p / q_period)); only without a norm.
  * Forward reads q and k from qkv and writes them to qk; without norm the two may be the same memory.
  * Backward turns gradients of the rotated q, k (in dqkv) into gradients of what forward read, in place. */
-typedef struct mt_rope {
+typedef struct mt_qk_prepare {
     mt_dtype t;
     mt_rope_style style;
     int64_t N, H, K, Dh, dr;
@@ -114,7 +114,7 @@ typedef struct mt_rope {
     float q_beta;                   /* 0: query heads are not scaled by position */
     int64_t q_period;               /* positions per step of that scale */
     void *scratch;
-} mt_rope;
+} mt_qk_prepare;
 
 /* The implementations of attention there are, and which of them serves a call: attention_ways.c. */
 typedef enum mt_attention_way {
@@ -197,7 +197,7 @@ enum { MT_XIELU_BLOCKS = 1024 }; /* most shares that the alphas' gradients are a
  * the pair order[*first + i] of expert_sort.  With weights, y is times the weight of the row's pair, and backward also writes
  * dweights[pair] = sum over f of dy[f] act(gate)[f] up[f].  That is the gradient of a routing weight if dy is the gradient of the
  * unweighted sum's input: <dy w_down, act(gate) up> = <dy, expert output>, so no expert output is kept or made again. */
-typedef struct mt_glu {
+typedef struct mt_activation {
     mt_dtype t;
     mt_act act;
     bool plain;
@@ -213,7 +213,7 @@ typedef struct mt_glu {
     const float *alpha_p, *alpha_n; /* [1] each; xIELU, which is plain and has no packed rows */
     float *dalpha_p, *dalpha_n;     /* or NULL: not trained */
     void *scratch;                  /* backward of xIELU */
-} mt_glu;
+} mt_activation;
 
 /* -- experts ------------------------------------------------------------------------------------------
  *
@@ -225,9 +225,9 @@ typedef struct mt_glu {
  * offsets[e0]: its buffers have at most N min(T, c) rows.  Sums over experts run in ascending order in fp32 and are rounded once
  * at the end, so how experts are cut into units does not change a bit.
  *
- *     forward    route, expert_sort; per unit: grouped_linear (x gathered), glu, grouped_linear, combine (weights)
- *     backward   per unit: grouped_linear and glu again up to act(gate) up; grouped_linear dx (dy gathered) for its gradient
- *                without weights; glu backward with weights: dgu, weighted act(gate) up, dweights; grouped_linear dw of both
+ *     forward    route, expert_sort; per unit: grouped_linear (x gathered), activation, grouped_linear, combine (weights)
+ *     backward   per unit: grouped_linear and activation again up to act(gate) up; grouped_linear dx (dy gathered) for its gradient
+ *                without weights; activation backward with weights: dgu, weighted act(gate) up, dweights; grouped_linear dw of both
  *                matrices; grouped_linear dx, combine (no weights) into dx.  After the last unit: route backward. */
 
 enum { MT_ROUTE_EXPERTS = 1024 }; /* most experts of a layer */
@@ -536,9 +536,9 @@ typedef struct mt_join_halves {
 /* What an op may be asked beyond its plain form.  A device that lacks one says so in its table, and a model that needs it is
  * refused before anything is allocated (model/traits.h). */
 #define MT_TRAIT_LIST(X)                                                                                     \
-    X(LAYERNORM, "LayerNorm (rmsnorm: centered, b)")                                                         \
-    X(PLAIN_MLP, "an mlp without a gate (glu: plain)")                                                       \
-    X(RELU, "relu activations (glu: MT_ACT_RELU, MT_ACT_RELU2)")                                             \
+    X(LAYERNORM, "LayerNorm (norm: centered, b)")                                                         \
+    X(PLAIN_MLP, "an mlp without a gate (activation: plain)")                                                       \
+    X(RELU, "relu activations (activation: MT_ACT_RELU, MT_ACT_RELU2)")                                             \
     X(ATTENTION_SOFTCAP, "soft-capped attention scores (attention: softcap)")                                \
     X(ALIBI, "ALiBi positions (attention: alibi)")                                                           \
     X(WHOLE_QK_NORM, "query and key norms over all heads (rope: whole)")                                     \
@@ -548,9 +548,9 @@ typedef struct mt_join_halves {
     X(QK_LAYERNORM, "LayerNorms of query and key heads (rope: centered, own_weights)")                       \
     X(NORM_HEAD, "a head of normalised rows (normhead)")                                                     \
     X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")                                          \
-    X(BARE_NORM, "norms without weights (rmsnorm: no w; rope: bare)")                                        \
+    X(BARE_NORM, "norms without weights (norm: no w; rope: bare)")                                        \
     X(QK_NORM_LAST, "query and key norms after the rotation (rope: norm_last)")                              \
-    X(XIELU, "the xIELU activation (glu: MT_ACT_XIELU)")                                                     \
+    X(XIELU, "the xIELU activation (activation: MT_ACT_XIELU)")                                                     \
     X(BOUND, "bounded queries, keys and values (bound)")
 
 enum mt_trait_bit {

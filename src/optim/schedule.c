@@ -153,7 +153,7 @@ mt_schedule_config mt_schedule_defaults(void)
                                  .min_lr_ratio = NAN };
 }
 
-static double given(double value, double fallback) { return isnan(value) ? fallback : value; }
+static double schedule_given(double value, double fallback) { return isnan(value) ? fallback : value; }
 
 static mt_rc find_kind(const struct kind **out, const char *name, mt_err *err)
 {
@@ -214,12 +214,12 @@ static mt_rc resolve_stages(mt_schedule *s, const mt_schedule_config *c, mt_err 
                        "rate falls over",
                        s->n_steps);
     s->decay = trunc(c->num_decay_steps);
-    s->stable = trunc(given(c->num_stable_steps, s->n_steps - s->warmup - s->decay));
+    s->stable = trunc(schedule_given(c->num_stable_steps, s->n_steps - s->warmup - s->decay));
     if (s->decay < 0 || s->stable < 0)
         return mt_fail(err, MT_ERANGE,
                        "schedule warmup_stable_decay: %.0f warm-up and %.0f decay steps do not fit into %.0f steps", s->warmup,
                        s->decay, s->n_steps);
-    s->min_lr_rate = given(c->min_lr_ratio, 0);
+    s->min_lr_rate = schedule_given(c->min_lr_ratio, 0);
     if (!(s->min_lr_rate >= 0 && s->min_lr_rate <= 1))
         return mt_fail(err, MT_ERANGE, "schedule warmup_stable_decay: a min_lr_ratio of %g: it lies between 0 and 1",
                        s->min_lr_rate);
@@ -263,10 +263,10 @@ mt_rc mt_schedule_init(mt_schedule *out, const mt_schedule_config *c, mt_err *er
     mt_schedule s = { .factor = kind->factor, .lr = c->lr, .n_steps = (double)c->n_steps };
     MT_TRY(resolve_warmup(&s, c, err));
     s.linear_warmup = kind->needs & LINEAR_WARMUP ? s.warmup : 0;
-    s.num_cycles = given(c->num_cycles, kind->num_cycles);
-    s.power = given(c->power, 1);
-    s.lr_end = given(c->lr_end, 1e-7);
-    s.timescale = given(c->timescale, s.warmup > 0 ? s.warmup : 10000);
+    s.num_cycles = schedule_given(c->num_cycles, kind->num_cycles);
+    s.power = schedule_given(c->power, 1);
+    s.lr_end = schedule_given(c->lr_end, 1e-7);
+    s.timescale = schedule_given(c->timescale, s.warmup > 0 ? s.warmup : 10000);
     s.warmup_lr_rate = c->warmup_lr_rate;
     MT_TRY(check_shape(&s, kind->name, err));
     if (kind->needs & MIN_LR) MT_TRY(resolve_min_lr(&s, c, err));

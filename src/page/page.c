@@ -28,7 +28,7 @@ static mt_rc write_data(mt_str *json, const mt_run_at *runs, size_t n_runs, bool
 }
 
 /* The page with @STYLE@, @DATA@ and @SCRIPT@ filled in. */
-static void fill(mt_str *out, const mt_str *json)
+static void page_fill(mt_str *out, const mt_str *json)
 {
     for (const char *at = mt__asset_page_html; *at;) {
         const char *mark = strchr(at, '@');
@@ -46,7 +46,7 @@ mt_rc mt_page_write(mt_str *out, const mt_run_at *runs, size_t n_runs, bool live
     mt_str json = { 0 };
     mt_rc rc = write_data(&json, runs, n_runs, live, err);
     if (!rc && !mt_str_ok(&json)) rc = mt_no_memory(err, "a page");
-    if (!rc) fill(out, &json);
+    if (!rc) page_fill(out, &json);
     mt_str_free(&json);
     if (!rc && !mt_str_ok(out)) rc = mt_no_memory(err, "a page");
     return rc;

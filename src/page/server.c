@@ -85,7 +85,7 @@ static void greet(mt_server *s)
     c->deadline_s = mt_now_s() + ASK_SECONDS;
 }
 
-static void take(const mt_server *s, client *c)
+static void server_take(const mt_server *s, client *c)
 {
     ssize_t n = recv(c->fd, c->request + c->n_request, MT__MAX_REQUEST - c->n_request, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -132,7 +132,7 @@ static void *serve(void *arg)
                 if (c->answer.n)
                     give(c);
                 else
-                    take(s, c);
+                    server_take(s, c);
             }
             if (c->fd >= 0 && mt_now_s() > c->deadline_s) drop(c);
         }

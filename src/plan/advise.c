@@ -19,7 +19,7 @@ static mt_plan_inputs inputs(const mt_question *q, const mt_job *job)
     return (mt_plan_inputs){ q->model, job, &q->form, &q->machine };
 }
 
-static bool fits(const mt_question *q, int64_t batch)
+static bool advise_fits(const mt_question *q, int64_t batch)
 {
     const mt_job job = mt_question_job(q, batch);
     return mt_plan_auto_fits(inputs(q, &job));
@@ -31,11 +31,11 @@ static bool fits(const mt_question *q, int64_t batch)
 int64_t mt_advise_largest(const mt_question *q)
 {
     int64_t most = mt_max_i64(MT_MOST_TOKENS / q->seq_len, 1), lo = 0, hi = most + 1;
-    if (fits(q, most)) return most;
+    if (advise_fits(q, most)) return most;
     while (hi - lo > 1 && hi - lo > lo / 64) { /* to the last one, or two percent */
         int64_t mid = lo ? lo + (hi - lo) / 2 : (int64_t)ceil(sqrt((double)hi));
         if (mid >= hi) mid = hi - 1;
-        *(fits(q, mid) ? &lo : &hi) = mid;
+        *(advise_fits(q, mid) ? &lo : &hi) = mid;
     }
     return lo;
 }
@@ -176,7 +176,7 @@ static mt_rc find_hidden(mt_update_advice *out, const mt_question *q, mt_err *er
 {
     double share;
     for (int64_t batch = 2 * q->batch; batch <= 16 * q->batch && batch * q->seq_len <= MT_MOST_TOKENS; batch *= 2) {
-        if (!fits(q, batch)) return MT_OK;
+        if (!advise_fits(q, batch)) return MT_OK;
         MT_TRY(waits_of(q, batch, &out->batch_tokens_s, &share, err));
         if (share >= HIDDEN) continue;
         out->batch = batch;
@@ -233,7 +233,7 @@ static mt_rc batch_of(const mt_question *q, int64_t *out, mt_err *err)
 /* Keeps a changed question as a remedy if that makes it fit. */
 static mt_rc try(changes *c, const mt_question *changed, const char *change, const char *cost, mt_err *err)
 {
-    if (c->n == MT_REMEDIES || !fits(changed, changed->batch)) return MT_OK;
+    if (c->n == MT_REMEDIES || !advise_fits(changed, changed->batch)) return MT_OK;
     mt_remedy *r = &c->out[c->n++];
     snprintf(r->change, sizeof r->change, "%s", change);
     snprintf(r->cost, sizeof r->cost, "%s", cost);
@@ -372,7 +372,7 @@ static mt_rc try_shorter(changes *c, mt_err *err)
     mt_question q = c->q;
     char change[96];
     for (q.seq_len /= 2; q.seq_len >= 128; q.seq_len /= 2) {
-        if (q.seq_len > q.model->config->max_positions || !fits(&q, q.batch)) continue; /* train refuses longer ones */
+        if (q.seq_len > q.model->config->max_positions || !advise_fits(&q, q.batch)) continue; /* train refuses longer ones */
         snprintf(change, sizeof change, "max_seq_len: %lld", (long long)q.seq_len);
         return try(c, &q, change, "longer samples are cut", err);
     }
@@ -425,7 +425,7 @@ static mt_rc try_memories(changes *c, mt_err *err)
     const char *limits = limits_text(host, device);
     bool found;
     char settings[96];
-    if ((host || device) && fits(&there, there.batch)) return MT_OK; /* said already */
+    if ((host || device) && advise_fits(&there, there.batch)) return MT_OK; /* said already */
     least.clip = false;
     least.form.moments = MT_MOMENTS_8BIT;
     MT_TRY(enlarge(&plain, &found, err));

@@ -65,7 +65,7 @@ static bool better(merit a, merit b) { return a.fits != b.fits ? a.fits : a.cost
 
 static double lack(size_t need, size_t have) { return need <= have ? 0 : (double)(need - have) / (double)(have ? have : 1); }
 
-static mt_rc measure(search *s, const candidate *c, merit than, struct known *out, mt_err *err)
+static mt_rc choose_measure(search *s, const candidate *c, merit than, struct known *out, mt_err *err)
 {
     mt_plan *t = &s->trial;
     bool simulated = true;
@@ -87,12 +87,12 @@ static struct known *known_at(const search *s, const candidate *c) { return &s->
 
 /* Merit of a candidate; one that cannot be better than `than` may come back with less than it costs, but not less than `than`.
  * Walks cross their own paths and each other's, so half of all candidates have been judged before. */
-static mt_rc judge(search *s, const candidate *c, merit than, merit *out, mt_err *err)
+static mt_rc choose_judge(search *s, const candidate *c, merit than, merit *out, mt_err *err)
 {
     struct known *k = known_at(s, c);
     bool same = memcmp(&k->c, c, sizeof *c) == 0,
          enough = !k->bound || k->m.cost >= fmin(s->give_up, than.fits ? than.cost : INFINITY);
-    if (!same || !enough) MT_TRY(measure(s, c, than, k, err));
+    if (!same || !enough) MT_TRY(choose_measure(s, c, than, k, err));
     *out = k->m;
     return MT_OK;
 }
@@ -112,7 +112,7 @@ static mt_rc offer(search *s, int kind, const candidate *c, mt_err *err)
 {
     struct start new = { .c = *c };
     for (int k = 0; k < KNOBS; k++) turn(s, &new.c, k, 0);
-    MT_TRY(judge(s, &new.c, s->starts[kind].m, &new.m, err));
+    MT_TRY(choose_judge(s, &new.c, s->starts[kind].m, &new.m, err));
     if (better(new.m, s->starts[kind].m)) s->starts[kind] = new;
     return MT_OK;
 }
@@ -134,7 +134,7 @@ static mt_rc fits_plainly(search *s, int kind, candidate c, bool *out, mt_err *e
     merit m;
     c.k[RESIDENT] = c.k[STAGED] = c.k[OWN] = 0;
     for (int k = 0; k < KNOBS; k++) turn(s, &c, k, 0);
-    MT_TRY(judge(s, &c, s->starts[kind].m, &m, err));
+    MT_TRY(choose_judge(s, &c, s->starts[kind].m, &m, err));
     *out = m.fits;
     return MT_OK;
 }
@@ -256,7 +256,7 @@ static mt_rc offer_tight(search *s, mt_err *err)
 static mt_rc try_turn(search *s, struct start *at, const candidate *c, bool *moved, mt_err *err)
 {
     merit m;
-    MT_TRY(judge(s, c, at->m, &m, err));
+    MT_TRY(choose_judge(s, c, at->m, &m, err));
     if (!better(m, at->m)) return MT_OK;
     /* A bit of time is not worth a walk. */
     *moved |= !(m.fits && at->m.fits && m.cost > 0.9999 * at->m.cost);
@@ -289,7 +289,7 @@ static mt_rc trade(search *s, struct start *at, int from, int step, int to, int 
     merit m;
     if (!turn(s, &c, from, step) || !turn(s, &c, to, stride(s, to, part))) return MT_OK;
     for (int i = 1; i < (s->rough ? 2 : DEAREST); i++) {
-        MT_TRY(judge(s, &c, at->m, &m, err));
+        MT_TRY(choose_judge(s, &c, at->m, &m, err));
         if (m.fits || !at->m.fits || !turn(s, &c, from, step)) break;
     }
     return try_turn(s, at, &c, moved, err);
@@ -311,7 +311,7 @@ static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err
 }
 
 /* In steps of a part of each knob's range, while that helps. */
-static mt_rc walk(search *s, struct start *at, int part, mt_err *err)
+static mt_rc choose_walk(search *s, struct start *at, int part, mt_err *err)
 {
     bool moved = true;
     for (int round = 0; moved && round < 12 && !is_spent(s); round++) {
@@ -366,7 +366,7 @@ static mt_rc walk_levels(search *s, int from, int to, mt_err *err)
     for (int l = from; l < to && !finest; l++) {
         for (int i = 0; i < STARTS; i++)
             if (s->starts[i].c.k[INTERVAL] && !s->starts[i].dropped && !left_behind(s, i, levels[l].far))
-                MT_TRY(walk(s, &s->starts[i], levels[l].part, err));
+                MT_TRY(choose_walk(s, &s->starts[i], levels[l].part, err));
         finest = stride(s, HOMES, levels[l].part) == 1 && stride(s, KEEP_ALL, levels[l].part) == 1 &&
                  stride(s, MICROS, levels[l].part) == 1;
     }
@@ -401,7 +401,7 @@ static mt_rc spend_the_rest(search *s, mt_err *err)
         candidate c = at->c;
         merit m;
         c.k[KEEP_CHEAP] = (least + most + 1) / 2;
-        MT_TRY(judge(s, &c, at->m, &m, err));
+        MT_TRY(choose_judge(s, &c, at->m, &m, err));
         if (better(m, at->m)) {
             *at = (struct start){ .c = c, .m = m };
             least = c.k[KEEP_CHEAP];
@@ -505,7 +505,7 @@ static mt_rc shorten_waits(search *s, mt_err *err)
 }
 
 /* What is known to fit is one of the starts, so something always comes of it. */
-static mt_rc find(search *s, mt_err *err)
+static mt_rc choose_find(search *s, mt_err *err)
 {
     MT_TRY(mt__least_find(&s->least, &s->trial, &s->range, s->in.machine, false, err));
     if (!s->least.fits) return mt__least_refuse(&s->least, &s->trial, s->in.machine, err);
@@ -549,7 +549,7 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     if (!rc) rc = mt_step_drawing_init(&s->drawing, s->in.model, err);
     s->known = mt_calloc(KNOWN, sizeof *s->known);
     if (!rc && !s->known) rc = mt_no_memory(err, "searching for a plan");
-    if (!rc) rc = find(s, err);
+    if (!rc) rc = choose_find(s, err);
     if (!rc) rc = make(s, out, err);
     mt_free(s->known);
     mt_step_drawing_free(&s->drawing);

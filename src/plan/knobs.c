@@ -91,14 +91,14 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
 }
 
 /* Update unit u through the device: in borrowed memory if it may and can, or else in a slot of its own. */
-static void stage(mt_plan *trial, int u, mt_lending *lending, bool may_borrow)
+static void stage(mt_plan *trial, int u, mt_reuse_search *lending, bool may_borrow)
 {
     mt_unit_place *at = &trial->place.units[u];
     if (!trial->model->units[u].layout->n_train) return;
-    bool borrows = may_borrow && mt_plan_grant(trial, lending, u);
+    bool borrows = may_borrow && mt_plan_grant_reuse(trial, lending, u);
     at->site = MT_SITE_STAGED;
-    at->borrows = borrows;
-    trial->place.stage_slots += !borrows;
+    at->reuses = borrows;
+    trial->place.staging_slots += !borrows;
 }
 
 /* Elements of n, after a whole number of blocks of moments. */
@@ -129,7 +129,7 @@ static void fill_units(mt_plan *trial, const candidate *c)
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST,
                                                  .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
-    mt_lending lending = { 0 };
+    mt_reuse_search lending = { 0 };
     for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++)
         stage(trial, u, &lending, u >= first_free + c->k[OWN]);
     for (int u = 0; u < m->n_units && c->k[PIECES]; u++)
@@ -149,7 +149,7 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;
     p->keep_slots = c->k[OFFLOADED] ? c->k[KEEP_SLOTS] : 0;
     p->n_slabs = j->clip || all_home ? 0 : c->k[SLABS];
-    p->stage_slots = 0;
+    p->staging_slots = 0;
     p->piece_slots = c->k[PIECES] ? PIECE_SLOTS : 0;
     p->piece_elems = (int64_t)1 << c->k[PIECE_SIZE];
     fill_layers(p, trial->model, j, c);

@@ -238,7 +238,7 @@ static mt_rc cpu_product(cpu_lab *l, mt_dtype t, mt_err *err)
 
 static mt_rc cpu_norm(cpu_lab *l, mt_dtype t, mt_err *err)
 {
-    return mt_ops_of(l->dev)->rmsnorm_fwd(l->stream, &(mt_rmsnorm){ .t = t, .N = CPU_ROWS, .D = CPU_WIDTH, .eps = 1, .y = l->y,
+    return mt_ops_of(l->dev)->norm_fwd(l->stream, &(mt_norm){ .t = t, .N = CPU_ROWS, .D = CPU_WIDTH, .eps = 1, .y = l->y,
                                                                     .rstd = l->sums, .x = l->x, .w = l->w }, err);
 }
 
@@ -310,7 +310,7 @@ static mt_rc measure_cpu(mt_machine *m, mt_device *dev, int threads, mt_err *err
 
 /* -- a GPU ----------------------------------------------------------------------------------------- */
 
-static mt_rc measure(mt_machine *m, mt_device *dev, int cores, mt_err *err)
+static mt_rc measure_measure(mt_machine *m, mt_device *dev, int cores, mt_err *err)
 {
     lab l = { .dev = dev };
     double attention = m->attention / m->flops; /* what is known of its kind */
@@ -431,7 +431,7 @@ static mt_rc measure_within(mt_machine *m, mt_device *dev, int cores, size_t roo
     if (room / 2 < MEASURING_BYTES)
         return mt_fail(err, MT_ENOMEM, "%s of host memory for a moment, of %s", mt_bytes_text(MEASURING_BYTES).s,
                        mt_bytes_text(room).s);
-    return measure(m, dev, cores, err);
+    return measure_measure(m, dev, cores, err);
 }
 
 static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, size_t room,

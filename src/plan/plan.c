@@ -73,10 +73,10 @@ static bool in_place(const mt_plan *p, int unit)
     return p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16;
 }
 
-mt_stage_layout mt_plan_stage(const mt_plan *p, int unit)
+mt_staging_layout mt_plan_staging(const mt_plan *p, int unit)
 {
     size_t n = (size_t)p->model->units[unit].layout->n_train;
-    mt_stage_layout s = { .v = mt_round_up(moment_bytes(p, n), MT_ARRAY_ALIGN) };
+    mt_staging_layout s = { .v = mt_round_up(moment_bytes(p, n), MT_ARRAY_ALIGN) };
     s.hi = 2 * s.v;
     s.lo = s.hi + (in_place(p, unit) ? 0 : mt_round_up(n * 2, MT_ARRAY_ALIGN));
     s.bytes = s.lo + n * 2;
@@ -97,7 +97,7 @@ mt_piece_layout mt_plan_piece(const mt_plan *p, int64_t elems)
 static bool takes_slot(const mt_plan *p, int unit)
 {
     const mt_unit_place *at = &p->place.units[unit];
-    return at->site == MT_SITE_STAGED && !at->borrows && p->model->units[unit].layout->n_train;
+    return at->site == MT_SITE_STAGED && !at->reuses && p->model->units[unit].layout->n_train;
 }
 
 int mt_plan_segment_start(const mt_plan *p, int layer)
@@ -106,12 +106,12 @@ int mt_plan_segment_start(const mt_plan *p, int layer)
     return layer;
 }
 
-mt_loan mt_plan_loan(const mt_plan *p, int unit)
+mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit)
 {
     size_t n = (size_t)p->model->units[unit].layout->n_train;
     bool one = p->model->units[unit].kind == MT_UNIT_LAYER;
     size_t v = mt_round_up(moment_bytes(p, n), MT_ARRAY_ALIGN);
-    mt_loan l = { .v = 0, .lo = one ? v : 0 };
+    mt_reuse_layout l = { .v = 0, .lo = one ? v : 0 };
     l.g = l.lo + mt_round_up(n * 2, MT_ARRAY_ALIGN);
     l.hi = l.g + mt_round_up(n * size_of(p->arithmetic.grad), MT_ARRAY_ALIGN);
     l.bytes[0] = v;
@@ -139,16 +139,16 @@ static bool lend(mt_plan *p)
     int next = (int)p->model->config->L - 1; /* those behind it are taken, or lend too little */
     for (int u = p->model->n_units - 1; u >= 0; u--) {
         mt_unit_place *at = &p->place.units[u];
-        if (!at->borrows) continue;
-        mt_loan need = mt_plan_loan(p, u);
+        if (!at->reuses) continue;
+        mt_reuse_layout need = mt_plan_reuse(p, u);
         bool layer = p->model->units[u].kind == MT_UNIT_LAYER;
         int lowest = layer ? p->model->units[u].layer : 0, first = next, second = next;
         if (!layer) next = first = find_lender(p, next, lowest, need.bytes[0]), next--;
         next = second = next < lowest ? -1 : find_lender(p, next, lowest, need.bytes[1]);
         if (second < 0) return false;
         next--;
-        at->lender[0] = layer ? second : first;
-        at->lender[1] = second;
+        at->reused[0] = layer ? second : first;
+        at->reused[1] = second;
     }
     return true;
 }
@@ -161,7 +161,7 @@ static bool may_borrow(const mt_plan *p, int unit)
 }
 
 /* The first layer from l->next on that lends so much, and is then taken; false: none. */
-static bool take_lender(const mt_plan *p, mt_lending *l, size_t bytes)
+static bool take_lender(const mt_plan *p, mt_reuse_search *l, size_t bytes)
 {
     int L = (int)p->model->config->L, at = l->next;
     if (l->refused && bytes >= l->refused) return false;
@@ -173,12 +173,12 @@ static bool take_lender(const mt_plan *p, mt_lending *l, size_t bytes)
 
 /* Lenders keep the order of those that borrow, so taking the first that will do in ascending order succeeds if and only if taking
  * the last in descending order (lend) does; and units granted before need not be looked at again. */
-bool mt_plan_grant(const mt_plan *p, mt_lending *l, int unit)
+bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
     if (!may_borrow(p, unit)) return false;
-    mt_loan need = mt_plan_loan(p, unit);
-    mt_lending with = *l;
+    mt_reuse_layout need = mt_plan_reuse(p, unit);
+    mt_reuse_search with = *l;
     if (u->kind == MT_UNIT_LAYER && u->layer > with.next) with.next = u->layer;
     bool granted = take_lender(p, &with, need.bytes[1]) && (u->kind == MT_UNIT_LAYER || take_lender(p, &with, need.bytes[0]));
     if (granted)
@@ -256,9 +256,9 @@ static void count_layers(mt_plan *p)
 static void number_stage_slots(mt_plan *p)
 {
     int n = 0;
-    for (int u = 0; u < p->model->n_units; u++) p->place.units[u].own_slot = takes_slot(p, u) ? n++ : -1;
-    p->own_stages = n <= p->place.stage_slots;
-    for (int u = 0; u < p->model->n_units && !p->own_stages; u++) p->place.units[u].own_slot = -1;
+    for (int u = 0; u < p->model->n_units; u++) p->place.units[u].private_slot = takes_slot(p, u) ? n++ : -1;
+    p->private_slots = n <= p->place.staging_slots;
+    for (int u = 0; u < p->model->n_units && !p->private_slots; u++) p->place.units[u].private_slot = -1;
 }
 
 bool mt_plan_settle(mt_plan *p)
@@ -280,7 +280,7 @@ static mt_rc check_slots(const mt_plan *p, mt_err *err)
 {
     const mt_placement *q = &p->place;
     MT_TRY(check_count(q->keep_slots, err));
-    MT_TRY(check_count(q->stage_slots, err));
+    MT_TRY(check_count(q->staging_slots, err));
     MT_TRY(check_count(q->piece_slots, err));
     MT_TRY(check_count(q->n_slabs, err));
     for (int g = 0; g < p->model->n_groups; g++) {
@@ -357,9 +357,9 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
             return mt_fail(err, MT_EINVAL, "unit %d: updated on the device if and only if it lives there", u);
         if (at->site == MT_SITE_STAGED && p->job.only_gradients)
             return mt_fail(err, MT_EINVAL, "unit %d: there is no state to stage", u);
-        if (at->borrows && (at->site != MT_SITE_STAGED || !may_borrow(p, u)))
+        if (at->reuses && (at->site != MT_SITE_STAGED || !may_borrow(p, u)))
             return mt_fail(err, MT_EINVAL, "unit %d has nothing to borrow for its update", u);
-        if (at->site == MT_SITE_STAGED && !at->borrows && q->stage_slots < 1)
+        if (at->site == MT_SITE_STAGED && !at->reuses && q->staging_slots < 1)
             return mt_fail(err, MT_EINVAL, "staged updates need a slot");
         if (at->site == MT_SITE_HOST && q->groups[p->model->units[u].group].out_slots < 1)
             return mt_fail(err, MT_EINVAL, "gradients on their way to the host need a slot");
@@ -369,7 +369,7 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc check(mt_plan *p, mt_err *err)
+static mt_rc plan_check(mt_plan *p, mt_err *err)
 {
     const mt_job *j = &p->job;
     const mt_arithmetic *a = &p->arithmetic;
@@ -408,7 +408,7 @@ static mt_rc check(mt_plan *p, mt_err *err)
 
 /* -- buffers --------------------------------------------------------------------------------------- */
 
-static mt_rc add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, size_t bytes, mt_err *err)
+static mt_rc plan_add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, size_t bytes, mt_err *err)
 {
     if (bytes == 0) return MT_OK;
     *(place == MT_DEVICE ? &p->device_bytes : &p->host_bytes) += mt_round_up(bytes, MT_DEVICE_ALIGN);
@@ -425,7 +425,7 @@ static mt_rc add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, 
 /* A unit's own, at its home; in host memory layers may share it. */
 static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, mt_err *err)
 {
-    return mt_plan_alias(p, u) == u ? add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
+    return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
 }
 
 /* Masters and Adam's state at their home, gradients where they wait. */
@@ -440,30 +440,30 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, n * 2, err));
     MT_TRY(updates || f32 ? add_at_home(p, MT_BUF_LO, u, n_low * 2, err)
                           : add_at_home(p, MT_BUF_EXACT_HOME, u, n_exact * 4, err));
-    if (at->resident) MT_TRY(add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (at->home == MT_HOST ? 8 : 4), err));
+    if (at->resident) MT_TRY(plan_add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (at->home == MT_HOST ? 8 : 4), err));
     /* In bf16 a device home is itself the compute form. */
     if (at->resident && (f32 || at->home == MT_HOST))
-        MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
-    if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
+        MT_TRY(plan_add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
+    if (at->resident && f32 && at->home == MT_HOST) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
     if (!p->job.train || n_train == 0) return MT_OK;
     if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_train), err));
     if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_train), err));
     bool shares = mt_plan_alias(p, u) != u, shared = p->job.alias_layers && at->home == MT_HOST;
     if (p->job.clip && !shares && (at->site == MT_SITE_HOST || shared))
-        MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
-    if (at->site != MT_SITE_HOST && !at->borrows) MT_TRY(add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
+        MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
+    if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
     if (many && p->place.accumulators == MT_HOST && !shares) {
-        MT_TRY(add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, n_train * 4, err));
-        if (tied) MT_TRY(add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, n_train * 4, err));
+        MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, n_train * 4, err));
+        if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, n_train * 4, err));
     }
-    if (many && p->place.accumulators == MT_DEVICE) MT_TRY(add(p, MT_BUF_ACC, u, -1, MT_DEVICE, n_train * 4, err));
-    if (tied) MT_TRY(add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, n_train * 4, err));
+    if (many && p->place.accumulators == MT_DEVICE) MT_TRY(plan_add(p, MT_BUF_ACC, u, -1, MT_DEVICE, n_train * 4, err));
+    if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, n_train * 4, err));
     return MT_OK;
 }
 
 static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
 {
-    return a->resident == b->resident && a->home == b->home && a->site == b->site && a->borrows == b->borrows &&
+    return a->resident == b->resident && a->home == b->home && a->site == b->site && a->reuses == b->reuses &&
            a->in_pieces == b->in_pieces;
 }
 
@@ -497,15 +497,15 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     const mt_group_place *at = &p->place.groups[g];
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, trains = p->job.train && l->n_train > 0;
     for (int s = 0; s < min_int(at->streamed, at->ring_slots); s++) {
-        MT_TRY(add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * size_of(p->arithmetic.compute), err));
-        MT_TRY(f32 ? add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_elems + l->n_low) * 2, err)
-                   : add(p, MT_BUF_EXACT, g, s, MT_DEVICE, (size_t)l->n_exact * 8, err));
+        MT_TRY(plan_add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * size_of(p->arithmetic.compute), err));
+        MT_TRY(f32 ? plan_add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_elems + l->n_low) * 2, err)
+                   : plan_add(p, MT_BUF_EXACT, g, s, MT_DEVICE, (size_t)l->n_exact * 8, err));
     }
     if (!trains) return MT_OK;
     for (int s = 0; s < min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)
-        MT_TRY(add(p, MT_BUF_ACC, g, s, MT_DEVICE, (size_t)l->n_train * 4, err));
+        MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, (size_t)l->n_train * 4, err));
     for (int s = 0; s < min_int(at->hosted, at->out_slots); s++)
-        MT_TRY(add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
+        MT_TRY(plan_add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
     return MT_OK;
 }
 
@@ -515,11 +515,11 @@ static mt_rc add_stage_slots(mt_plan *p, mt_err *err)
     size_t largest = 0;
     for (int u = 0; u < p->model->n_units; u++) {
         if (!takes_slot(p, u)) continue;
-        size_t bytes = mt_plan_stage(p, u).bytes;
-        if (p->own_stages) MT_TRY(add(p, MT_BUF_STAGE, mt_plan_own_slot(p, u), -1, MT_DEVICE, bytes, err));
+        size_t bytes = mt_plan_staging(p, u).bytes;
+        if (p->private_slots) MT_TRY(plan_add(p, MT_BUF_STAGE, mt_plan_private_slot(p, u), -1, MT_DEVICE, bytes, err));
         if (bytes > largest) largest = bytes;
     }
-    for (int s = 0; !p->own_stages && s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, largest, err));
+    for (int s = 0; !p->private_slots && s < p->place.staging_slots; s++) MT_TRY(plan_add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, largest, err));
     return MT_OK;
 }
 
@@ -530,7 +530,7 @@ static mt_rc add_piece_slots(mt_plan *p, mt_err *err)
     for (int u = 0; u < p->model->n_units; u++)
         if (p->place.units[u].in_pieces) largest = mt_max_i64(largest, mt_plan_piece_elems(p, u, 0));
     for (int s = 0; largest && s < p->place.piece_slots; s++)
-        MT_TRY(add(p, MT_BUF_PIECE, s, -1, MT_DEVICE, mt_plan_piece(p, largest).bytes, err));
+        MT_TRY(plan_add(p, MT_BUF_PIECE, s, -1, MT_DEVICE, mt_plan_piece(p, largest).bytes, err));
     return MT_OK;
 }
 
@@ -545,10 +545,10 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
         device_home |= at->home == MT_DEVICE;
     }
-    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, (size_t)MT_STATE_SLOTS * MT_BOUNCE_BYTES, err));
+    if (device_home) MT_TRY(plan_add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, (size_t)MT_STATE_SLOTS * MT_BOUNCE_BYTES, err));
     if (!p->job.train) return MT_OK;
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++)
-        MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
+        MT_TRY(plan_add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     MT_TRY(add_stage_slots(p, err));
     return add_piece_slots(p, err);
 }
@@ -568,11 +568,11 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
             bytes = mt_kept_bytes(kind, t, keep, p->place.sweep_tokens);
         }
         if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l)
-            MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
+            MT_TRY(plan_add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }
-    for (int s = 0; s < p->place.keep_slots && largest; s++) MT_TRY(add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));
-    return add(p, MT_BUF_DX, -1, -1, MT_DEVICE, rows * (size_t)c->D * size_of(t), err);
+    for (int s = 0; s < p->place.keep_slots && largest; s++) MT_TRY(plan_add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));
+    return plan_add(p, MT_BUF_DX, -1, -1, MT_DEVICE, rows * (size_t)c->D * size_of(t), err);
 }
 
 /* Workspace of the kind of layer that takes most. */
@@ -603,9 +603,9 @@ static mt_rc add_cache(mt_plan *p, mt_err *err)
             fixed > SIZE_MAX - bytes)
             return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory",
                            (long long)j->cache_slots, (long long)j->longest);
-        MT_TRY(add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes + fixed, err));
+        MT_TRY(plan_add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes + fixed, err));
     }
-    return add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
+    return plan_add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
 }
 
 /* Bytes of op scratch, which no placement changes: searches ask for it thousands of times. */
@@ -633,24 +633,24 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     const mt_job *j = &p->job;
     size_t e = size_of(a->compute), tokens = (size_t)j->step_tokens, docs = (size_t)j->step_docs;
     for (int x = 0; x < 2; x++)
-        MT_TRY(add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
+        MT_TRY(plan_add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
     for (int s = 0; s < (j->train ? p->longest_segment : 1); s++)
-        MT_TRY(add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, work_bytes(p, false), err));
+        MT_TRY(plan_add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, work_bytes(p, false), err));
     int64_t head_rows = mt_min_i64(a->head_rows, a->micro_tokens);
-    MT_TRY(add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p, true), err));
-    MT_TRY(add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
+    MT_TRY(plan_add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p, true), err));
+    MT_TRY(plan_add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
                mt_ends_carve(NULL, NULL, p->model, a->compute, a->micro_tokens, head_rows, j->train), err));
-    MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch_bytes(p), err));
+    MT_TRY(plan_add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch_bytes(p), err));
     size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
-    MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float),
+    MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float),
                err));
     size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t),
            sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
-    MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
-    MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
-    MT_TRY(add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
-    MT_TRY(add(p, MT_BUF_BOUNCE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
-    return add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums + (size_t)p->model->n_units * sizeof(double), err);
+    MT_TRY(plan_add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
+    MT_TRY(plan_add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
+    MT_TRY(plan_add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
+    MT_TRY(plan_add(p, MT_BUF_BOUNCE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
+    return plan_add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums + (size_t)p->model->n_units * sizeof(double), err);
 }
 
 static mt_rc list_buffers(mt_plan *p, mt_err *err)
@@ -724,7 +724,7 @@ mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, co
     p->job = *job;
     p->arithmetic = *a;
     mt_rc rc = copy_placement(&p->place, place, model, err);
-    if (!rc) rc = check(p, err);
+    if (!rc) rc = plan_check(p, err);
     if (!rc) rc = list_buffers(p, err);
     if (rc)
         mt_plan_free(p);
@@ -737,7 +737,7 @@ mt_rc mt_plan_measure(mt_plan *p, mt_err *err)
 {
     p->counting = true;
     p->device_bytes = p->host_bytes = 0;
-    MT_TRY(check(p, err));
+    MT_TRY(plan_check(p, err));
     return list_buffers(p, err);
 }
 

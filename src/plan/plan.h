@@ -43,14 +43,14 @@ typedef struct mt_unit_place {
     bool resident;  /* weights stay on the device through the step instead of passing through the ring */
     mt_place home;  /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
-    bool borrows;  /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last
+    bool reuses;  /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last
                       backward frees; else they take a stage slot: one of their own, where they stay from step to step
-                      (mt_plan_own_slot), or one that several take in turn */
+                      (mt_plan_private_slot), or one that several take in turn */
     int64_t in_pieces; /* site host: the device updates this many of the last trained elements, piece by piece (piece_slots); the
                           workers update the rest.  0: the workers update all of them */
     /* Worked out by the plan (mt_plan_settle). */
-    int lender[2]; /* those layers: of v, and of the rest */
-    int own_slot;  /* the stage slot that is the unit's own; -1: none */
+    int reused[2]; /* those layers: of v, and of the rest */
+    int private_slot;  /* the stage slot that is the unit's own; -1: none */
 } mt_unit_place;
 
 /* What the units of a group share. */
@@ -73,7 +73,7 @@ typedef struct mt_placement {
     int64_t sweep_tokens;  /* rows of one sweep; fewer than the step's: several sweeps */
     mt_place accumulators; /* where gradients wait between sweeps */
     int keep_slots;        /* device slots that kept activations pass through on their way to the host */
-    int stage_slots;       /* device slots of staged updates */
+    int staging_slots;       /* device slots of staged updates */
     int piece_slots;       /* device slots that pieces of units pass through: state in, update, state back */
     int64_t piece_elems;   /* elements of a piece, whole blocks of moments; the last piece of a unit may be shorter */
     int n_slabs;           /* host slabs for gradients when clipping is off */
@@ -165,7 +165,7 @@ typedef struct mt_plan {
     /* Worked out by the plan (mt_plan_settle): */
     int longest_segment;       /* layers between kept inputs, the kept one included */
     bool has_pieces;           /* some unit is updated in pieces */
-    bool own_stages;           /* every unit that needs a stage slot has its own */
+    bool private_slots;           /* every unit that needs a stage slot has its own */
     int shared_keep[MT_KEEPS]; /* the first layer that keeps so much in host memory; -1: none */
     mt_buffer *buffers;
     size_t n_buffers, cap_buffers;
@@ -244,10 +244,10 @@ uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
 /* Unit u's staged state and gradient in its lenders' memory: where each begins, and bytes of each lender.  A layer's has one
  * lender (its v comes first there), the embedding's, which is larger than what a layer keeps, two. */
-typedef struct mt_loan {
+typedef struct mt_reuse_layout {
     size_t v, lo, g, hi, bytes[2];
-} mt_loan;
-mt_loan mt_plan_loan(const mt_plan *p, int unit);
+} mt_reuse_layout;
+mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit);
 /* Fill in what follows from the places of units and layers; linear in their number.  False: there are too few lenders.  A layer's
  * lender is itself or a later one, whose backward is over sooner and whose forward comes later: the further away, the more time
  * copies have.  So the last unit that borrows takes the last layer, and so on down; the embedding, whose backward is the last,
@@ -258,24 +258,24 @@ int mt_plan_alias(const mt_plan *p, int unit);
 /* The layer in whose host memory a layer's kept activations lie, if they do. */
 int mt_plan_alias_kept(const mt_plan *p, int layer);
 /* Who can borrow, asked of units in ascending order; all zero before the first. */
-typedef struct mt_lending {
+typedef struct mt_reuse_search {
     int next;       /* layers before it are taken, or lend too little */
     size_t refused; /* no layer from `next` on lends this much; 0: not known */
-} mt_lending;
+} mt_reuse_search;
 /* True if unit u's staged state can borrow beside those that were granted before it, which takes its share of *l.  Its
  * accumulator must be its own, and what layers keep on the device large enough. */
-bool mt_plan_grant(const mt_plan *p, mt_lending *l, int unit);
+bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 
 /* The stage slot that is unit u's own: there is one for each that needs one.  What lies there stays until the next update, which
  * reads it instead of the host's; it is written back each time all the same.  -1: it needs none, or they are too few. */
-static inline int mt_plan_own_slot(const mt_plan *p, int unit) { return p->place.units[unit].own_slot; }
+static inline int mt_plan_private_slot(const mt_plan *p, int unit) { return p->place.units[unit].private_slot; }
 /* Where unit u's state lies in a stage slot, behind its m; hi has no place there where it is updated in place. */
-typedef struct mt_stage_layout {
+typedef struct mt_staging_layout {
     size_t v, hi, lo, bytes;
-} mt_stage_layout;
-mt_stage_layout mt_plan_stage(const mt_plan *p, int unit);
+} mt_staging_layout;
+mt_staging_layout mt_plan_staging(const mt_plan *p, int unit);
 
 /* A unit that is updated in pieces: the workers update [0, mt_plan_host_share), piece i starts at mt_plan_piece_first.  Every one
  * begins with a block of moments, so neither the cut nor the size of pieces changes a bit. */

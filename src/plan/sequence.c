@@ -213,7 +213,7 @@ static mt_rc run_sweep(mt_sequence *s, mt_err *err)
     return s->any_reuses || s->last_sweep ? mt__seq_updates_return_all(s, err) : MT_OK;
 }
 
-static mt_rc finish(mt_sequence *s, mt_err *err)
+static mt_rc sequence_finish(mt_sequence *s, mt_err *err)
 {
     bool go = false;
     if (s->at_once) MT_TRY(mt__seq_pieces_counted(s, err));
@@ -236,7 +236,7 @@ mt_rc mt_sequence_run(mt_sequence *s, mt_mode mode, int64_t n_sweeps, mt_err *er
         s->wraps = !s->last_sweep || mode == MT_MODE_CONTINUE;
         MT_TRY(run_sweep(s, err));
     }
-    return mode == MT_MODE_TRAIN || mode == MT_MODE_EVALUATE ? finish(s, err) : MT_OK;
+    return mode == MT_MODE_TRAIN || mode == MT_MODE_EVALUATE ? sequence_finish(s, err) : MT_OK;
 }
 
 mt_rc mt_sequence_write_back(mt_sequence *s, mt_err *err) { return mt__seq_updates_return_all(s, err); }
@@ -320,7 +320,7 @@ void mt_sequence_open(mt_sequence *s, const mt_plan *plan, const mt_port *port, 
     s->self = self;
     s->bf16 = plan->arithmetic.compute == MT_DTYPE_BF16;
     for (int u = 0; u < s->model->n_units; u++)
-        s->units[u] = (seq_unit){ .trains = s->model->units[u].layout->n_train > 0, .reuses = plan->place.units[u].borrows };
+        s->units[u] = (seq_unit){ .trains = s->model->units[u].layout->n_train > 0, .reuses = plan->place.units[u].reuses };
     mt__seq_ring_open(s);
     mt__seq_keeps_open(s);
     mt__seq_sums_open(s);

@@ -63,8 +63,8 @@ static void list_loans(mt_sequence *s, int u)
 {
     const mt_unit_place *at = seq_place(s, u);
     if (!s->units[u].reuses) return;
-    for (int i = at->lender[0] == at->lender[1] ? 1 : 0; i < 2; i++) {
-        seq_layer *l = &s->layers[at->lender[i]];
+    for (int i = at->reused[0] == at->reused[1] ? 1 : 0; i < 2; i++) {
+        seq_layer *l = &s->layers[at->reused[i]];
         s->units[u].next_loan[i] = l->loans;
         l->loans = 2 * u + i;
     }

@@ -109,7 +109,7 @@ static mt_rc issue_fetch(mt_sequence *s, int u, int slot, mt_err *err)
 }
 
 /* Put unit u, to be used `distance` visits ahead, on its way; *started is false if that must wait. */
-static mt_rc fetch(mt_sequence *s, int u, int distance, bool block, bool *started, mt_err *err)
+static mt_rc sequence_ring_fetch(mt_sequence *s, int u, int distance, bool block, bool *started, mt_err *err)
 {
     s->looks++;
     *started = slot_holding(s, u) != NULL;
@@ -129,7 +129,7 @@ mt_rc mt__seq_ring_acquire(mt_sequence *s, int u, mt_err *err)
 {
     bool started;
     assert(s->visits[s->visit] == u);
-    MT_TRY(fetch(s, u, 0, true, &started, err));
+    MT_TRY(sequence_ring_fetch(s, u, 0, true, &started, err));
     seq_ring_slot *r = slot_holding(s, u);
     if (!r) return mt_fail(err, MT_EINTERNAL, "no ring slot for unit %d: all are lent", u);
     r->lent++;
@@ -153,7 +153,7 @@ mt_rc mt__seq_ring_prefetch(mt_sequence *s, mt_err *err)
     for (int d = s->ahead + 1; d < horizon; d++) {
         bool started;
         int at = s->visit + d;
-        MT_TRY(fetch(s, s->visits[at < s->n_visits ? at : at - s->n_visits], d, false, &started, err));
+        MT_TRY(sequence_ring_fetch(s, s->visits[at < s->n_visits ? at : at - s->n_visits], d, false, &started, err));
         if (!started) break; /* in order: a later one would take what this one is waiting for */
         s->ahead = d;
     }

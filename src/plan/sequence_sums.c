@@ -23,7 +23,7 @@ static int sum_slot(mt_sequence *s, int u)
 }
 
 /* share 0: the unit's own sum; 1: the lookup's of a tied embedding. */
-static mt_rc begin(mt_sequence *s, int u, int slot, int share, mt_err *err)
+static mt_rc sequence_sums_begin(mt_sequence *s, int u, int slot, int share, mt_err *err)
 {
     if (s->first_sweep) {
         if (s->units[u].reuses) MT_TRY(mt__seq_updates_return_sums(s, u, err)); /* U7: its m may still be there */
@@ -50,9 +50,9 @@ static mt_rc save(mt_sequence *s, int u, int slot, int share, mt_err *err)
 mt_rc mt__seq_sums_begin(mt_sequence *s, int u, bool tied, mt_err *err)
 {
     if (!s->units[u].trains) return MT_OK;
-    if (tied) return begin(s, u, mt_sequence_tied_slot(s), 1, err);
+    if (tied) return sequence_sums_begin(s, u, mt_sequence_tied_slot(s), 1, err);
     s->units[u].sum = sum_slot(s, u);
-    return begin(s, u, s->units[u].sum, 0, err);
+    return sequence_sums_begin(s, u, s->units[u].sum, 0, err);
 }
 
 /* The rounded gradient, in outgoing slot `to` or on the device, and its sum of squares. */
@@ -89,7 +89,7 @@ static mt_rc send_out(mt_sequence *s, int u, int out, mt_err *err)
     return slab < 0 ? MT_OK : mt__seq_updates_now(s, u, slab, err);
 }
 
-static mt_rc finish(mt_sequence *s, int u, mt_err *err)
+static mt_rc sequence_sums_finish(mt_sequence *s, int u, mt_err *err)
 {
     if (seq_place(s, u)->site != MT_SITE_HOST) {
         MT_TRY(round_sums(s, u, -1, err));
@@ -105,7 +105,7 @@ static mt_rc finish(mt_sequence *s, int u, mt_err *err)
 mt_rc mt__seq_sums_end(mt_sequence *s, int u, mt_err *err)
 {
     if (!s->units[u].trains) return MT_OK;
-    if (s->last_sweep) return finish(s, u, err);
+    if (s->last_sweep) return sequence_sums_finish(s, u, err);
     if (!s->sums_on_host) return MT_OK;
     if (mt_unit_is_tied(s->model, u)) MT_TRY(save(s, u, mt_sequence_tied_slot(s), 1, err));
     return save(s, u, s->units[u].sum, 0, err);

@@ -75,7 +75,7 @@ mt_rc mt__seq_updates_lend(mt_sequence *s, int layer, mt_err *err)
     MT_TRY(seq_record(s, MT_Q_COMPUTE, done, err));
     for (int loan = l->loans; loan >= 0; loan = seq_next_loan(s, loan)) {
         int u = loan / 2;
-        const int *lender = seq_place(s, u)->lender;
+        const int *lender = seq_place(s, u)->reused;
         MT_TRY(stage_first(s, reused_slot(s, u), u, lender[0] == layer, lender[1] == layer, done, err));
     }
     return MT_OK;
@@ -305,12 +305,12 @@ mt_rc mt__seq_updates_drop(mt_sequence *s, mt_err *err)
 void mt__seq_updates_open(mt_sequence *s)
 {
     int n = s->model->n_units;
-    s->n_stages = s->plan->place.stage_slots < n ? s->plan->place.stage_slots : n;
+    s->n_stages = s->plan->place.staging_slots < n ? s->plan->place.staging_slots : n;
     s->stage_turn = s->n_late = 0;
     s->any_reuses = false;
     for (int u = 0; u < n; u++) {
         seq_unit *at = &s->units[u];
-        at->private_stage = mt_plan_own_slot(s->plan, u);
+        at->private_stage = mt_plan_private_slot(s->plan, u);
         at->staged_in = -1;
         s->any_reuses |= at->reuses;
         if (is_late(s, u)) s->late[s->n_late++] = u;

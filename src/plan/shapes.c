@@ -355,7 +355,7 @@ mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
                    name, near->name);
 }
 
-static mt_rc parse(mt_config **out, const mt_shape *s, mt_err *err)
+static mt_rc shapes_parse(mt_config **out, const mt_shape *s, mt_err *err)
 {
     return mt_config_parse(out, s->config, strlen(s->config), s->name, err);
 }
@@ -367,13 +367,13 @@ mt_rc mt_shape_open(mt_config **out, const char *name, mt_err *err)
     MT_TRY(mt_shape_find(&s, name, err));
     if (s->untrained)
         return mt_fail(err, MT_EINVAL, "%s is a %s model, which megatrain can plan but not train yet", s->name, s->untrained);
-    return parse(out, s, err);
+    return shapes_parse(out, s, err);
 }
 
 mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, const mt_model_options *o, mt_err *err)
 {
     *model = NULL;
-    MT_TRY(parse(config, s, err));
+    MT_TRY(shapes_parse(config, s, err));
     mt_rc rc = mt_model_create(model, *config, s->untrained ? NULL : o, err);
     if (rc) {
         mt_config_close(*config);

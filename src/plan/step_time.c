@@ -49,7 +49,7 @@ static void depend(drawing *d, mt_queue queue, int event)
     d->fresh[queue] |= 1u << other;
 }
 
-static void add(drawing *d, mt_queue queue, double work)
+static void step_time_add(drawing *d, mt_queue queue, double work)
 {
     if (work <= 0) return; /* what it would wait for, the next one does */
     /* Write-backs and pieces happen once a step, however often the sweep beside them does. */
@@ -121,7 +121,7 @@ static double head_seconds(const drawing *d)
 }
 
 /* A private staging slot is filled in a run's first step; every later one finds the state of the update before in it. */
-static bool is_filled(const drawing *d, int u) { return mt_plan_own_slot(d->p, u) >= 0; }
+static bool is_filled(const drawing *d, int u) { return mt_plan_private_slot(d->p, u) >= 0; }
 
 /* In the measure of its queue. */
 static double work_of(const drawing *d, const mt_action *a)
@@ -176,7 +176,7 @@ static mt_rc draw_issue(void *self, const mt_action *a, mt_err *err)
     if (a->kind == MT_DO_SWEEP) begin_sweep(d, (int)a->sweep);
     if (a->kind == MT_DO_HEAD) d->skips = false;
     if (a->kind == MT_DO_FETCH) depend(d, MT_Q_IN, d->shared->updates[a->unit]); /* R1 */
-    if (!d->skips) add(d, mt_action_queue[a->kind], work_of(d, a));
+    if (!d->skips) step_time_add(d, mt_action_queue[a->kind], work_of(d, a));
     if (a->kind != MT_DO_UPDATE_HOST) return MT_OK;
     d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
     if (a->to >= 0) d->shared->slabs[a->to] = newest(d, MT_Q_ADAM);
@@ -225,7 +225,7 @@ static void end_step(drawing *d)
     d->counts = true;
     d->scale = 1;
     if (++d->step == STEPS) return;
-    add(d, MT_Q_COMPUTE, d->m->sync);
+    step_time_add(d, MT_Q_COMPUTE, d->m->sync);
     host_wait(d, newest(d, MT_Q_COMPUTE));
 }
 

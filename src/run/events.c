@@ -112,7 +112,7 @@ static mt_rc write_event(mt_events *e, int field, const char *bytes, size_t n, m
 
 /* -- the file -------------------------------------------------------------------------------------- */
 
-static mt_rc begin(mt_events *e, int64_t done_steps, mt_err *err)
+static mt_rc events_begin(mt_events *e, int64_t done_steps, mt_err *err)
 {
     static const char version[] = "brain.Event:2";
     mt_str session = { 0 };
@@ -156,7 +156,7 @@ mt_rc mt_events_open(mt_events *e, const char *path, int64_t done_steps, mt_err 
     if (!e->path) return mt_no_memory(err, "a name");
     mt_rc rc = mt_disk_open(&e->fd, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, err);
     e->opened = !rc;
-    if (!rc) rc = begin(e, done_steps, err);
+    if (!rc) rc = events_begin(e, done_steps, err);
     if (rc) mt_events_close(e);
     return rc;
 }

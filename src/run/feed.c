@@ -80,7 +80,7 @@ static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options 
 }
 
 /* A dataset of the hub that is not here yet. */
-static mt_rc fetch(dataset *d, const mt_feed_options *o, mt_err *err)
+static mt_rc feed_fetch(dataset *d, const mt_feed_options *o, mt_err *err)
 {
     mt_dataset_entry *e = &d->entry;
     if (e->path) return MT_OK;
@@ -135,7 +135,7 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
 static mt_rc fetch_all(mt_feed *f, const mt_feed_options *o, mt_err *err)
 {
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
-        mt_rc rc = fetch(&f->sets[i], o, err);
+        mt_rc rc = feed_fetch(&f->sets[i], o, err);
         if (rc) return mt_note(err, "dataset %s", f->sets[i].entry.name);
     }
     return MT_OK;

@@ -18,7 +18,7 @@ typedef struct yardstick {
 } yardstick;
 
 /* Random numbers, never zeros: a GPU multiplies those faster than any real ones. */
-static mt_rc fill(yardstick *k, mt_dtype t, mt_err *err)
+static mt_rc rate_fill(yardstick *k, mt_dtype t, mt_err *err)
 {
     size_t bytes = (size_t)(k->n * k->n) * mt_dtype_bytes(t);
     void *const to[] = { k->x, k->w };
@@ -45,7 +45,7 @@ static mt_rc set_up(yardstick *k, mt_dtype t, mt_err *err)
     MT_TRY(api->alloc(k->dev, &k->x, bytes, "a matrix", err));
     MT_TRY(api->alloc(k->dev, &k->w, bytes, "a matrix", err));
     MT_TRY(api->alloc(k->dev, &k->y, bytes, "a matrix", err));
-    return fill(k, t, err);
+    return rate_fill(k, t, err);
 }
 
 static void tear_down(yardstick *k)
@@ -65,7 +65,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static mt_rc measure(yardstick *k, mt_dtype t, double *out, mt_err *err)
+static mt_rc rate_measure(yardstick *k, mt_dtype t, double *out, mt_err *err)
 {
     double seconds[ROUNDS];
     const mt_linear product = { .t = t, .M = k->n, .N = k->n, .K = k->n, .x = k->x, .w = k->w, .y = k->y };
@@ -86,7 +86,7 @@ mt_rc mt_product_rate(mt_device *dev, mt_dtype t, double *out, mt_err *err)
 {
     yardstick k = { .dev = dev, .n = dev->api->kind == MT_DEVICE_CPU ? 512 : 8192 };
     mt_rc rc = set_up(&k, t, err);
-    if (!rc) rc = measure(&k, t, out, err);
+    if (!rc) rc = rate_measure(&k, t, out, err);
     tear_down(&k);
     return rc;
 }

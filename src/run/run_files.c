@@ -80,7 +80,7 @@ static void put_path(mt_str *s, const mt_run_files *f, const char *path)
 }
 
 /* In one write at the end: the thread that saves and the one that trains may both be at it. */
-static mt_rc append(const char *dir, const mt_str *lines, bool is_new, mt_err *err)
+static mt_rc run_files_append(const char *dir, const mt_str *lines, bool is_new, mt_err *err)
 {
     int fd;
     if (!mt_str_ok(lines)) return mt_no_memory(err, "the list of files in %s", dir);
@@ -103,7 +103,7 @@ mt_rc mt_run_files_add(const char *dir, const char *path, mt_err *err)
     mt_str lines = { 0 };
     MT_TRY(mt_run_files_read(&f, dir, err));
     put_path(&lines, &f, path);
-    mt_rc rc = append(dir, &lines, !f.found, err);
+    mt_rc rc = run_files_append(dir, &lines, !f.found, err);
     mt_str_free(&lines);
     mt_run_files_free(&f);
     return rc;
@@ -132,7 +132,7 @@ mt_rc mt_run_files_add_tree(const char *dir, const char *path, const char *made,
     mt_str lines = { 0 };
     MT_TRY(mt_run_files_read(&f, dir, err));
     mt_rc rc = put_tree(&lines, &f, made, path, 0, err);
-    if (!rc) rc = append(dir, &lines, !f.found, err);
+    if (!rc) rc = run_files_append(dir, &lines, !f.found, err);
     mt_str_free(&lines);
     mt_run_files_free(&f);
     return rc;

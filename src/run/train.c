@@ -97,7 +97,7 @@ static mt_hyper hyper_of(const mt_trainer *t)
                        .seed = (uint64_t)t->s->training.seed };
 }
 
-static void count(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)
+static void train_count(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)
 {
     progress *p = &t->at;
     window *w = &t->window;
@@ -150,7 +150,7 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     MT_TRY(mt_engine_step(t->exec.engine, &t->data.batch, &h, &r, err));
     double seconds = mt_now_s() - t->timing.clock;
     t->timing.clock += seconds;
-    count(t, &r, seconds, got_data - asked);
+    train_count(t, &r, seconds, got_data - asked);
     if (t->at.step > t->course.first_step + 1) t->timing.seconds += seconds, t->timing.tokens += r.n_tokens;
     if (r.empty)
         mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
@@ -278,7 +278,7 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
     return follow_up(t, err);
 }
 
-static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
+static mt_rc train_run(mt_trainer *t, mt_train_result *out, mt_err *err)
 {
     if (t->at.unfinished)
         MT_TRY(follow_up(t, err));
@@ -298,7 +298,7 @@ static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
 mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
 {
     *out = (mt_train_result){ .checkpoint = "", .model_dir = "" };
-    if (run(t, out, err)) {
+    if (train_run(t, out, err)) {
         (void)mt__train_saved(t, true, &(mt_err){ 0 }); /* what is being written may yet become whole */
         return mt__train_note_last(t, err);
     }

@@ -13,7 +13,7 @@ typedef struct counting {
     atomic_size_t done;
 } counting;
 
-static void count(void *user, size_t bytes)
+static void train_load_count(void *user, size_t bytes)
 {
     counting *c = user;
     size_t done = atomic_fetch_add(&c->done, bytes) + bytes;
@@ -38,7 +38,7 @@ static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first
     return mt_engine_write(user, unit, kind, first, n, src, err);
 }
 
-static mt_rc load(mt_trainer *t, mt_err *err)
+static mt_rc train_load_load(mt_trainer *t, mt_err *err)
 {
     if (t->resume.from) return mt_ckpt_load(t->resume.from, t->net.model, &t->exec.io, err);
     return t->net.shards ? mt_engine_load(t->exec.engine, t->net.model, t->net.shards, err)
@@ -56,9 +56,9 @@ mt_rc mt__train_load(mt_trainer *t, mt_err *err)
                                 .write = write_state,
                                 .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };
     mt_state_set_updates(mt_engine_state(t->exec.engine), t->at.updates);
-    if (!t->hooks.loading) return load(t, err);
-    mt_engine_watch_writes(t->exec.engine, count, &c);
-    mt_rc rc = load(t, err);
+    if (!t->hooks.loading) return train_load_load(t, err);
+    mt_engine_watch_writes(t->exec.engine, train_load_count, &c);
+    mt_rc rc = train_load_load(t, err);
     mt_engine_watch_writes(t->exec.engine, NULL, NULL);
     t->hooks.loading(t->hooks.user, rc ? c.done : c.total, c.total);
     return rc;

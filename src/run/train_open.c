@@ -217,7 +217,7 @@ static mt_rc open_data(mt_trainer *t, mt_err *err)
 
 /* -- schedule -------------------------------------------------------------------------------------- */
 
-static double given(double x) { return x < 0 ? NAN : x; }
+static double train_open_given(double x) { return x < 0 ? NAN : x; }
 
 static mt_rc open_schedule(mt_trainer *t, mt_err *err)
 {
@@ -232,15 +232,15 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
     c.n_steps = t->course.n_steps;
     c.warmup_steps = (double)s->warmup_steps;
     c.warmup_ratio = s->warmup_ratio;
-    c.num_cycles = given(s->num_cycles);
+    c.num_cycles = train_open_given(s->num_cycles);
     c.power = s->power;
-    c.timescale = given(s->timescale);
-    c.warmup_lr_rate = given(s->warmup_lr_rate);
+    c.timescale = train_open_given(s->timescale);
+    c.warmup_lr_rate = train_open_given(s->warmup_lr_rate);
     if (poly) c.lr_end = s->min_lr >= 0 ? s->min_lr : s->min_lr_ratio >= 0 ? s->min_lr_ratio * s->learning_rate : NAN;
     if (!poly && !wsd) c.min_lr_rate = share;
     if (wsd) {
         c.min_lr_ratio = share;
-        c.num_stable_steps = given((double)s->num_stable_steps);
+        c.num_stable_steps = train_open_given((double)s->num_stable_steps);
         c.num_decay_steps = s->num_decay_steps >= 0 ? (double)s->num_decay_steps : ceil((double)t->course.n_steps / 10);
         c.warmup_type = mt_settings_choice(t->s, "training.warmup_type");
         c.decay_type = mt_settings_choice(t->s, "training.decay_type");

@@ -78,7 +78,7 @@ void mt__train_samples_close(mt_trainer *t)
 
 /* -- answers --------------------------------------------------------------------------------------- */
 
-static mt_rc take(void *user, const mt_generated *g, mt_err *err)
+static mt_rc train_samples_take(void *user, const mt_generated *g, mt_err *err)
 {
     mt_tokens *a = &((samples *)user)->items[g->prompt].answer;
     if (g->stop) return MT_OK;
@@ -97,7 +97,7 @@ static mt_rc generate(mt_trainer *t, mt_err *err)
         s->items[i].answer.n = 0;
     }
     const mt_generate_options o = {
-        .max_new_tokens = NEW_TOKENS, .stop_ids = s->stops.ids, .n_stop_ids = s->stops.n, .on_token = take, .user = s
+        .max_new_tokens = NEW_TOKENS, .stop_ids = s->stops.ids, .n_stop_ids = s->stops.n, .on_token = train_samples_take, .user = s
     };
     mt_rc rc = mt_generate(t->exec.engine, prompts, s->n, &o, NULL, err);
     mt_free(prompts);

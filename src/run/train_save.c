@@ -66,7 +66,7 @@ static void *saver_main(void *arg)
 }
 
 /* All it needs, so that it never looks at the trainer. */
-static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
+static mt_rc train_save_prepare(mt_trainer *t, bool goes_on, mt_err *err)
 {
     saver *s = &t->saver;
     MT_TRY(mt_metrics_sync(&t->metrics, err)); /* C7: safe before a checkpoint counts on it */
@@ -105,7 +105,7 @@ mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err)
 {
     saver *s = &t->saver;
     MT_TRY(mt__train_saved(t, true, err));
-    mt_rc rc = prepare(t, goes_on, err);
+    mt_rc rc = train_save_prepare(t, goes_on, err);
     if (!rc) rc = mt_engine_lock(t->exec.engine, err);
     atomic_store(&s->finished, false);
     if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, saver_main, s))) {

@@ -275,7 +275,7 @@ static mt_rc read_file(mt_trainer *t, saved_state *out, mt_err *err)
 
 /* -- may it go on? --------------------------------------------------------------------------------- */
 
-static mt_rc judge(const mt_setting_changes *c, mt_err *err)
+static mt_rc train_state_judge(const mt_setting_changes *c, mt_err *err)
 {
     static const char *const refused[] = { [MT_CLASS_STATE] = "Adam's moments are stored in another form",
                                            [MT_CLASS_DATA] = "another order of the data",
@@ -311,7 +311,7 @@ static mt_rc compare_settings(const mt_trainer *t, bool *same_metrics, mt_err *e
     if (!rc) {
         rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
         if (!rc) rc = mt_settings_diff(&changes, &was, t->s, err);
-        if (!rc) rc = judge(&changes, err);
+        if (!rc) rc = train_state_judge(&changes, err);
         *same_metrics = !rc && strcmp(was.logging.metrics_file, t->s->logging.metrics_file) == 0;
         mt_setting_changes_free(&changes);
         mt_settings_deinit(&was);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool given(const mt_settings *s, const char *section, const char *key)
+static bool check_given(const mt_settings *s, const char *section, const char *key)
 {
     return mt__setting_source(s, section, key)->origin != MT_ORIGIN_DEFAULT;
 }
@@ -39,7 +39,7 @@ static mt_rc check_model(mt_settings *s, int needs, mt_err *err)
             "more than one GPU is not supported yet; name one, and the run uses it whole instead of quietly dropping the others");
     if (m->devices.n == 1) {
         bool other =
-            given(s, "model", "device") && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == m->devices.items[0]);
+            check_given(s, "model", "device") && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == m->devices.items[0]);
         if (other)
             MT_TRY(
                 mt__settings_notice(s, err, "model.devices names GPU %" PRId64 "; model.device is ignored", m->devices.items[0]));
@@ -90,7 +90,7 @@ static mt_rc check_length(mt_settings *s, mt_err *err)
     if (t->num_steps && t->epochs > 0)
         MT_TRY(
             mt__settings_notice(s, err, "num_steps %" PRId64 " decides the length of the run; epochs is ignored", t->num_steps));
-    if (!t->num_steps && t->epochs == 0 && given(s, "training", "epochs"))
+    if (!t->num_steps && t->epochs == 0 && check_given(s, "training", "epochs"))
         return refuse(s, "training", "epochs", err, "0 passes over the data train nothing; give more, or say num_steps");
     if (!t->num_steps && t->epochs == 0) t->num_steps = 100;
     if (t->gradient_accumulation_steps > 1 && !s->flat)

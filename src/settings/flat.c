@@ -32,7 +32,7 @@ struct row {
 
 /* -- helpers --------------------------------------------------------------------------------------- */
 
-static const mt_yaml_item *find(const flat *f, const char *key)
+static const mt_yaml_item *flat_find(const flat *f, const char *key)
 {
     for (const mt_yaml_item *it = f->root->items; it; it = it->next)
         if (strcmp(it->key->text, key) == 0 && !mt_yaml_is_null(it->value)) return it;
@@ -48,7 +48,7 @@ static const mt_setting *row_of(const char *to)
 }
 
 /* A setting from a node; the message begins with the file's own key. */
-static mt_rc put(flat *f, const char *to, const mt_yaml_item *it, const mt_yaml *value, mt_err *err)
+static mt_rc flat_put(flat *f, const char *to, const mt_yaml_item *it, const mt_yaml *value, mt_err *err)
 {
     const mt_setting *setting = row_of(to);
     char *where = mt_asprintf("%s:%d: %s", f->name, value->line, it->key->text);
@@ -62,7 +62,7 @@ static mt_rc put(flat *f, const char *to, const mt_yaml_item *it, const mt_yaml 
 static mt_rc put_text(flat *f, const char *to, const mt_yaml_item *it, const char *text, mt_err *err)
 {
     mt_yaml node = { .kind = MT_YAML_SCALAR, .line = it->value->line, .text = text };
-    return put(f, to, it, &node, err);
+    return flat_put(f, to, it, &node, err);
 }
 
 static mt_rc say(flat *f, const mt_yaml_item *it, const char *text, mt_err *err)
@@ -121,8 +121,8 @@ static mt_rc read_max_steps(flat *f, const row *r, const mt_yaml_item *it, mt_er
 {
     double d;
     if (it->value->kind == MT_YAML_SCALAR && mt_yaml_number(it->value->text, &d) && d <= 0) return MT_OK;
-    if (!find(f, "num_train_epochs")) MT_TRY(mt__setting_default(f->s, row_of("training.epochs"), err));
-    return put(f, r->to, it, it->value, err);
+    if (!flat_find(f, "num_train_epochs")) MT_TRY(mt__setting_default(f->s, row_of("training.epochs"), err));
+    return flat_put(f, r->to, it, it->value, err);
 }
 
 /* Below 1 it is a share of all steps. */
@@ -130,7 +130,7 @@ static mt_rc read_warmup(flat *f, const row *r, const mt_yaml_item *it, mt_err *
 {
     double d;
     bool share = it->value->kind == MT_YAML_SCALAR && mt_yaml_number(it->value->text, &d) && d > 0 && d < 1;
-    return put(f, share ? "training.warmup_ratio" : r->to, it, it->value, err);
+    return flat_put(f, share ? "training.warmup_ratio" : r->to, it, it->value, err);
 }
 
 static mt_rc read_scheduler_kwargs(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
@@ -160,7 +160,7 @@ static mt_rc read_scheduler_kwargs(flat *f, const row *r, const mt_yaml_item *it
         if (!to)
             return mt_fail(err, MT_EINVAL, "%s:%d: lr_scheduler_kwargs has \"%.60s\", which no schedule here reads", f->name,
                            k->key->line, k->key->text);
-        if (!mt_yaml_is_null(k->value)) MT_TRY(put(f, to, k, k->value, err));
+        if (!mt_yaml_is_null(k->value)) MT_TRY(flat_put(f, to, k, k->value, err));
     }
     return MT_OK;
 }
@@ -204,7 +204,7 @@ static mt_rc read_switch(flat *f, const row *r, const mt_yaml_item *it, mt_err *
 /* Saying no to bfloat16, and not yes to something else, is asking for float32, of gradients too. */
 static mt_rc read_bf16(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
-    bool other = is_on(find(f, "fp16")) || is_on(find(f, "pure_bf16"));
+    bool other = is_on(flat_find(f, "fp16")) || is_on(flat_find(f, "pure_bf16"));
     if (!is_off(it->value) || other) return read_switch(f, r, it, err);
     MT_TRY(put_text(f, "training.grad_dtype", it, "float32", err));
     return put_text(f, r->to, it, "float32", err);
@@ -212,7 +212,7 @@ static mt_rc read_bf16(flat *f, const row *r, const mt_yaml_item *it, mt_err *er
 
 static mt_rc say_dtype(flat *f, mt_err *err)
 {
-    if (find(f, "bf16") || find(f, "fp16") || find(f, "pure_bf16")) return MT_OK;
+    if (flat_find(f, "bf16") || flat_find(f, "fp16") || flat_find(f, "pure_bf16")) return MT_OK;
     return mt__settings_notice(f->s, err,
                                "without bf16 or fp16 LLaMA-Factory computes in float32; here bfloat16 is the default, and bf16: false asks "
                                "for float32");
@@ -223,7 +223,7 @@ static mt_rc read_thinking(flat *f, const row *r, const mt_yaml_item *it, mt_err
     mt_yaml key = *it->key;
     mt_yaml_item item = { .key = &key, .value = it->value };
     mt_yaml map = { .kind = MT_YAML_MAP, .line = it->value->line, .items = &item };
-    return put(f, r->to, it, &map, err);
+    return flat_put(f, r->to, it, &map, err);
 }
 
 static mt_rc read_report_to(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
@@ -256,26 +256,26 @@ static mt_rc put_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *er
     double d;
     if (it->value->kind == MT_YAML_SCALAR && mt_yaml_number(it->value->text, &d) && d > 0 && d < 1)
         return refuse(f, it, "a share of the run is not read here; write a number of steps, or the strategy epoch", err);
-    return put(f, r->to, it, it->value, err);
+    return flat_put(f, r->to, it, it->value, err);
 }
 
 /* Has a say only with a strategy of steps. */
 static mt_rc read_eval_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
-    const mt_yaml_item *strategy = find(f, "eval_strategy") ? find(f, "eval_strategy") : find(f, "evaluation_strategy");
+    const mt_yaml_item *strategy = flat_find(f, "eval_strategy") ? flat_find(f, "eval_strategy") : flat_find(f, "evaluation_strategy");
     if (is_text(strategy, "steps")) return put_steps(f, r, it, err);
     return say(f, it, "has no effect without eval_strategy: steps", err);
 }
 
 static mt_rc read_save_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
-    const mt_yaml_item *strategy = find(f, "save_strategy");
+    const mt_yaml_item *strategy = flat_find(f, "save_strategy");
     return strategy && !is_text(strategy, "steps") ? MT_OK : put_steps(f, r, it, err);
 }
 
 static mt_rc read_logging_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
-    return is_text(find(f, "logging_strategy"), "epoch") ? MT_OK : put_steps(f, r, it, err);
+    return is_text(flat_find(f, "logging_strategy"), "epoch") ? MT_OK : put_steps(f, r, it, err);
 }
 
 /* There is always a metrics file, so `no` has nothing to turn off. */
@@ -287,9 +287,9 @@ static mt_rc read_logging_strategy(flat *f, const row *r, const mt_yaml_item *it
 
 static mt_rc read_packing(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
-    if (!is_on(it)) return strcmp(it->key->text, "packing") == 0 ? put(f, r->to, it, it->value, err) : MT_OK;
+    if (!is_on(it)) return strcmp(it->key->text, "packing") == 0 ? flat_put(f, r->to, it, it->value, err) : MT_OK;
     MT_TRY(put_text(f, r->to, it, "true", err));
-    return is_on(find(f, "neat_packing"))
+    return is_on(flat_find(f, "neat_packing"))
                ? MT_OK
                : say(f, it, "packed samples do not see each other here (LLaMA-Factory's neat_packing)", err);
 }
@@ -567,14 +567,14 @@ static mt_rc set_default(mt_settings *s, const char *to, const char *value, mt_e
 
 static mt_rc set_defaults(flat *f, mt_err *err)
 {
-    const mt_yaml_item *strategy = find(f, "eval_strategy") ? find(f, "eval_strategy") : find(f, "evaluation_strategy");
+    const mt_yaml_item *strategy = flat_find(f, "eval_strategy") ? flat_find(f, "eval_strategy") : flat_find(f, "evaluation_strategy");
     for (size_t i = 0; i < MT_COUNT(defaults); i++) MT_TRY(set_default(f->s, defaults[i].to, defaults[i].value, err));
-    if (is_text(find(f, "stage"), "pt"))
+    if (is_text(flat_find(f, "stage"), "pt"))
         MT_TRY(set_default(f->s, "dataset.packing", "true", err)); /* documents are always packed */
-    if (!find(f, "enable_thinking")) /* it is on by default, and then an answer without a thought learns an empty one */
+    if (!flat_find(f, "enable_thinking")) /* it is on by default, and then an answer without a thought learns an empty one */
         MT_TRY(set_default(f->s, "dataset.empty_thought", "trained", err));
     if (is_text(strategy, "steps")) {                              /* as often as logging */
-        const mt_yaml_item *logging = find(f, "logging_steps");
+        const mt_yaml_item *logging = flat_find(f, "logging_steps");
         MT_TRY(set_default(f->s, "eval.eval_steps",
                            logging && logging->value->kind == MT_YAML_SCALAR ? logging->value->text : "500", err));
     }
@@ -585,7 +585,7 @@ static mt_rc set_defaults(flat *f, mt_err *err)
 
 static mt_rc check_finetuning(const flat *f, mt_err *err)
 {
-    const mt_yaml_item *it = find(f, "finetuning_type");
+    const mt_yaml_item *it = flat_find(f, "finetuning_type");
     if (!it)
         return mt_fail(
             err, MT_EUNSUPPORTED,
@@ -630,7 +630,7 @@ static mt_rc read_item(flat *f, const mt_yaml_item *it, mt_err *err)
         if (!is_key_of(r, it->key->text)) continue;
         if (mt_yaml_is_null(it->value)) return MT_OK;
         if (r->special) return r->special(f, r, it, err);
-        if (r->to) return put(f, r->to, it, it->value, err);
+        if (r->to) return flat_put(f, r->to, it, it->value, err);
         if (r->refused) return is_off(it->value) ? MT_OK : refuse(f, it, r->text, err);
         return r->text && !is_off(it->value) ? say(f, it, r->text, err) : MT_OK;
     }
@@ -640,7 +640,7 @@ static mt_rc read_item(flat *f, const mt_yaml_item *it, mt_err *err)
 bool mt__flat_is(const mt_yaml *root)
 {
     flat f = { .root = root };
-    return root->kind == MT_YAML_MAP && (find(&f, "model_name_or_path") || find(&f, "finetuning_type"));
+    return root->kind == MT_YAML_MAP && (flat_find(&f, "model_name_or_path") || flat_find(&f, "finetuning_type"));
 }
 
 mt_rc mt__flat_read(mt_settings *s, const mt_yaml *root, const char *name, mt_err *err)

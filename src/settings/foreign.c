@@ -40,7 +40,7 @@ static const shape shapes[] = {
           "num_train_epochs (docs/configuration.md)" },
 };
 
-static const mt_yaml_item *find(const mt_yaml *root, const char *key)
+static const mt_yaml_item *foreign_find(const mt_yaml *root, const char *key)
 {
     for (const mt_yaml_item *it = root->items; it; it = it->next)
         if (strcmp(it->key->text, key) == 0) return it;
@@ -50,13 +50,13 @@ static const mt_yaml_item *find(const mt_yaml *root, const char *key)
 static bool has_any(const mt_yaml *root, const char *const *keys)
 {
     for (size_t i = 0; i < MAX_KEYS && keys[i]; i++)
-        if (find(root, keys[i])) return true;
+        if (foreign_find(root, keys[i])) return true;
     return false;
 }
 
 static bool is_of(const mt_yaml *root, const shape *s)
 {
-    const mt_yaml_item *first = find(root, s->needs);
+    const mt_yaml_item *first = foreign_find(root, s->needs);
     if (!first || (s->scalar && first->value->kind != MT_YAML_SCALAR)) return false;
     return has_any(root, s->any_of) && !has_any(root, s->none_of);
 }
@@ -65,6 +65,6 @@ mt_rc mt__foreign_check(const mt_yaml *root, const char *name, mt_err *err)
 {
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         if (is_of(root, &shapes[i]))
-            return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: %s", name, find(root, shapes[i].needs)->key->line, shapes[i].text);
+            return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: %s", name, foreign_find(root, shapes[i].needs)->key->line, shapes[i].text);
     return MT_OK;
 }

@@ -181,7 +181,7 @@ static size_t skip_spaces(const mt_unicode *uc, const char *s, size_t n, size_t 
     return i;
 }
 
-static mt_rc push(mt_segments *out, size_t start, size_t end, int32_t token, mt_err *err)
+static mt_rc added_push(mt_segments *out, size_t start, size_t end, int32_t token, mt_err *err)
 {
     MT_TRY(mt_grow(&out->items, &out->cap, out->n + 1, sizeof *out->items, err));
     out->items[out->n++] = (mt_segment){ start, end, token };
@@ -206,9 +206,9 @@ mt_rc mt_added_find(const mt_added *a, const mt_trie *which, const mt_unicode *u
         if (t->single_word && !stands_alone(uc, s, n, start, end)) continue;
         if (t->lstrip) start = skip_spaces_back(uc, s, start, done);
         if (t->rstrip) end = skip_spaces(uc, s, n, end > done ? end : done); /* there are only spaces up to `done` */
-        if (done < start) MT_TRY(push(out, done, start, -1, err));
-        if (start < end) MT_TRY(push(out, start, end, token, err)); /* else the one before has stripped it all */
+        if (done < start) MT_TRY(added_push(out, done, start, -1, err));
+        if (start < end) MT_TRY(added_push(out, start, end, token, err)); /* else the one before has stripped it all */
         if (done < end) done = end;
     }
-    return done < n ? push(out, done, n, -1, err) : MT_OK;
+    return done < n ? added_push(out, done, n, -1, err) : MT_OK;
 }

@@ -43,7 +43,7 @@ static bool unit_has_leaf(uint32_t u) { return u >> 8 & 1; }
 static uint32_t unit_value(uint32_t u) { return u & 0x7fffffffu; }
 
 /* Walk s; for each entry it starts with remember bytes and value, the first only if `shortest`. */
-static size_t walk(const mt_charsmap *map, const char *s, size_t n, bool shortest, uint32_t *value)
+static size_t charsmap_walk(const mt_charsmap *map, const char *s, size_t n, bool shortest, uint32_t *value)
 {
     size_t used = 0;
     if (!map->n_units) return 0;
@@ -66,7 +66,7 @@ static size_t walk(const mt_charsmap *map, const char *s, size_t n, bool shortes
 static size_t lookup(const mt_charsmap *map, const char *s, size_t n, bool shortest, const char **to, size_t *n_to)
 {
     uint32_t value = 0;
-    size_t used = walk(map, s, n, shortest, &value);
+    size_t used = charsmap_walk(map, s, n, shortest, &value);
     if (!used || value > map->n_strings) return 0;
     /* An offset inside a character can only come from a damaged file; it would make invalid UTF-8. */
     if (value < map->n_strings && ((unsigned char)map->strings[value] & 0xc0) == 0x80) return 0;

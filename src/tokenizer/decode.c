@@ -20,7 +20,7 @@ typedef struct work {
 } work;
 
 /* The buffer becomes string i. */
-static mt_rc keep(work *w, size_t i, mt_err *err)
+static mt_rc decode_keep(work *w, size_t i, mt_err *err)
 {
     char *copy = mt_str_ok(&w->buf) ? mt_arena_strndup(w->arena, w->buf.n ? w->buf.s : "", w->buf.n) : NULL;
     if (!copy) return mt_no_memory(err, "decoding tokens, or their text grows too much");
@@ -48,17 +48,17 @@ static void add_replaced(mt_str *out, size_t limit, const char *s, size_t n, con
 static mt_rc replace_in(work *w, size_t i, const char *what, size_t n_what, const char *by, size_t n_by, mt_err *err)
 {
     add_replaced(&w->buf, w->limit, w->p[i].s, w->p[i].n, what, n_what, by, n_by);
-    return keep(w, i, err);
+    return decode_keep(w, i, err);
 }
 
 /* ---- steps that join strings ---- */
 
-static mt_rc join(work *w, mt_err *err)
+static mt_rc decode_join(work *w, mt_err *err)
 {
     for (size_t i = 0; i < w->n; i++) mt_str_add(&w->buf, w->p[i].s, w->p[i].n);
     if (!w->n) return MT_OK;
     w->n = 1;
-    return keep(w, 0, err);
+    return decode_keep(w, 0, err);
 }
 
 static mt_rc byte_level(work *w, mt_err *err)
@@ -78,7 +78,7 @@ static mt_rc byte_level(work *w, mt_err *err)
     if (bytes.failed) w->buf.failed = true;
     mt_str_free(&bytes);
     w->n = w->n > 0;
-    return w->n ? keep(w, 0, err) : MT_OK;
+    return w->n ? decode_keep(w, 0, err) : MT_OK;
 }
 
 static mt_rc raw_bytes(work *w, mt_err *err)
@@ -89,7 +89,7 @@ static mt_rc raw_bytes(work *w, mt_err *err)
     if (bytes.failed) w->buf.failed = true;
     mt_str_free(&bytes);
     w->n = w->n > 0;
-    return w->n ? keep(w, 0, err) : MT_OK;
+    return w->n ? decode_keep(w, 0, err) : MT_OK;
 }
 
 /* A run of byte tokens [first, last) becomes its text, or one U+FFFD a byte if it is none. */
@@ -98,7 +98,7 @@ static mt_rc put_bytes(work *w, size_t first, size_t last, size_t *n_out, mt_err
     if (first == last) return MT_OK;
     for (size_t i = first; i < last; i++) mt_str_putc(&w->buf, (char)mt_byte_from_hex(w->p[i].s, w->p[i].n));
     if (!mt_str_ok(&w->buf)) return mt_no_memory(err, "decoding tokens, or their text grows too much");
-    if (mt_utf8_valid(w->buf.s, w->buf.n, NULL)) return keep(w, (*n_out)++, err);
+    if (mt_utf8_valid(w->buf.s, w->buf.n, NULL)) return decode_keep(w, (*n_out)++, err);
     mt_str_clear(&w->buf);
     for (size_t i = first; i < last; i++) w->p[(*n_out)++] = (mt_piece_text){ .s = FFFD, .n = 3 };
     return MT_OK;
@@ -165,7 +165,7 @@ static mt_rc replace_regex(work *w, size_t i, mt_err *err)
         done = from = last_end = end;
     }
     mt_str_add(&w->buf, s + done, n - done);
-    return keep(w, i, err);
+    return decode_keep(w, i, err);
 }
 
 static mt_rc replace(work *w, size_t i, mt_err *err)
@@ -194,7 +194,7 @@ static mt_rc wordpiece(work *w, size_t i, mt_err *err)
         bool inside = p.n >= n && !memcmp(p.s, w->step->a, n);
         if (!inside) mt_str_putc(&w->buf, ' ');
         mt_str_add(&w->buf, p.s + (inside ? n : 0), p.n - (inside ? n : 0));
-        MT_TRY(keep(w, i, err));
+        MT_TRY(decode_keep(w, i, err));
     }
     return w->step->cleanup ? clean_up(w, i, err) : MT_OK;
 }
@@ -250,7 +250,7 @@ static mt_rc spm(work *w, mt_err *err)
     if (bytes.failed) w->buf.failed = true;
     mt_str_free(&bytes);
     w->n = w->n > 0;
-    return w->n ? keep(w, 0, err) : MT_OK;
+    return w->n ? decode_keep(w, 0, err) : MT_OK;
 }
 
 static mt_rc each(work *w, mt_rc (*fn)(work *, size_t, mt_err *), mt_err *err)
@@ -265,7 +265,7 @@ static mt_rc apply_step(work *w, mt_err *err)
     case MT_DECODE_BYTE_LEVEL: return byte_level(w, err);
     case MT_DECODE_METASPACE: return each(w, metaspace, err);
     case MT_DECODE_BYTE_FALLBACK: return byte_fallback(w, err);
-    case MT_DECODE_FUSE: return join(w, err);
+    case MT_DECODE_FUSE: return decode_join(w, err);
     case MT_DECODE_STRIP: return each(w, strip, err);
     case MT_DECODE_REPLACE: return each(w, replace, err);
     case MT_DECODE_WORDPIECE: return each(w, wordpiece, err);

@@ -152,7 +152,7 @@ static void prepend(const mt_norm_step *step, const mt_view *in, mt_text *out)
     mt_text_copy(out, in, 0, in->n);
 }
 
-static void append(const mt_norm_step *step, const mt_view *in, mt_text *out)
+static void normalize_append(const mt_norm_step *step, const mt_view *in, mt_text *out)
 {
     uint32_t at = mt_view_point(in, in->n);
     mt_text_copy(out, in, 0, in->n);
@@ -178,7 +178,7 @@ static mt_rc apply_step(const mt_norm_step *step, const mt_unicode *uc, mt_norm_
             *changed = false;
         break;
     case MT_NORM_PREPEND: prepend(step, in, out); break;
-    case MT_NORM_APPEND: append(step, in, out); break;
+    case MT_NORM_APPEND: normalize_append(step, in, out); break;
     case MT_NORM_STRIP: strip(step, uc, in, out); break;
     case MT_NORM_STRIP_ACCENTS: for_each_char(uc, in, out, drop_mark); break;
     case MT_NORM_NMT: for_each_char(uc, in, out, nmt_char); break;

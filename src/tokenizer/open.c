@@ -84,7 +84,7 @@ mt_rc mt__finish_added(mt_tokenizer *tok, mt_err *err)
 }
 
 /* What every way of opening ends with. */
-static mt_rc finish(mt_tokenizer **out, mt_tokenizer *tok, mt_rc rc, const char *what, mt_err *err)
+static mt_rc open_finish(mt_tokenizer **out, mt_tokenizer *tok, mt_rc rc, const char *what, mt_err *err)
 {
     if (!rc) rc = mt__finish_added(tok, err);
     if (!rc) {
@@ -100,7 +100,7 @@ mt_rc mt_tokenizer_open_json(mt_tokenizer **out, const char *text, size_t n, con
     mt_tokenizer *tok;
     *out = NULL;
     MT_TRY(create(&tok, err));
-    return finish(out, tok, mt__load_tokenizer_json(tok, text, n, what, err), what, err);
+    return open_finish(out, tok, mt__load_tokenizer_json(tok, text, n, what, err), what, err);
 }
 
 mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, const char *config, size_t n_config,
@@ -111,7 +111,7 @@ mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, co
     MT_TRY(create(&tok, err));
     mt_rc rc = mt__load_tokenizer_json(tok, text, n, what, err);
     if (!rc) rc = mt__read_config_text(tok, config, n_config, what, err);
-    return finish(out, tok, rc, what, err);
+    return open_finish(out, tok, rc, what, err);
 }
 
 mt_rc mt_tokenizer_open_model(mt_tokenizer **out, const char *bytes, size_t n, const char *what, mt_err *err)
@@ -119,7 +119,7 @@ mt_rc mt_tokenizer_open_model(mt_tokenizer **out, const char *bytes, size_t n, c
     mt_tokenizer *tok;
     *out = NULL;
     MT_TRY(create(&tok, err));
-    return finish(out, tok, load_bytes(tok, bytes, n, what, err), what, err);
+    return open_finish(out, tok, load_bytes(tok, bytes, n, what, err), what, err);
 }
 
 static mt_rc load_file(mt_tokenizer *tok, const char *path, mt_err *err)
@@ -137,7 +137,7 @@ mt_rc mt_tokenizer_open_file(mt_tokenizer **out, const char *path, mt_err *err)
     mt_tokenizer *tok;
     *out = NULL;
     MT_TRY(create(&tok, err));
-    return finish(out, tok, load_file(tok, path, err), path, err);
+    return open_finish(out, tok, load_file(tok, path, err), path, err);
 }
 
 /* The first of the names a directory has, with its whole path; NULL path if none. */
@@ -171,5 +171,5 @@ mt_rc mt_tokenizer_open(mt_tokenizer **out, const char *dir, mt_err *err)
     rc = load_file(tok, path, err);
     if (!rc) rc = mt__read_config(tok, dir, err);
     mt_free(path);
-    return finish(out, tok, rc, dir, err);
+    return open_finish(out, tok, rc, dir, err);
 }

@@ -16,7 +16,7 @@ typedef struct run {
     size_t limit; /* bytes the text may grow to */
 } run;
 
-static mt_rc push(mt_words *out, size_t start, size_t end, mt_err *err)
+static mt_rc pretokenize_push(mt_words *out, size_t start, size_t end, mt_err *err)
 {
     if (start >= end) return MT_OK;
     if (out->n == out->cap) MT_TRY(mt_grow(&out->items, &out->cap, out->n + 1, sizeof *out->items, err));
@@ -51,11 +51,11 @@ static mt_rc emit_marks(const run *r, mt_err *err)
             piece.end = m[i].end;
             continue;
         }
-        if (have) MT_TRY(push(r->out, piece.start, piece.end, err));
+        if (have) MT_TRY(pretokenize_push(r->out, piece.start, piece.end, err));
         piece = m[i];
         have = true;
     }
-    return have ? push(r->out, piece.start, piece.end, err) : MT_OK;
+    return have ? pretokenize_push(r->out, piece.start, piece.end, err) : MT_OK;
 }
 
 static mt_rc mark_regex(const run *r, mt_word w, mt_err *err)
@@ -98,8 +98,8 @@ static mt_rc isolate_scan(const run *r, mt_word w, mt_err *err)
     size_t n = w.end - w.start, done = 0, start;
     while (done < n) {
         size_t end = r->step->scan(r->uc, s, n, done, &start);
-        if (start > done) MT_TRY(push(r->out, w.start + done, w.start + start, err));
-        MT_TRY(push(r->out, w.start + start, w.start + end, err));
+        if (start > done) MT_TRY(pretokenize_push(r->out, w.start + done, w.start + start, err));
+        MT_TRY(pretokenize_push(r->out, w.start + start, w.start + end, err));
         done = end;
     }
     return MT_OK;
@@ -147,13 +147,13 @@ static mt_rc split_words(const run *r, mt_word w, mt_err *err)
         uint16_t props = mt_unicode_props(r->uc, cp);
         int kind = props & MT_UC_WORD ? 1 : props & MT_UC_WHITE ? 0 : 2;
         if (kind != last) {
-            if (last) MT_TRY(push(r->out, start, i, err));
+            if (last) MT_TRY(pretokenize_push(r->out, start, i, err));
             start = i;
             last = kind;
         }
         i += len;
     }
-    return last ? push(r->out, start, w.end, err) : MT_OK;
+    return last ? pretokenize_push(r->out, start, w.end, err) : MT_OK;
 }
 
 /* The reference lets white space before the first letter go, and so do we. */
@@ -166,13 +166,13 @@ static mt_rc split_scripts(const run *r, mt_word w, mt_err *err)
         size_t len = mt_cp_at(r->text->s, w.end, i, &cp);
         uint16_t script = mt_unicode_script(cp);
         if (script && script != last) {
-            if (start != SIZE_MAX) MT_TRY(push(r->out, start, i, err));
+            if (start != SIZE_MAX) MT_TRY(pretokenize_push(r->out, start, i, err));
             start = i;
         }
         if (script) last = script;
         i += len;
     }
-    return start == SIZE_MAX ? MT_OK : push(r->out, start, w.end, err);
+    return start == SIZE_MAX ? MT_OK : pretokenize_push(r->out, start, w.end, err);
 }
 
 static mt_rc split_fixed(const run *r, mt_word w, mt_err *err)
@@ -182,11 +182,11 @@ static mt_rc split_fixed(const run *r, mt_word w, mt_err *err)
         uint32_t cp;
         i += mt_cp_at(r->text->s, w.end, i, &cp);
         if (++chars < r->step->length) continue;
-        MT_TRY(push(r->out, start, i, err));
+        MT_TRY(pretokenize_push(r->out, start, i, err));
         start = i;
         chars = 0;
     }
-    return push(r->out, start, w.end, err);
+    return pretokenize_push(r->out, start, w.end, err);
 }
 
 static mt_rc mark_span(const run *r, mt_word w, mt_err *err)
@@ -252,7 +252,7 @@ static mt_rc rewrite(run *r, const mt_words *in, mt_words *out, bool tracked, mt
             metaspace_text(r, in->items[i], first, to);
         else
             byte_level_text(r, in->items[i], to);
-        MT_TRY(push(out, start, to->n, err));
+        MT_TRY(pretokenize_push(out, start, to->n, err));
     }
     if (to->failed) return mt_no_memory(err, "cutting %zu bytes of text, or it grows too much", r->text->n);
     *r->text = mt_text_view(to);
@@ -267,7 +267,7 @@ static mt_rc spell_bytes(run *r, const mt_words *in, mt_words *out, bool tracked
         size_t start = to->n;
         for (size_t k = in->items[i].start; k < in->items[i].end; k++)
             mt_text_put_cp(to, mt_byte_to_cp((uint8_t)r->text->s[k]), r->text, k, 1);
-        MT_TRY(push(out, start, to->n, err));
+        MT_TRY(pretokenize_push(out, start, to->n, err));
     }
     if (to->failed) return mt_no_memory(err, "cutting %zu bytes of text, or it grows too much", r->text->n);
     *r->text = mt_text_view(to);
@@ -329,7 +329,7 @@ mt_rc mt_pretokenizer_apply(const mt_pretokenizer *pt, const mt_unicode *uc, mt_
     turns t = { .st = st, .tracked = tracked };
     size_t limit = mt_text_limit(text->n);
     mt_words *all = next_spans(&t);
-    MT_TRY(push(all, 0, text->n, err));
+    MT_TRY(pretokenize_push(all, 0, text->n, err));
     *words = all;
     for (size_t i = 0; i < pt->n; i++) {
         run r = { .step = &pt->steps[i], .uc = uc, .st = st, .text = text, .limit = limit };

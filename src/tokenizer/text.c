@@ -30,7 +30,7 @@ void mt_text_reset(mt_text *t, bool tracked, size_t max_bytes)
     t->failed = false;
 }
 
-static bool reserve(mt_text *t, size_t more)
+static bool text_reserve(mt_text *t, size_t more)
 {
     size_t need = t->n + more;
     if (need > t->max_bytes) t->failed = true;
@@ -43,7 +43,7 @@ static bool reserve(mt_text *t, size_t more)
 
 void mt_text_put(mt_text *t, const char *s, size_t n, uint32_t lo, uint32_t hi)
 {
-    if (!n || !reserve(t, n)) return;
+    if (!n || !text_reserve(t, n)) return;
     memcpy(t->s + t->n, s, n);
     if (t->tracked)
         for (size_t i = 0; i < n; i++) {
@@ -55,7 +55,7 @@ void mt_text_put(mt_text *t, const char *s, size_t n, uint32_t lo, uint32_t hi)
 
 void mt_text_copy(mt_text *t, const mt_view *v, size_t start, size_t n)
 {
-    if (!n || !reserve(t, n)) return;
+    if (!n || !text_reserve(t, n)) return;
     memcpy(t->s + t->n, v->s + start, n);
     if (t->tracked)
         for (size_t i = 0; i < n; i++) {

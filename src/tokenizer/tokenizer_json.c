@@ -75,7 +75,7 @@ static bool asks_for_first(const mt_pretokenizer *pt)
     return false;
 }
 
-static mt_rc load(mt_tokenizer *tok, const mt_value *root, const char *what, mt_err *err)
+static mt_rc tokenizer_json_load(mt_tokenizer *tok, const mt_value *root, const char *what, mt_err *err)
 {
     const mt_value *model, *added;
     MT_TRY(mt__json_need(root, "model", MT_VALUE_MAP, &model, what, err));
@@ -95,7 +95,7 @@ mt_rc mt__load_tokenizer_json(mt_tokenizer *tok, const char *text, size_t n, con
     mt_arena arena = { 0 };
     mt_value root;
     mt_rc rc = mt_value_parse_json(&root, &arena, text, n, NULL, what, err);
-    if (!rc) rc = load(tok, &root, what, err);
+    if (!rc) rc = tokenizer_json_load(tok, &root, what, err);
     mt_arena_free(&arena);
     return rc;
 }

@@ -151,16 +151,16 @@ static mt_rc queue_look(mt_stream *s, const void *w, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc watched_norm(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
+static mt_rc watched_norm(mt_stream *s, const mt_norm *a, mt_err *err)
 {
     MT_TRY(queue_look(s, a->w, err));
-    return watched.ops->rmsnorm_fwd(s, a, err);
+    return watched.ops->norm_fwd(s, a, err);
 }
 
 static void watch(const rig *r, const masters *k, mt_ops *ops)
 {
     *ops = *r->engine->lane->ops;
-    ops->rmsnorm_fwd = watched_norm;
+    ops->norm_fwd = watched_norm;
     watched.lane = r->engine->lane;
     watched.masters = k;
     watched.ops = r->engine->lane->ops;

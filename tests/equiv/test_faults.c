@@ -27,7 +27,7 @@ static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     p.sweep_tokens = r->batch.longest;
     p.accumulators = MT_HOST;
     mt_placement_set_slots(&p, r->model, 2, 1, 1);
-    p.keep_slots = 2, p.stage_slots = 1, p.n_slabs = 1;
+    p.keep_slots = 2, p.staging_slots = 1, p.n_slabs = 1;
     for (int u = 0; u < r->model->n_units; u++) {
         mt_site site = (mt_site)(u % 3);
         p.units[u] = (mt_unit_place){ .site = site, .home = site == MT_SITE_DEVICE ? MT_DEVICE : MT_HOST,
@@ -55,7 +55,7 @@ static mt_rc borrowing_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) {
         bool layer = r->model->units[u].kind == MT_UNIT_LAYER;
-        p.units[u] = (mt_unit_place){ .resident = true, .site = layer ? MT_SITE_STAGED : MT_SITE_HOST, .borrows = layer };
+        p.units[u] = (mt_unit_place){ .resident = true, .site = layer ? MT_SITE_STAGED : MT_SITE_HOST, .reuses = layer };
     }
     mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
     mt_placement_free(&p);
@@ -63,7 +63,7 @@ static mt_rc borrowing_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
 }
 
 /* Everything resident and updated in slots of units' own, whose write-backs last through the next step. */
-static mt_rc own_slots_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+static mt_rc private_slots_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
@@ -72,7 +72,7 @@ static mt_rc own_slots_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.n_tokens;
     mt_placement_set_slots(&p, r->model, 1, 1, 1);
-    p.stage_slots = r->model->n_units;
+    p.staging_slots = r->model->n_units;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .site = u == 1 ? MT_SITE_HOST : MT_SITE_STAGED };
     mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
@@ -120,7 +120,7 @@ static const fault_case borrowing = { .plan = borrowing_plan, .model = "qwen2_wi
 /* Layers of several units. */
 static const fault_case experts = { .plan = mixed_plan, .model = "mixtral_fused", .clip = true, .stride = 5 };
 
-static const fault_case saving = { .plan = own_slots_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
+static const fault_case saving = { .plan = private_slots_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
 static const fault_case in_pieces = { .plan = pieces_plan, .model = "qwen3", .clip = true, .looks = true };
 static const fault_case unclipped_pieces = { .plan = pieces_plan, .model = "qwen3", .stride = 7 };
 static const fault_case saving_pieces = { .plan = pieces_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };

@@ -127,7 +127,7 @@ static void watched(rig *r, uint64_t sums[STEPS], dice *d, bool backwards)
 /* Every unit is updated through the device, and its weights and state stay there. */
 static void stage_all(mt_placement *p, const mt_model *m)
 {
-    p->stage_slots = m->n_units;
+    p->staging_slots = m->n_units;
     for (int u = 0; u < m->n_units; u++) p->units[u] = (mt_unit_place){ .resident = true, .home = MT_HOST,
                                                                         .site = MT_SITE_STAGED };
 }
@@ -307,7 +307,7 @@ static void nobody_waits_for_the_saver_ahead_of_time(void **state)
     rig_stop(&r);
     start_lenders(&r, plan_loans(&r, &lent, true, false, 0, 0), 0);
     int unit = 2;
-    while (!r.plan->place.units[unit].borrows) unit++;
+    while (!r.plan->place.units[unit].reuses) unit++;
     assert_int_equal(unit, 2); /* within what three slots prefetch */
     assert_true(steps_past(&r, unit, prefetch_past) == expected);
     rig_stop(&r);

@@ -46,7 +46,7 @@ static mt_plan *plan_of(const rig *r, kind k)
     p.sweep_tokens = 16; /* two sweeps */
     mt_placement_set_slots(&p, r->model, k == STREAMED ? 70 : 2, 1, 1);
     p.n_slabs = 1;
-    p.stage_slots = k == OWN_SLOTS ? r->model->n_units : 3;
+    p.staging_slots = k == OWN_SLOTS ? r->model->n_units : 3;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++)
         p.units[u] = (mt_unit_place){ .resident = k == RESIDENT || k == OWN_SLOTS,

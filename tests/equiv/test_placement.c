@@ -94,7 +94,7 @@ static void describe(const mt_plan *plan, char *out, size_t n)
 {
     const mt_placement *p = &plan->place;
     int k = snprintf(out, n, "sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups", (int)p->sweep_tokens,
-                     (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->stage_slots,
+                     (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->staging_slots,
                      p->n_slabs, p->piece_slots, (int)p->piece_elems);
     for (int g = 0; g < plan->model->n_groups; g++)
         k += snprintf(out + k, n - (size_t)k, " %d/%d/%d", p->groups[g].ring_slots, p->groups[g].sum_slots,
@@ -105,7 +105,7 @@ static void describe(const mt_plan *plan, char *out, size_t n)
     k += snprintf(out + k, n - (size_t)k, "; units");
     for (int u = 0; u < plan->model->n_units; u++)
         k += snprintf(out + k, n - (size_t)k, " %c%s%c%s%s", p->units[u].home == MT_HOST ? 'h' : 'd',
-                      p->units[u].resident ? "R" : "", "HDS"[p->units[u].site], p -> units[u].borrows ? "b" : "",
+                      p->units[u].resident ? "R" : "", "HDS"[p->units[u].site], p -> units[u].reuses ? "b" : "",
                       p->units[u].in_pieces ? "p" : "");
 }
 
@@ -178,7 +178,7 @@ static void placements_of_smaller_moments_do_too(void **state)
 static int count_loans(const mt_plan *plan)
 {
     int n = 0;
-    for (int u = 0; u < plan->model->n_units; u++) n += plan->place.units[u].borrows;
+    for (int u = 0; u < plan->model->n_units; u++) n += plan->place.units[u].reuses;
     return n;
 }
 
@@ -195,8 +195,8 @@ static void check_loans(bool tied, mt_dtype t, bool clip, bool resident)
     for (int hosted = 0; hosted < 3; hosted++) {
         dice d = { (uint64_t)hosted, 0 };
         start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted, 0), 200);
-        assert_true(r.plan->place.units[0].borrows); /* the embedding has two lenders, so two layers have none */
-        assert_true(r.plan->place.units[0].lender[0] != r.plan->place.units[0].lender[1]);
+        assert_true(r.plan->place.units[0].reuses); /* the embedding has two lenders, so two layers have none */
+        assert_true(r.plan->place.units[0].reused[0] != r.plan->place.units[0].reused[1]);
         assert_in_range(count_loans(r.plan), 3, 4);
         three_steps(&r, &borrowed, &d);
         rig_stop(&r);
@@ -230,7 +230,7 @@ static void steps_and_a_write(rig *r, outcome *out, dice *d)
 static int count_own(const mt_plan *plan)
 {
     int n = 0;
-    for (int u = 0; u < plan->model->n_units; u++) n += mt_plan_own_slot(plan, u) >= 0;
+    for (int u = 0; u < plan->model->n_units; u++) n += mt_plan_private_slot(plan, u) >= 0;
     return n;
 }
 

@@ -92,12 +92,12 @@ static const char *check_embed(const op_run *r)
 
 CHECKED_OP(embed, true, false, check_embed)
 
-/* -- rmsnorm --------------------------------------------------------------------------------------- */
+/* -- norm --------------------------------------------------------------------------------------- */
 
 static const struct {
-    mt_rmsnorm a;
+    mt_norm a;
     bool add, frozen, bias;
-} rmsnorm_cases[] = {
+} norm_cases[] = {
     { { .N = 1, .D = 1, .eps = 0.5f }, false, false, false },
     { { .N = 1, .D = 8, .eps = 1e-5f }, true, false, false },
     { { .N = 5, .D = 7, .eps = 1e-5f, .one_plus = true }, true, false, false },
@@ -124,43 +124,43 @@ static const struct {
     { { .N = 65, .D = 136, .eps = 1e-5f, .centered = true, .dx_add = true }, false, true, false },
     { { .N = 31, .D = 1032, .eps = 1e-6f }, false, true, false },
     { { .N = 9, .D = 2056, .eps = 1e-5f, .centered = true }, false, true, false },
-    /* tall_rmsnorm, on a GPU alone: so many rows of such a width that a block takes twice as many */
+    /* tall_norm, on a GPU alone: so many rows of such a width that a block takes twice as many */
     { { .N = 8203, .D = 2048, .eps = 1e-5f, .dx_add = true }, false, false, false },
     { { .N = 8257, .D = 3584, .eps = 1e-6f }, true, false, false },
     { { .N = 8203, .D = 2048, .eps = 1e-5f, .centered = true }, false, false, true },
 };
-enum { N_TALL_NORMS = 3, N_NORMS = MT_COUNT(rmsnorm_cases) - N_TALL_NORMS, BARE_NORMS = N_NORMS - 4 };
+enum { N_TALL_NORMS = 3, N_NORMS = MT_COUNT(norm_cases) - N_TALL_NORMS, BARE_NORMS = N_NORMS - 4 };
 
-static void declare_rmsnorm(op_run *r, int c)
+static void declare_norm(op_run *r, int c)
 {
-    ARGS(mt_rmsnorm, rmsnorm_cases[c].a);
+    ARGS(mt_norm, norm_cases[c].a);
     a->t = r->how.t;
     bool bare = c >= BARE_NORMS && c < N_NORMS;
-    needs(r, a->centered || rmsnorm_cases[c].bias, MT_TRAIT(LAYERNORM));
+    needs(r, a->centered || norm_cases[c].bias, MT_TRAIT(LAYERNORM));
     needs(r, bare, MT_TRAIT(BARE_NORM));
     op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
     op_buf *w = bare ? NULL : op_add(r, &a->w, "w", OP_INPUT, a->t, 1, a->D, 0);
-    op_buf *b = rmsnorm_cases[c].bias ? op_add(r, &a->b, "b", OP_INPUT, a->t, 1, a->D, 0) : NULL;
+    op_buf *b = norm_cases[c].bias ? op_add(r, &a->b, "b", OP_INPUT, a->t, 1, a->D, 0) : NULL;
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, 0);
     op_buf *dx = op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->N, a->D, 0);
     op_add(r, &a->rstd, "rstd", OP_OUTPUT, MT_DTYPE_F32, 1, a->N, 0);
-    if (rmsnorm_cases[c].add) may_share(r, y, op_add(r, &a->add, "add", OP_INPUT, a->t, a->N, a->D, 0));
+    if (norm_cases[c].add) may_share(r, y, op_add(r, &a->add, "add", OP_INPUT, a->t, a->N, a->D, 0));
     if (!a->dx_add) may_share(r, dx, dy);
     if (a->centered) op_scale(r, x, 1.0, 3.0); /* a mean to take off */
-    if (!rmsnorm_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
-    if (!rmsnorm_cases[c].frozen && b) grows(r, b, op_add(r, &a->db, "db", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
+    if (!norm_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
+    if (!norm_cases[c].frozen && b) grows(r, b, op_add(r, &a->db, "db", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
     links(r, y, dy);
     grows(r, x, dx);
     if (a->D == 1) dx->floor = 0.1; /* x / |x| barely moves: all cancellation */
-    add_scratch(r, &a->scratch, mt_rmsnorm_scratch(a));
+    add_scratch(r, &a->scratch, mt_norm_scratch(a));
 }
 
-const op_spec spec_rmsnorm = { "rmsnorm", OP_ID_rmsnorm, N_NORMS, true, false, declare_rmsnorm, NULL };
+const op_spec spec_norm = { "norm", OP_ID_norm, N_NORMS, true, false, declare_norm, NULL };
 
-static void declare_tall_rmsnorm(op_run *r, int c) { declare_rmsnorm(r, N_NORMS + c); }
+static void declare_tall_norm(op_run *r, int c) { declare_norm(r, N_NORMS + c); }
 
-const op_spec op_tall_rmsnorm = { "tall_rmsnorm", OP_ID_rmsnorm, N_TALL_NORMS, true, false, declare_tall_rmsnorm, NULL };
+const op_spec op_tall_norm = { "tall_norm", OP_ID_norm, N_TALL_NORMS, true, false, declare_tall_norm, NULL };
 
 /* -- linear ---------------------------------------------------------------------------------------- */
 
@@ -229,9 +229,9 @@ CHECKED_OP(linear, true, false, NULL)
 enum { N_POSITIONS = 97 };
 
 static const struct {
-    mt_rope a;
+    mt_qk_prepare a;
     bool norm, frozen;
-} rope_cases[] = {
+} qk_prepare_cases[] = {
     { { .style = MT_ROPE_HALF, .N = 1, .H = 1, .K = 1, .Dh = 2, .dr = 2 }, false, false },
     { { .style = MT_ROPE_HALF, .N = 13, .H = 3, .K = 1, .Dh = 16, .dr = 16 }, false, false },
     { { .style = MT_ROPE_PAIR, .N = 13, .H = 4, .K = 2, .Dh = 16, .dr = 16, .ld_qkv = 131, .ld_qk = 131, .ld_dqkv = 131 },
@@ -331,9 +331,9 @@ static int64_t random_position(const op_run *r, int64_t i)
     return (int64_t)mt_rng_below(r->how.seed, 98, (uint64_t)i, N_POSITIONS);
 }
 
-static void declare_rope(op_run *r, int c)
+static void declare_qk_prepare(op_run *r, int c)
 {
-    ARGS(mt_rope, rope_cases[c].a);
+    ARGS(mt_qk_prepare, qk_prepare_cases[c].a);
     a->t = r->how.t;
     int64_t width = (a->H + a->K) * a->Dh, half = a->dr / 2;
     needs(r, a->whole, MT_TRAIT(WHOLE_QK_NORM));
@@ -356,22 +356,22 @@ static void declare_rope(op_run *r, int c)
     op_buf *dqkv = op_add(r, &a->dqkv, "dqkv", OP_INOUT, a->t, a->N, width, a->ld_dqkv);
     links(r, qk, dqkv);
     grows(r, qkv, dqkv);
-    if (rope_cases[c].norm) {
+    if (qk_prepare_cases[c].norm) {
         bool each = a->whole || a->own_weights;
         int64_t n_q = each ? a->H * a->Dh : a->Dh, n_k = each ? a->K * a->Dh : a->Dh;
         if (a->centered) op_scale(r, qkv, 1.0, 3.0);
         op_buf *wq = op_add(r, &a->wq, "wq", OP_INPUT, a->t, 1, n_q, 0), *wk = op_add(r, &a->wk, "wk", OP_INPUT, a->t, 1, n_k, 0);
-        if (!rope_cases[c].frozen) {
+        if (!qk_prepare_cases[c].frozen) {
             grows(r, wq, op_add(r, &a->dwq, "dwq", OP_SUM, MT_DTYPE_F32, 1, n_q, 0));
             grows(r, wk, op_add(r, &a->dwk, "dwk", OP_SUM, MT_DTYPE_F32, 1, n_k, 0));
         }
     } else if (a->ld_qkv == a->ld_qk && !a->bare) {
         may_share(r, qk, qkv);
     }
-    add_scratch(r, &a->scratch, mt_rope_scratch(a));
+    add_scratch(r, &a->scratch, mt_qk_prepare_scratch(a));
 }
 
-CHECKED_OP(rope, true, false, NULL)
+CHECKED_OP(qk_prepare, true, false, NULL)
 
 /* -- attention ------------------------------------------------------------------------------------- */
 
@@ -593,9 +593,9 @@ static void declare_cache_attention(op_run *r, int index)
 
 CHECKED_OP(cache_attention, false, false, NULL)
 
-/* -- glu ------------------------------------------------------------------------------------------- */
+/* -- activation ------------------------------------------------------------------------------------------- */
 
-static const mt_glu glu_cases[] = {
+static const mt_activation activation_cases[] = {
     { .act = MT_ACT_SILU, .N = 1, .F = 1 },
     { .act = MT_ACT_SILU, .N = 13, .F = 37 },
     { .act = MT_ACT_SILU, .N = 70, .F = 264 },
@@ -624,7 +624,7 @@ static const mt_glu glu_cases[] = {
     { .act = MT_ACT_RELU2, .plain = true, .N = 70, .F = 37 },
     { .act = MT_ACT_GELU_TANH, .N = 5, .F = 3000 },
 };
-enum { GLU_KEPT = 19, GLU_PACKED = 21, GLU_WEIGHTED = 23 }; /* from GLU_KEPT on y was kept, so backward does not write it */
+enum { ACTIVATION_KEPT = 19, ACTIVATION_PACKED = 21, ACTIVATION_WEIGHTED = 23 }; /* from ACTIVATION_KEPT on y was kept, so backward does not write it */
 
 /* Differences across relu's corner say nothing about its slopes: keep the numbers away from it. */
 static void avoid_zero(op_buf *b)
@@ -635,33 +635,33 @@ static void avoid_zero(op_buf *b)
 }
 
 /* The case's rows are packed rows [7, 7 + n); their pairs are in the opposite order. */
-static void pack_glu_rows(op_run *r, mt_glu *a, int c)
+static void pack_activation_rows(op_run *r, mt_activation *a, int c)
 {
     enum { FIRST = 7 };
     int64_t n = a->N;
     op_set(add_ints(r, &a->first, "first", 1), 0, 0, FIRST);
     op_set(add_ints(r, &a->last, "last", 1), 0, 0, (double)(FIRST + n));
     a->N = 2 * n + 3; /* a bound */
-    if (c < GLU_WEIGHTED) return;
+    if (c < ACTIVATION_WEIGHTED) return;
     op_buf *order = add_ints(r, &a->order, "order", FIRST + n);
     for (int64_t i = 0; i < FIRST + n; i++) op_set(order, 0, i, i < FIRST ? -1.0 : (double)(FIRST + n - 1 - i));
     grows(r, op_add(r, &a->weights, "weights", OP_INPUT, MT_DTYPE_F32, 1, n, 0),
           op_add(r, &a->dweights, "dweights", OP_OUTPUT, MT_DTYPE_F32, 1, n, 0));
 }
 
-static void learn_xielu(op_run *r, mt_glu *a)
+static void learn_xielu(op_run *r, mt_activation *a)
 {
     needs(r, true, MT_TRAIT(XIELU));
     grows(r, op_add(r, &a->alpha_p, "alpha_p", OP_INPUT, MT_DTYPE_F32, 1, 1, 0),
           op_add(r, &a->dalpha_p, "dalpha_p", OP_SUM, MT_DTYPE_F32, 1, 1, 0));
     grows(r, op_add(r, &a->alpha_n, "alpha_n", OP_INPUT, MT_DTYPE_F32, 1, 1, 0),
           op_add(r, &a->dalpha_n, "dalpha_n", OP_SUM, MT_DTYPE_F32, 1, 1, 0));
-    add_scratch(r, &a->scratch, mt_glu_scratch(a));
+    add_scratch(r, &a->scratch, mt_activation_scratch(a));
 }
 
-static void declare_glu(op_run *r, int c)
+static void declare_activation(op_run *r, int c)
 {
-    ARGS(mt_glu, glu_cases[c]);
+    ARGS(mt_activation, activation_cases[c]);
     a->t = r->how.t;
     int64_t width = a->plain ? a->F : 2 * a->F;
     bool relu = a->act == MT_ACT_RELU || a->act == MT_ACT_RELU2;
@@ -670,7 +670,7 @@ static void declare_glu(op_run *r, int c)
     op_buf *gu = op_add(r, &a->gu, "gu", OP_INPUT, a->t, a->N, width, 0),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->F, 0);
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->F, 0),
-           *again = c < GLU_KEPT || c >= GLU_WEIGHTED ? op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0) : NULL;
+           *again = c < ACTIVATION_KEPT || c >= ACTIVATION_WEIGHTED ? op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0) : NULL;
     op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, width, 0);
     if (relu) avoid_zero(gu);
     if (a->act == MT_ACT_XIELU) learn_xielu(r, a);
@@ -680,7 +680,7 @@ static void declare_glu(op_run *r, int c)
     grows(r, gu, dgu);
     may_share(r, dgu, gu);
     if (again) may_share(r, again, dy);
-    if (c >= GLU_PACKED) pack_glu_rows(r, a, c);
+    if (c >= ACTIVATION_PACKED) pack_activation_rows(r, a, c);
 }
 
 static const char *check_again(const op_run *r)
@@ -689,7 +689,7 @@ static const char *check_again(const op_run *r)
     return again && memcmp(y->result, again->result, op_bytes(y)) ? "y of backward differs from y of forward" : NULL;
 }
 
-CHECKED_OP(glu, true, false, check_again)
+CHECKED_OP(activation, true, false, check_again)
 
 /* -- rows ------------------------------------------------------------------------------------------ */
 

@@ -169,9 +169,9 @@ static mt_grouped_linear down_of(const layer *l, int64_t e0, int64_t c)
                                 .x = l->act,
                                 .w = l->w_down + (size_t)e0 * each * mt_dtype_bytes(l->s.t) };
 }
-static mt_glu glu_of(const layer *l, int64_t e0, int64_t c)
+static mt_activation activation_of(const layer *l, int64_t e0, int64_t c)
 {
-    return (mt_glu){ .t = l->s.t,
+    return (mt_activation){ .t = l->s.t,
                      .act = MT_ACT_SILU,
                      .N = l->s.N * mt_min_i64(l->s.T, c),
                      .F = l->s.I,
@@ -201,10 +201,10 @@ static mt_combine combine_of(const layer *l, int64_t e0, int64_t c, float *sum, 
 static mt_rc activations(layer *l, const mt_ops *ops, int64_t e0, int64_t c, mt_err *err)
 {
     mt_grouped_linear up = gate_up_of(l, e0, c);
-    mt_glu glu = glu_of(l, e0, c);
+    mt_activation activation = activation_of(l, e0, c);
     up.y = l->gu;
     MT_TRY(ops->grouped_linear_fwd(l->stream, &up, err));
-    return ops->glu_fwd(l->stream, &glu, err);
+    return ops->activation_fwd(l->stream, &activation, err);
 }
 
 static mt_rc forward_unit(layer *l, const mt_ops *ops, int64_t e0, int64_t c, mt_err *err)
@@ -221,14 +221,14 @@ static mt_rc forward_unit(layer *l, const mt_ops *ops, int64_t e0, int64_t c, mt
 static mt_rc backward_unit(layer *l, const mt_ops *ops, int64_t e0, int64_t c, mt_err *err)
 {
     mt_grouped_linear through = down_of(l, e0, c), down = through, up = gate_up_of(l, e0, c);
-    mt_glu glu = glu_of(l, e0, c);
+    mt_activation activation = activation_of(l, e0, c);
     mt_combine sum = combine_of(l, e0, c, l->dsum, l->dx);
     MT_TRY(activations(l, ops, e0, c, err));
     through.gather_dy = true, through.dy = l->dy, through.dx = l->dact;
     MT_TRY(ops->grouped_linear_bwd(l->stream, &through, err));
-    glu.dy = glu.y = l->dact, glu.dgu = l->gu; /* in place: dact becomes the weighted activations */
-    glu.weights = l->weights, glu.dweights = l->dweights;
-    MT_TRY(ops->glu_bwd(l->stream, &glu, err));
+    activation.dy = activation.y = l->dact, activation.dgu = l->gu; /* in place: dact becomes the weighted activations */
+    activation.weights = l->weights, activation.dweights = l->dweights;
+    MT_TRY(ops->activation_bwd(l->stream, &activation, err));
     down.gather_dy = true, down.dy = l->dy, down.x = l->dact, down.dw = l->dw_down + e0 * l->s.I * l->s.D;
     MT_TRY(ops->grouped_linear_bwd(l->stream, &down, err));
     up.dy = l->gu, up.dx = l->y, up.dw = l->dw_gu + e0 * 2 * l->s.I * l->s.D;

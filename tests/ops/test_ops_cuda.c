@@ -130,7 +130,7 @@ static void assert_all_right(const op_spec *spec, int n_repeats, const char *wha
 static void norms_of_many_wide_rows_agree_with_the_cpu(void **state)
 {
     (void)state;
-    assert_all_right(&op_tall_rmsnorm, 2, "many wide rows");
+    assert_all_right(&op_tall_norm, 2, "many wide rows");
 }
 
 static void large_products_of_experts_agree_with_the_cpu(void **state)
@@ -219,7 +219,7 @@ static bool wanted_case(const char *name, int c, int argc, char **argv)
     return wanted(name, argc, argv) || wanted(one, argc, argv);
 }
 
-/* Arguments, if any, name the ops to test, or single cases of them: rope, rmsnorm:4. */
+/* Arguments, if any, name the ops to test, or single cases of them: qk_prepare, norm:4. */
 int main(int argc, char **argv)
 {
     static point points[MOST_TESTS];
@@ -244,7 +244,7 @@ int main(int argc, char **argv)
             }
     if (wanted("long_attention", argc, argv))
         tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
-    if (wanted("tall_rmsnorm", argc, argv))
+    if (wanted("tall_norm", argc, argv))
         tests[n++] = (struct CMUnitTest){ "many wide rows", norms_of_many_wide_rows_agree_with_the_cpu, NULL, NULL, NULL };
     if (wanted("large_experts", argc, argv))
         tests[n++] = (struct CMUnitTest){ "large experts", large_products_of_experts_agree_with_the_cpu, NULL, NULL, NULL };

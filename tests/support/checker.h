@@ -179,15 +179,15 @@ static inline int part_index(unsigned part)
 static inline memory *staged_at(checker *c, int u, int slot, unsigned part)
 {
     const mt_unit_place *p = place_of(c, u);
-    if (!p->borrows) return at(c, MEM_STAGE, 4 * slot + part_index(part));
+    if (!p->reuses) return at(c, MEM_STAGE, 4 * slot + part_index(part));
     if (part == MT_PART_M) return at(c, MEM_SUMS, u);
-    if (part == MT_PART_V) return at(c, MEM_KEPT, 4 * p->lender[0]);
-    return at(c, MEM_KEPT, 4 * p->lender[1] + (part == MT_PART_LO ? 1 : 3));
+    if (part == MT_PART_V) return at(c, MEM_KEPT, 4 * p->reused[0]);
+    return at(c, MEM_KEPT, 4 * p->reused[1] + (part == MT_PART_LO ? 1 : 3));
 }
 
 static inline memory *device_gradient(checker *c, int u)
 {
-    return place_of(c, u)->borrows ? at(c, MEM_KEPT, 4 * place_of(c, u)->lender[1] + 2) : at(c, MEM_GRADIENT, u);
+    return place_of(c, u)->reuses ? at(c, MEM_KEPT, 4 * place_of(c, u)->reused[1] + 2) : at(c, MEM_GRADIENT, u);
 }
 
 /* Part `part` of a region of unit u's state at home: region 0 is the workers' share, 1 + i piece i. */

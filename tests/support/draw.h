@@ -70,18 +70,18 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
     p->accumulators = roll(d, 2) ? MT_DEVICE : MT_HOST;
     draw_groups(p, m, d, longest);
     p->keep_slots = 2 + roll(d, 2);
-    p->stage_slots = roll(d, 2) ? 1 + roll(d, 3) : m->n_units; /* shared, or one for each */
+    p->staging_slots = roll(d, 2) ? 1 + roll(d, 3) : m->n_units; /* shared, or one for each */
     p->n_slabs = 1 + roll(d, 3);
-    mt_lending lending = { 0 };
+    mt_reuse_search lending = { 0 };
     for (int u = 0; u < m->n_units; u++) {
         mt_unit_place *at = &p->units[u];
         at->home = roll(d, 3) ? MT_HOST : MT_DEVICE;
         at->resident = at->home == MT_DEVICE || roll(d, 3) == 0;
         at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
         const mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
-        mt_lending with = lending;
-        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_grant(&trial, &with, u) && roll(d, 3);
-        if (at->borrows) lending = with;
+        mt_reuse_search with = lending;
+        at->reuses = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_grant_reuse(&trial, &with, u) && roll(d, 3);
+        if (at->reuses) lending = with;
     }
     draw_piece_slots(p, m, d);
     bool pieces = roll(d, 3) > 0;

@@ -69,13 +69,13 @@ static inline mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool cli
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = resident, .home = MT_HOST,
                                                                               .site = MT_SITE_HOST };
-    mt_lending lending = { 0 };
+    mt_reuse_search lending = { 0 };
     for (int u = 0; hosted >= 0 && u < r->model->n_units - hosted; u++) {
         const mt_plan trial = { .model = r->model, .job = job, .arithmetic = *a, .place = p };
-        if (mt_plan_grant(&trial, &lending, u)) p.units[u].site = MT_SITE_STAGED, p.units[u].borrows = true;
+        if (mt_plan_grant_reuse(&trial, &lending, u)) p.units[u].site = MT_SITE_STAGED, p.units[u].reuses = true;
     }
     for (int u = 0; slots && u < r->model->n_units; u++) p.units[u].site = MT_SITE_STAGED;
-    p.stage_slots = slots;
+    p.staging_slots = slots;
     assert_ok(mt_plan_create(&plan, r->model, &job, a, &p, &err));
     mt_placement_free(&p);
     return plan;

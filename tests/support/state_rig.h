@@ -27,7 +27,7 @@ static inline void state_rig_open(state_rig *s, mt_place home, mt_site site, mt_
     assert_ok(mt_placement_init(&p, s->r.model, &err));
     p.sweep_tokens = job.step_tokens;
     p.accumulators = MT_DEVICE;
-    p.stage_slots = s->r.model->n_units;
+    p.staging_slots = s->r.model->n_units;
     mt_placement_set_slots(&p, s->r.model, 1, 1, 1);
     for (int u = 0; u < s->r.model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .home = home, .site = site };
     for (int l = 0; l < s->r.config->L; l++) p.layers[l] = (mt_layer_place){ .keep = MT_KEEP_INPUT, .place = MT_DEVICE };

@@ -80,13 +80,13 @@ static void each_of_thousands_of_units_has_its_own_slot(void **state)
     mt_plan *plan;
     open_deep(&d, LAYERS);
     stage_all(&d, &p);
-    p.stage_slots = d.model->n_units;
+    p.staging_slots = d.model->n_units;
     assert_ok(mt_plan_create(&plan, d.model, &d.job, &d.a, &p, &err));
-    for (int u = 0; u < d.model->n_units; u++) assert_int_equal(mt_plan_own_slot(plan, u), u);
+    for (int u = 0; u < d.model->n_units; u++) assert_int_equal(mt_plan_private_slot(plan, u), u);
     mt_plan_free(plan);
-    p.stage_slots--;
+    p.staging_slots--;
     assert_ok(mt_plan_create(&plan, d.model, &d.job, &d.a, &p, &err));
-    for (int u = 0; u < d.model->n_units; u++) assert_int_equal(mt_plan_own_slot(plan, u), -1);
+    for (int u = 0; u < d.model->n_units; u++) assert_int_equal(mt_plan_private_slot(plan, u), -1);
     mt_plan_free(plan);
     mt_placement_free(&p);
     close_deep(&d);
@@ -99,21 +99,21 @@ static void thousands_of_layers_lend_in_order(void **state)
     deep d;
     mt_placement p;
     mt_plan *plan;
-    mt_lending lending = { 0 };
+    mt_reuse_search lending = { 0 };
     int loans = 0;
     open_deep(&d, LAYERS);
     stage_all(&d, &p);
-    p.stage_slots = d.model->n_units;
+    p.staging_slots = d.model->n_units;
     const mt_plan trial = { .model = d.model, .job = d.job, .arithmetic = d.a, .place = p };
-    for (int u = 0; u < d.model->n_units; u++) loans += p.units[u].borrows = mt_plan_grant(&trial, &lending, u);
+    for (int u = 0; u < d.model->n_units; u++) loans += p.units[u].reuses = mt_plan_grant_reuse(&trial, &lending, u);
     assert_int_equal(loans, LAYERS - 1); /* the embedding takes two lenders, so the last layer has none */
     assert_ok(mt_plan_create(&plan, d.model, &d.job, &d.a, &p, &err));
     int before = -1;
     for (int u = 0; u < d.model->n_units; u++) {
         const mt_unit_place *at = &plan->place.units[u];
-        if (!at->borrows) continue;
-        assert_true(at->lender[1] > before && at->lender[0] >= at->lender[1]);
-        before = at->lender[0];
+        if (!at->reuses) continue;
+        assert_true(at->reused[1] > before && at->reused[0] >= at->reused[1]);
+        before = at->reused[0];
     }
     mt_plan_free(plan);
     mt_placement_free(&p);
@@ -130,20 +130,20 @@ static void units_are_granted_what_lenders_can_be_found_for(void **state)
     open_deep(&d, 12);
     stage_all(&d, &p);
     for (uint64_t seed = 0; seed < 500; seed++) {
-        mt_lending lending = { 0 };
+        mt_reuse_search lending = { 0 };
         p.sweep_tokens = 512 * (1 + (int64_t)mt_rng_below(1, seed, 0, 7));
         for (int l = 0; l < d.config->L; l++) {
             p.layers[l].keep = (mt_keep)(MT_KEEP_INPUT + mt_rng_below(2, seed, (uint64_t)l, MT_KEEPS - MT_KEEP_INPUT));
             p.layers[l].place = mt_rng_below(3, seed, (uint64_t)l, 4) ? MT_DEVICE : MT_HOST;
         }
-        for (int u = 0; u < d.model->n_units; u++) p.units[u].borrows = false;
+        for (int u = 0; u < d.model->n_units; u++) p.units[u].reuses = false;
         for (int u = 0; u < d.model->n_units; u++) {
             if (u == d.model->head || mt_rng_below(4, seed, (uint64_t)u, 3) == 0) continue;
             mt_plan trial = { .model = d.model, .job = d.job, .arithmetic = d.a, .place = p };
-            p.units[u].borrows = true;
-            bool found = mt_plan_settle(&trial), granted = mt_plan_grant(&trial, &lending, u);
+            p.units[u].reuses = true;
+            bool found = mt_plan_settle(&trial), granted = mt_plan_grant_reuse(&trial, &lending, u);
             assert_int_equal(granted, found);
-            p.units[u].borrows = granted;
+            p.units[u].reuses = granted;
             *(granted ? &yes : &no) += 1;
         }
     }
@@ -199,7 +199,7 @@ static void every_buffer_is_found_and_no_other(void **state)
     mt_buffer_index x;
     open_deep(&d, LAYERS);
     stage_all(&d, &p);
-    p.stage_slots = 100;
+    p.staging_slots = 100;
     d.a.compute = MT_DTYPE_F32;
     for (int u = 0; u < d.model->n_units; u += 2) p.units[u].resident = true;
     assert_ok(mt_plan_create(&plan, d.model, &d.job, &d.a, &p, &err));

@@ -285,7 +285,7 @@ static void slabs_are_used_in_turn(void **state)
 static void begin_staged(script *t, int slots)
 {
     begin(t, NULL);
-    t->place.stage_slots = slots;
+    t->place.staging_slots = slots;
     for (int u = 0; u < UNITS; u++)
         t->place.units[u] = (mt_unit_place){ .home = MT_HOST, .site = MT_SITE_STAGED, .resident = true };
     open_plan(t, true);
@@ -362,7 +362,7 @@ static void reused_memory_is_written_back_as_it_is_needed(void **state)
     t.place.accumulators = MT_DEVICE;
     for (int l = 0; l < LAYERS; l++) t.place.layers[l].keep = MT_KEEP_ALL;
     for (int u = 1; u <= LAYERS; u++)
-        t.place.units[u] = (mt_unit_place){ .home = MT_HOST, .site = MT_SITE_STAGED, .borrows = true };
+        t.place.units[u] = (mt_unit_place){ .home = MT_HOST, .site = MT_SITE_STAGED, .reuses = true };
     open_plan(&t, true);
     run(&t, MT_MODE_TRAIN, 2);
     assert_int_equal(count(&t, MT_DO_UPDATE_STAGED, -1), LAYERS);

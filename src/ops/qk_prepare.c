@@ -1,4 +1,4 @@
-/* rope.c - rotary positions, with the optional norm of heads that comes before or after them.
+/* qk_prepare.c - rotary positions, with the optional norm of heads that comes before or after them.
  *
  * A head (a, b) at angle p*theta becomes (a cos - b sin, b cos + a sin) for each pair; backward rotates the
  * gradient the other way.  cos and sin carry the scaling's attention factor, so it is in both directions. */
@@ -10,14 +10,14 @@
 enum { MAX_HEAD = 512 };
 
 /* Norm weights of q, and of q and k together. */
-static bool of_each_head(const mt_rope *a) { return a->whole || a->own_weights; }
-static int64_t n_q_weights(const mt_rope *a) { return (of_each_head(a) ? a->H : 1) * a->Dh; }
-static int64_t n_weights(const mt_rope *a) { return (of_each_head(a) ? a->H + a->K : 2) * a->Dh; }
+static bool of_each_head(const mt_qk_prepare *a) { return a->whole || a->own_weights; }
+static int64_t n_q_weights(const mt_qk_prepare *a) { return (of_each_head(a) ? a->H : 1) * a->Dh; }
+static int64_t n_weights(const mt_qk_prepare *a) { return (of_each_head(a) ? a->H + a->K : 2) * a->Dh; }
 
-size_t mt_rope_scratch(const mt_rope *a) { return a->dwq || a->dwk ? mt_sum_scratch(a->N, n_weights(a)) : 0; }
+size_t mt_qk_prepare_scratch(const mt_qk_prepare *a) { return a->dwq || a->dwk ? mt_sum_scratch(a->N, n_weights(a)) : 0; }
 
 /* In place; direction -1 is the inverse rotation. */
-static void rotate(const mt_rope *a, float *x, int64_t pos, float direction)
+static void rotate(const mt_qk_prepare *a, float *x, int64_t pos, float direction)
 {
     int64_t half = a->dr / 2;
     const float *cos_row = a->cos + pos * half, *sin_row = a->sin + pos * half;
@@ -36,18 +36,18 @@ typedef struct span {
     int64_t first, n;
 } span;
 
-static span normed_with(const mt_rope *a, int64_t h)
+static span normed_with(const mt_qk_prepare *a, int64_t h)
 {
     if (!a->whole) return (span){ h, 1 };
     return h < a->H ? (span){ 0, a->H } : (span){ a->H, a->K };
 }
 
-static bool leads(const mt_rope *a, int64_t h) { return normed_with(a, h).first == h; }
+static bool leads(const mt_qk_prepare *a, int64_t h) { return normed_with(a, h).first == h; }
 
-static bool is_normed(const mt_rope *a, int64_t h) { return a->bare || (h < a->H ? a->wq : a->wk); }
+static bool is_normed(const mt_qk_prepare *a, int64_t h) { return a->bare || (h < a->H ? a->wq : a->wk); }
 
 /* Element d of head h's norm weight. */
-static float weight(const mt_rope *a, int64_t h, int64_t d)
+static float weight(const mt_qk_prepare *a, int64_t h, int64_t d)
 {
     const void *w = h < a->H ? a->wq : a->wk;
     if (!w) return 1.0f;
@@ -56,33 +56,33 @@ static float weight(const mt_rope *a, int64_t h, int64_t d)
 }
 
 /* What the query heads of a row are multiplied by, after their rotation. */
-static void scale_query(const mt_rope *a, float *x, int64_t h, int64_t pos)
+static void scale_query(const mt_qk_prepare *a, float *x, int64_t h, int64_t pos)
 {
     if (a->q_beta == 0 || h >= a->H) return;
     float scale = 1.0f + a->q_beta * logf((float)(1 + pos / a->q_period));
     for (int64_t d = 0; d < a->Dh; d++) x[d] *= scale;
 }
 
-static void load(const mt_rope *a, float *x, const void *row, int64_t head)
+static void qk_prepare_load(const mt_qk_prepare *a, float *x, const void *row, int64_t head)
 {
     mt_to_f32(x, mt_at(row, a->t, head * a->Dh), a->t, (size_t)a->Dh);
 }
-static void store(const mt_rope *a, void *row, int64_t head, const float *x)
+static void store(const mt_qk_prepare *a, void *row, int64_t head, const float *x)
 {
     mt_from_f32(mt_at_mut(row, a->t, head * a->Dh), a->t, x, (size_t)a->Dh);
 }
 
 /* What the norm of a head reads. */
-static void load_input(const mt_rope *a, float *x, const void *row, int64_t head, int64_t pos)
+static void load_input(const mt_qk_prepare *a, float *x, const void *row, int64_t head, int64_t pos)
 {
-    load(a, x, row, head);
+    qk_prepare_load(a, x, row, head);
     if (a->norm_last) rotate(a, x, pos, 1.0f);
 }
 
 /* The gradient of what it writes; without a norm, of what forward read. */
-static void load_gradient(const mt_rope *a, float *dx, const void *row, int64_t head, int64_t pos)
+static void load_gradient(const mt_qk_prepare *a, float *dx, const void *row, int64_t head, int64_t pos)
 {
-    load(a, dx, row, head);
+    qk_prepare_load(a, dx, row, head);
     scale_query(a, dx, head, pos);
     if (!a->norm_last) rotate(a, dx, pos, -1.0f);
 }
@@ -92,7 +92,7 @@ typedef struct stats {
     float c, r;
 } stats;
 
-static stats stats_of(const mt_rope *a, const void *row, int64_t h, int64_t pos)
+static stats stats_of(const mt_qk_prepare *a, const void *row, int64_t h, int64_t pos)
 {
     span s = normed_with(a, h);
     int64_t n = s.n * a->Dh;
@@ -115,7 +115,7 @@ static stats stats_of(const mt_rope *a, const void *row, int64_t h, int64_t pos)
 
 static void forward_row(void *arg, int64_t i)
 {
-    const mt_rope *a = arg;
+    const mt_qk_prepare *a = arg;
     float x[MAX_HEAD];
     stats n = { 0 };
     const void *in = mt_at(a->qkv, a->t, i * a->ld_qkv);
@@ -132,7 +132,7 @@ static void forward_row(void *arg, int64_t i)
     }
 }
 
-static mt_rc check(const mt_rope *a, mt_err *err)
+static mt_rc qk_prepare_check(const mt_qk_prepare *a, mt_err *err)
 {
     if (a->Dh > MAX_HEAD) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", (int)a->Dh, MAX_HEAD);
     if (a->q_beta != 0 && (a->wq || a->wk || a->bare || a->norm_last))
@@ -140,9 +140,9 @@ static mt_rc check(const mt_rope *a, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__rope_fwd_run(mt_pool *pool, const mt_rope *a, mt_err *err)
+mt_rc mt__qk_prepare_fwd_run(mt_pool *pool, const mt_qk_prepare *a, mt_err *err)
 {
-    MT_TRY(check(a, err));
+    MT_TRY(qk_prepare_check(a, err));
     mt_pool_for(pool, a->N, forward_row, (void *)a);
     return MT_OK;
 }
@@ -152,7 +152,7 @@ typedef struct means {
     float u_xh, u; /* of u * xh; of u, when centered */
 } means;
 
-static means means_of(const mt_rope *a, const void *row, const void *grad, int64_t pos, int64_t h, stats n)
+static means means_of(const mt_qk_prepare *a, const void *row, const void *grad, int64_t pos, int64_t h, stats n)
 {
     span s = normed_with(a, h);
     float x[MAX_HEAD], dx[MAX_HEAD];
@@ -170,7 +170,7 @@ static means means_of(const mt_rope *a, const void *row, const void *grad, int64
     return (means){ (float)(dot / width), a->centered ? (float)(sum / width) : 0.0f };
 }
 
-static void backward_row(const mt_rope *a, int64_t i, float *sums)
+static void backward_row(const mt_qk_prepare *a, int64_t i, float *sums)
 {
     float x[MAX_HEAD], dx[MAX_HEAD];
     stats n = { 0 };
@@ -200,16 +200,16 @@ static void backward_row(const mt_rope *a, int64_t i, float *sums)
 
 static void backward_block(void *arg, int64_t block)
 {
-    const mt_rope *a = arg;
+    const mt_qk_prepare *a = arg;
     float *sums = a->dwq || a->dwk ? (float *)a->scratch + block * n_weights(a) : NULL;
     if (sums) memset(sums, 0, (size_t)n_weights(a) * sizeof *sums);
     int64_t to = (block + 1) * MT_SUM_ROWS < a->N ? (block + 1) * MT_SUM_ROWS : a->N;
     for (int64_t i = block * MT_SUM_ROWS; i < to; i++) backward_row(a, i, sums);
 }
 
-mt_rc mt__rope_bwd_run(mt_pool *pool, const mt_rope *a, mt_err *err)
+mt_rc mt__qk_prepare_bwd_run(mt_pool *pool, const mt_qk_prepare *a, mt_err *err)
 {
-    MT_TRY(check(a, err));
+    MT_TRY(qk_prepare_check(a, err));
     mt_pool_for(pool, mt_sum_blocks(a->N), backward_block, (void *)a);
     int64_t n_q = n_q_weights(a), n_k = n_weights(a) - n_q;
     for (int64_t b = 0; (a->dwq || a->dwk) && b < mt_sum_blocks(a->N); b++) {

@@ -1,4 +1,4 @@
-/* glu.cu - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place.
+/* activation.cu - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place.
  *
  * Shapes: gu, dgu [N, 2F] (gate, up; plain: [N, F]), y, dy [N, F].  Bytes moved: forward 3 N F elements, backward 5 N F (6 with y); plain
  * 2 and 3 (4).
@@ -11,8 +11,8 @@
 
 enum { THREADS = 256, BLOCKS_PER_SM = 16 };
 
-__device__ __forceinline__ int64_t n_rows(const mt_glu &a) { return a.first ? *a.last - *a.first : a.N; }
-__device__ __forceinline__ int64_t pair_of(const mt_glu &a, int64_t i) { return a.order[(a.first ? *a.first : 0) + i]; }
+__device__ __forceinline__ int64_t n_rows(const mt_activation &a) { return a.first ? *a.last - *a.first : a.N; }
+__device__ __forceinline__ int64_t pair_of(const mt_activation &a, int64_t i) { return a.order[(a.first ? *a.first : 0) + i]; }
 
 /* The two numbers xIELU is made of. */
 typedef struct curve {
@@ -21,7 +21,7 @@ typedef struct curve {
 
 __device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
-template <mt_act ACT> __device__ __forceinline__ curve curve_of(const mt_glu &a)
+template <mt_act ACT> __device__ __forceinline__ curve curve_of(const mt_activation &a)
 {
     curve k = { 0.0f, 0.0f };
     if (ACT == MT_ACT_XIELU) k = { softplus(*a.alpha_p), MT_XIELU_BETA + softplus(*a.alpha_n) };
@@ -60,7 +60,7 @@ template <mt_act ACT> __device__ __forceinline__ float activate(const curve &sha
 /* Not fused into the product that follows it differently forward and backward: the same bits of y in both. */
 __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
 
-template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ void forward_kernel(mt_glu a, int64_t per_row)
+template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ void forward_kernel(mt_activation a, int64_t per_row)
 {
     int64_t n = (PACKED ? n_rows(a) : a.N) * per_row;
     const curve shape = curve_of<ACT>(a);
@@ -82,7 +82,7 @@ template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ voi
 
 /* W elements of row i from column f on, of weight w; returns their share of the weight's gradient. */
 template <typename T, int W, mt_act ACT, bool PLAIN, bool WEIGHTED>
-__device__ __forceinline__ float backward_piece(const mt_glu &a, const curve &shape, int64_t i, int64_t f, float w)
+__device__ __forceinline__ float backward_piece(const mt_activation &a, const curve &shape, int64_t i, int64_t f, float w)
 {
     int64_t from = i * (PLAIN ? 1 : 2) * a.F + f;
     const T *gu = (const T *)a.gu + from;
@@ -108,7 +108,7 @@ __device__ __forceinline__ float backward_piece(const mt_glu &a, const curve &sh
     return dw;
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ void backward_kernel(mt_glu a, int64_t per_row)
+template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ void backward_kernel(mt_activation a, int64_t per_row)
 {
     int64_t n = (PACKED ? n_rows(a) : a.N) * per_row;
     const curve shape = curve_of<ACT>(a);
@@ -119,7 +119,7 @@ template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ voi
 }
 
 /* xIELU: and each block's share of the gradients of p and n. */
-template <typename T, int W> __global__ void xielu_backward_kernel(mt_glu a, int64_t per_row)
+template <typename T, int W> __global__ void xielu_backward_kernel(mt_activation a, int64_t per_row)
 {
     int64_t n_pieces = a.N * per_row;
     const curve shape = curve_of<MT_ACT_XIELU>(a);
@@ -142,7 +142,7 @@ template <typename T, int W> __global__ void xielu_backward_kernel(mt_glu a, int
 }
 
 /* dalpha += the sums of at most MT_XIELU_BLOCKS shares, by one tree. */
-__global__ void xielu_sum_kernel(mt_glu a, int n_shares)
+__global__ void xielu_sum_kernel(mt_activation a, int n_shares)
 {
     const float *shares = (const float *)a.scratch;
     int t = (int)threadIdx.x;
@@ -152,7 +152,7 @@ __global__ void xielu_sum_kernel(mt_glu a, int n_shares)
     if (a.dalpha_n) *a.dalpha_n += n / (1.0f + expf(-*a.alpha_n));
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void weighted_backward_kernel(mt_glu a, int64_t per_row)
+template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void weighted_backward_kernel(mt_activation a, int64_t per_row)
 {
     int64_t n = n_rows(a);
     const curve shape = curve_of<ACT>(a);
@@ -165,7 +165,7 @@ template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void weighted_ba
     }
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_dense(mt_stream *s, const mt_glu *a, bool back)
+template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_dense(mt_stream *s, const mt_activation *a, bool back)
 {
     int64_t per_row = a->F / W;
     unsigned blocks = (unsigned)div_up(a->N * per_row, THREADS);
@@ -175,7 +175,7 @@ template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_dense(mt
         forward_kernel<T, W, ACT, PLAIN, false><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_packed(mt_stream *s, const mt_glu *a, bool back)
+template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_packed(mt_stream *s, const mt_activation *a, bool back)
 {
     int64_t per_row = a->F / W, most = (int64_t)mt_cuda_device_of(s)->n_sms * BLOCKS_PER_SM;
     int64_t blocks = mt_min_i64(back && a->weights ? a->N : div_up(a->N * per_row, THREADS), most);
@@ -188,7 +188,7 @@ template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_packed(m
         forward_kernel<T, W, ACT, PLAIN, true><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_by_form(mt_stream *s, const mt_glu *a, bool back)
+template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_by_form(mt_stream *s, const mt_activation *a, bool back)
 {
     if (a->first || a->weights)
         launch_packed<T, W, ACT, PLAIN>(s, a, back);
@@ -196,7 +196,7 @@ template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_by_form(
         launch_dense<T, W, ACT, PLAIN>(s, a, back);
 }
 
-template <typename T, int W, mt_act ACT> static void launch(mt_stream *s, const mt_glu *a, bool back)
+template <typename T, int W, mt_act ACT> static void launch(mt_stream *s, const mt_activation *a, bool back)
 {
     if (a->plain)
         launch_by_form<T, W, ACT, true>(s, a, back);
@@ -204,7 +204,7 @@ template <typename T, int W, mt_act ACT> static void launch(mt_stream *s, const 
         launch_by_form<T, W, ACT, false>(s, a, back);
 }
 
-template <typename T, int W> static void launch_xielu(mt_stream *s, const mt_glu *a, bool back)
+template <typename T, int W> static void launch_xielu(mt_stream *s, const mt_activation *a, bool back)
 {
     int64_t per_row = a->F / W, blocks = div_up(a->N * per_row, THREADS);
     if (!back) {
@@ -216,7 +216,7 @@ template <typename T, int W> static void launch_xielu(mt_stream *s, const mt_glu
     xielu_sum_kernel<<<1, MT_XIELU_BLOCKS, 0, mt_cuda_raw(s)>>>(*a, (int)blocks);
 }
 
-template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, bool back)
+template <typename T, int W> static void by_act(mt_stream *s, const mt_activation *a, bool back)
 {
     switch (a->act) {
     case MT_ACT_SILU: launch<T, W, MT_ACT_SILU>(s, a, back); break;
@@ -228,7 +228,7 @@ template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, b
     }
 }
 
-template <typename T> static void by_width(mt_stream *s, const mt_glu *a, bool back)
+template <typename T> static void by_width(mt_stream *s, const mt_activation *a, bool back)
 {
     bool whole = a->F % wide<T>() == 0 && is_aligned(a->gu, 16) && is_aligned(a->y, 16) &&
                  (!back || (is_aligned(a->dgu, 16) && is_aligned(a->dy, 16)));
@@ -238,7 +238,7 @@ template <typename T> static void by_width(mt_stream *s, const mt_glu *a, bool b
         by_act<T, 1>(s, a, back);
 }
 
-static mt_rc run(mt_stream *s, const mt_glu *a, bool back, mt_err *err)
+static mt_rc run(mt_stream *s, const mt_activation *a, bool back, mt_err *err)
 {
     if (a->act == MT_ACT_XIELU && (!a->plain || a->first || a->weights))
         return mt_fail(err, MT_EUNSUPPORTED, "xIELU with a gate or experts is not supported");
@@ -247,8 +247,8 @@ static mt_rc run(mt_stream *s, const mt_glu *a, bool back, mt_err *err)
         by_width<bf16>(s, a, back);
     else
         by_width<float>(s, a, back);
-    return mt__cuda_launched(s, back ? "glu backward" : "glu", err);
+    return mt__cuda_launched(s, back ? "activation backward" : "activation", err);
 }
 
-mt_rc mt__glu_fwd_cuda(mt_stream *s, const mt_glu *a, mt_err *err) { return run(s, a, false, err); }
-mt_rc mt__glu_bwd_cuda(mt_stream *s, const mt_glu *a, mt_err *err) { return run(s, a, true, err); }
+mt_rc mt__activation_fwd_cuda(mt_stream *s, const mt_activation *a, mt_err *err) { return run(s, a, false, err); }
+mt_rc mt__activation_bwd_cuda(mt_stream *s, const mt_activation *a, mt_err *err) { return run(s, a, true, err); }

@@ -1,21 +1,21 @@
-/* rope.cu - rotary positions: the op, and its kernels where no norm comes before them (rope_norm.cu has those).
+/* qk_prepare.cu - rotary positions: the op, and its kernels where no norm comes before them (qk_prepare_norm.cu has those).
  *
  * Per head, pairs of the first dr dimensions rotate by the row's angle; backward rotates the gradient the other way.
  * Shapes: qkv, qk, dqkv [N, (H + K) Dh] with rows ld apart; cos, sin [positions, dr/2].  Bytes moved: (H + K) Dh elements
  * read and written a row.  A thread takes W pairs. */
-#include "ops/rope.cuh"
+#include "ops/qk_prepare.cuh"
 
 enum { THREADS = 256, MAX_HEAD = 512 };
 
 /* What head h of a row at this position is multiplied by after its rotation. */
-__device__ __forceinline__ float query_scale(const mt_rope &a, int64_t h, int pos)
+__device__ __forceinline__ float query_scale(const mt_qk_prepare &a, int64_t h, int pos)
 {
     return h < a.H ? 1.0f + a.q_beta * logf((float)(1 + pos / a.q_period)) : 1.0f;
 }
 
 /* W neighbouring pairs of one head; direction -1 is the inverse rotation. */
 template <typename T, int W, mt_rope_style STYLE, bool SCALED>
-__global__ void rotate_kernel(mt_rope a, const T *in, int64_t ld_in, T *out, int64_t ld_out, float direction, int per_head)
+__global__ void rotate_kernel(mt_qk_prepare a, const T *in, int64_t ld_in, T *out, int64_t ld_out, float direction, int per_head)
 {
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, heads = a.H + a.K;
     if (at >= a.N * heads * per_head) return;
@@ -40,7 +40,7 @@ __global__ void rotate_kernel(mt_rope a, const T *in, int64_t ld_in, T *out, int
 }
 
 /* What does not rotate: dimensions from `from` on of every head. */
-template <typename T> __global__ void rest_kernel(mt_rope a, const T *in, int64_t ld_in, T *out, int64_t ld_out, int64_t from)
+template <typename T> __global__ void rest_kernel(mt_qk_prepare a, const T *in, int64_t ld_in, T *out, int64_t ld_out, int64_t from)
 {
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, heads = a.H + a.K, rest = a.Dh - from;
     if (at >= a.N * heads * rest) return;
@@ -50,7 +50,7 @@ template <typename T> __global__ void rest_kernel(mt_rope a, const T *in, int64_
 }
 
 template <typename T, int W, mt_rope_style STYLE>
-static void rotate_all(mt_stream *s, const mt_rope *a, const void *in, int64_t ld_in, void *out, int64_t ld_out, float direction)
+static void rotate_all(mt_stream *s, const mt_qk_prepare *a, const void *in, int64_t ld_in, void *out, int64_t ld_out, float direction)
 {
     int per_head = (int)(a->dr / 2 / W);
     unsigned blocks = (unsigned)div_up(a->N * (a->H + a->K) * per_head, THREADS);
@@ -63,7 +63,7 @@ static void rotate_all(mt_stream *s, const mt_rope *a, const void *in, int64_t l
 }
 
 template <typename T>
-static void rotate_by(mt_stream *s, const mt_rope *a, const void *in, int64_t ld_in, void *out, int64_t ld_out, float direction)
+static void rotate_by(mt_stream *s, const mt_qk_prepare *a, const void *in, int64_t ld_in, void *out, int64_t ld_out, float direction)
 {
     int64_t w = wide<T>(), heads = a->N * (a->H + a->K), rotated = a->style == MT_ROPE_NONE ? 0 : a->dr;
     bool whole =
@@ -79,7 +79,7 @@ static void rotate_by(mt_stream *s, const mt_rope *a, const void *in, int64_t ld
             *a, (const T *)in, ld_in, (T *)out, ld_out, rotated);
 }
 
-static mt_rc check(const mt_rope *a, mt_err *err)
+static mt_rc check(const mt_qk_prepare *a, mt_err *err)
 {
     if (a->Dh > MAX_HEAD) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", (int)a->Dh, (int)MAX_HEAD);
     if (a->q_beta != 0 && (a->wq || a->wk || a->bare || a->norm_last))
@@ -87,11 +87,11 @@ static mt_rc check(const mt_rope *a, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__rope_fwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
+mt_rc mt__qk_prepare_fwd_cuda(mt_stream *s, const mt_qk_prepare *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
-    if (a->wq || a->wk || a->bare) return mt__rope_norm_fwd(s, a, err);
+    if (a->wq || a->wk || a->bare) return mt__qk_prepare_norm_fwd(s, a, err);
     if (a->t == MT_DTYPE_BF16)
         rotate_by<bf16>(s, a, a->qkv, a->ld_qkv, a->qk, a->ld_qk, 1.0f);
     else
@@ -99,11 +99,11 @@ mt_rc mt__rope_fwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
     return mt__cuda_launched(s, "rope", err);
 }
 
-mt_rc mt__rope_bwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
+mt_rc mt__qk_prepare_bwd_cuda(mt_stream *s, const mt_qk_prepare *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
-    if (a->wq || a->wk || a->bare) return mt__rope_norm_bwd(s, a, err);
+    if (a->wq || a->wk || a->bare) return mt__qk_prepare_norm_bwd(s, a, err);
     if (a->t == MT_DTYPE_BF16)
         rotate_by<bf16>(s, a, a->dqkv, a->ld_dqkv, a->dqkv, a->ld_dqkv, -1.0f);
     else

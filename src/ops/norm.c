@@ -1,4 +1,4 @@
-/* rmsnorm.c - y = w * xh (+ b) (+ add), xh = (x - c) * r, r = 1 / sqrt(mean((x - c)^2) + eps); c is 0, or mean(x) when centered.
+/* norm.c - y = w * xh (+ b) (+ add), xh = (x - c) * r, r = 1 / sqrt(mean((x - c)^2) + eps); c is 0, or mean(x) when centered.
  * Backward, with u = w * dy:  dx = r * (u - xh * mean(u * xh) (- mean(u) when centered)),  dw += sum over rows of dy * xh,
  * db += sum over rows of dy. */
 #include "ops/ops_cpu.h"
@@ -6,21 +6,21 @@
 #include <math.h>
 #include <string.h>
 
-size_t mt_rmsnorm_scratch(const mt_rmsnorm *a) { return mt_sum_scratch(a->N, a->db ? 2 * a->D : a->D); }
+size_t mt_norm_scratch(const mt_norm *a) { return mt_sum_scratch(a->N, a->db ? 2 * a->D : a->D); }
 
-static float weight(const mt_rmsnorm *a, int64_t d)
+static float weight(const mt_norm *a, int64_t d)
 {
     return a->w ? mt_get(a->w, a->t, d) + (a->one_plus ? 1.0f : 0.0f) : 1.0f;
 }
 
-static float center(const mt_rmsnorm *a, const void *x)
+static float center(const mt_norm *a, const void *x)
 {
     double sum = 0;
     for (int64_t d = 0; a->centered && d < a->D; d++) sum += (double)mt_get(x, a->t, d);
     return (float)(sum / (double)a->D);
 }
 
-static void forward_row(const mt_rmsnorm *a, int64_t i)
+static void forward_row(const mt_norm *a, int64_t i)
 {
     const void *x = mt_at(a->x, a->t, i * a->D);
     float c = center(a, x);
@@ -42,19 +42,19 @@ static void forward_row(const mt_rmsnorm *a, int64_t i)
 
 static void forward_block(void *arg, int64_t block)
 {
-    const mt_rmsnorm *a = arg;
+    const mt_norm *a = arg;
     int64_t to = (block + 1) * MT_SUM_ROWS < a->N ? (block + 1) * MT_SUM_ROWS : a->N;
     for (int64_t i = block * MT_SUM_ROWS; i < to; i++) forward_row(a, i);
 }
 
-mt_rc mt__rmsnorm_fwd_run(mt_pool *pool, const mt_rmsnorm *a, mt_err *err)
+mt_rc mt__norm_fwd_run(mt_pool *pool, const mt_norm *a, mt_err *err)
 {
     (void)err;
     mt_pool_for(pool, mt_sum_blocks(a->N), forward_block, (void *)a);
     return MT_OK;
 }
 
-static void backward_row(const mt_rmsnorm *a, int64_t i, float *dw, float *db)
+static void backward_row(const mt_norm *a, int64_t i, float *dw, float *db)
 {
     int64_t base = i * a->D;
     float r = a->rstd[i], c = center(a, mt_at(a->x, a->t, base));
@@ -77,7 +77,7 @@ static void backward_row(const mt_rmsnorm *a, int64_t i, float *dw, float *db)
 
 static void backward_block(void *arg, int64_t block)
 {
-    const mt_rmsnorm *a = arg;
+    const mt_norm *a = arg;
     float *dw = a->dw ? (float *)a->scratch + block * a->D : NULL,
           *db = a->db ? (float *)a->scratch + (mt_sum_blocks(a->N) + block) * a->D : NULL;
     if (dw) memset(dw, 0, (size_t)a->D * sizeof *dw);
@@ -86,7 +86,7 @@ static void backward_block(void *arg, int64_t block)
     for (int64_t i = block * MT_SUM_ROWS; i < to; i++) backward_row(a, i, dw, db);
 }
 
-mt_rc mt__rmsnorm_bwd_run(mt_pool *pool, const mt_rmsnorm *a, mt_err *err)
+mt_rc mt__norm_bwd_run(mt_pool *pool, const mt_norm *a, mt_err *err)
 {
     (void)err;
     mt_pool_for(pool, mt_sum_blocks(a->N), backward_block, (void *)a);

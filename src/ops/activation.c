@@ -1,11 +1,11 @@
-/* glu.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place.
+/* activation.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place.
  * With weights, y and the dy of dgate and dup are times the row's weight, and the weight's gradient is the sum of dy act(gate)
  * up. */
 #include "ops/ops_cpu.h"
 
 #include <math.h>
 
-size_t mt_glu_scratch(const mt_glu *a)
+size_t mt_activation_scratch(const mt_activation *a)
 {
     if (a->act != MT_ACT_XIELU) return 0;
     size_t rows = mt_sum_scratch(a->N, 2), blocks = 2 * MT_XIELU_BLOCKS * sizeof(float);
@@ -19,7 +19,7 @@ typedef struct curve {
 
 static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
-static curve curve_of(const mt_glu *a)
+static curve curve_of(const mt_activation *a)
 {
     if (a->act != MT_ACT_XIELU) return (curve){ 0 };
     return (curve){ softplus(*a->alpha_p), MT_XIELU_BETA + softplus(*a->alpha_n) };
@@ -61,15 +61,15 @@ static float activate(mt_act act, curve shape, float x, float *slope)
     return x * cdf;
 }
 
-static int64_t n_rows(const mt_glu *a) { return a->first ? *a->last - *a->first : a->N; }
+static int64_t n_rows(const mt_activation *a) { return a->first ? *a->last - *a->first : a->N; }
 
 /* The pair of packed row i; with weights. */
-static int64_t pair_of(const mt_glu *a, int64_t i) { return a->order[(a->first ? *a->first : 0) + i]; }
-static float weight_of(const mt_glu *a, int64_t i) { return a->weights ? a->weights[pair_of(a, i)] : 1.0f; }
+static int64_t pair_of(const mt_activation *a, int64_t i) { return a->order[(a->first ? *a->first : 0) + i]; }
+static float weight_of(const mt_activation *a, int64_t i) { return a->weights ? a->weights[pair_of(a, i)] : 1.0f; }
 
 static void forward_row(void *arg, int64_t i)
 {
-    const mt_glu *a = arg;
+    const mt_activation *a = arg;
     float slope, w = weight_of(a, i);
     const curve shape = curve_of(a);
     int64_t base = i * (a->plain ? a->F : 2 * a->F);
@@ -79,16 +79,16 @@ static void forward_row(void *arg, int64_t i)
     }
 }
 
-static mt_rc check(const mt_glu *a, mt_err *err)
+static mt_rc activation_check(const mt_activation *a, mt_err *err)
 {
     if (a->act == MT_ACT_XIELU && (!a->plain || a->first || a->weights))
         return mt_fail(err, MT_EUNSUPPORTED, "xIELU with a gate or experts is not supported");
     return MT_OK;
 }
 
-mt_rc mt__glu_fwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
+mt_rc mt__activation_fwd_run(mt_pool *pool, const mt_activation *a, mt_err *err)
 {
-    MT_TRY(check(a, err));
+    MT_TRY(activation_check(a, err));
     mt_pool_for(pool, n_rows(a), forward_row, (void *)a);
     return MT_OK;
 }
@@ -96,7 +96,7 @@ mt_rc mt__glu_fwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
 /* All inputs of an element are read before its outputs are written: dgu may be gu, y may be dy. */
 static void backward_row(void *arg, int64_t i)
 {
-    const mt_glu *a = arg;
+    const mt_activation *a = arg;
     float w = weight_of(a, i), dw = 0;
     const curve shape = curve_of(a);
     for (int64_t f = 0; f < a->F; f++) {
@@ -115,7 +115,7 @@ static void backward_row(void *arg, int64_t i)
 /* Rows of xIELU, and their share of the gradients of p and n. */
 static void xielu_block(void *arg, int64_t block)
 {
-    const mt_glu *a = arg;
+    const mt_activation *a = arg;
     float *sums = (float *)a->scratch + 2 * block;
     double p = 0, n = 0;
     int64_t to = (block + 1) * MT_SUM_ROWS < a->N ? (block + 1) * MT_SUM_ROWS : a->N;
@@ -133,7 +133,7 @@ static void xielu_block(void *arg, int64_t block)
     sums[1] = (float)n;
 }
 
-static void xielu_backward(mt_pool *pool, const mt_glu *a)
+static void xielu_backward(mt_pool *pool, const mt_activation *a)
 {
     int64_t blocks = mt_sum_blocks(a->N);
     double p = 0, n = 0;
@@ -146,9 +146,9 @@ static void xielu_backward(mt_pool *pool, const mt_glu *a)
     if (a->dalpha_n) *a->dalpha_n += (float)n / (1.0f + expf(-*a->alpha_n));
 }
 
-mt_rc mt__glu_bwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
+mt_rc mt__activation_bwd_run(mt_pool *pool, const mt_activation *a, mt_err *err)
 {
-    MT_TRY(check(a, err));
+    MT_TRY(activation_check(a, err));
     if (a->act == MT_ACT_XIELU) {
         xielu_backward(pool, a);
         return MT_OK;

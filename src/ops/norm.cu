@@ -1,4 +1,4 @@
-/* rmsnorm.cu - y = w * xh (+ b) (+ add), xh = (x - c) * r, r = 1 / sqrt(mean((x - c)^2) + eps); c is 0, or mean(x) when centered.
+/* norm.cu - y = w * xh (+ b) (+ add), xh = (x - c) * r, r = 1 / sqrt(mean((x - c)^2) + eps); c is 0, or mean(x) when centered.
  * Backward, with u = w * dy:  dx (+)= r * (u - xh * mean(u * xh) (- mean(u) when centered)),  dw += sum over rows of dy * xh,
  * db += sum over rows of dy.
  *
@@ -23,7 +23,7 @@ template <int N> __device__ __forceinline__ void block_sums(float (&x)[N], float
 }
 
 /* W weights from column d on; without weights: all 1. */
-template <typename T, int W> __device__ __forceinline__ vec<T, W> weights_at(const mt_rmsnorm &a, int d)
+template <typename T, int W> __device__ __forceinline__ vec<T, W> weights_at(const mt_norm &a, int d)
 {
     vec<T, W> w;
     if (a.w) return load<T, W>((const T *)a.w + d);
@@ -56,7 +56,7 @@ template <typename T, int W, int V> __device__ __forceinline__ share<T, W, V> lo
 template <int V> constexpr int most_threads() { return V <= 4 ? 512 : 1024; }
 
 template <typename T, int W, int V, bool CENTERED>
-__global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_rmsnorm a)
+__global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_norm a)
 {
     __shared__ float of_warp[2][1][32];
     int64_t base = (int64_t)blockIdx.x * a.D;
@@ -125,7 +125,7 @@ __device__ __forceinline__ void forget(raw &r) { asm volatile("" : "+r"(r.at[0])
 
 enum { WARP_ROWS = 8 };
 
-template <typename T, int V, bool CENTERED> __global__ void __launch_bounds__(32 * WARP_ROWS, V <= 4 ? 4 : 3) warp_forward_kernel(mt_rmsnorm a)
+template <typename T, int V, bool CENTERED> __global__ void __launch_bounds__(32 * WARP_ROWS, V <= 4 ? 4 : 3) warp_forward_kernel(mt_norm a)
 {
     const int W = wide<T>();
     int64_t row = (int64_t)blockIdx.x * WARP_ROWS + threadIdx.x / 32, base = row * a.D;
@@ -211,7 +211,7 @@ __device__ __forceinline__ void copy_late(void *dst, const void *src)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(dst)), "l"(src));
 }
 
-template <typename T, int W, int V> __device__ __forceinline__ void fetch_row(const mt_rmsnorm &a, void *ring, int64_t i, int64_t to)
+template <typename T, int W, int V> __device__ __forceinline__ void fetch_row(const mt_norm &a, void *ring, int64_t i, int64_t to)
 {
     if (i < to) {
 #pragma unroll
@@ -241,7 +241,7 @@ template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V
 }
 
 /* The same straight from memory. */
-template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V> load_row(const mt_rmsnorm &a, int64_t i)
+template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V> load_row(const mt_norm &a, int64_t i)
 {
     row_share<T, W, V> row;
     row.x = load_share<T, W, V>((const T *)a.x + i * a.D, (int)a.D);
@@ -254,11 +254,11 @@ template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V
 template <typename T, int W, int V> constexpr bool has_ring = W * sizeof(T) == 16 && V <= 2;
 
 /* Rows a block takes: twice as many where there are enough blocks still, to fill the processors with rows on their way. */
-static int rows_per_block(const mt_rmsnorm *a) { return a->N > 8192 && a->D >= 2048 ? 2 * SUM_ROWS : SUM_ROWS; }
+static int rows_per_block(const mt_norm *a) { return a->N > 8192 && a->D >= 2048 ? 2 * SUM_ROWS : SUM_ROWS; }
 
 /* DB: there is a bias to train. */
 template <typename T, int W, int V, bool CENTERED, bool DB>
-__global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnorm a, int n_rows)
+__global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_norm a, int n_rows)
 {
     __shared__ float of_warp[2][1][32], of_warp2[2][2][32];
     int D = (int)a.D;
@@ -341,21 +341,21 @@ static unsigned threads_for(int64_t D, int per_thread) { return (unsigned)mt_rou
 /* Shared memory of a block's ring. */
 static size_t ring_bytes(int64_t D, int W, int V) { return (size_t)(STAGES * 3 * V) * threads_for(D, W * V) * 16; }
 
-template <typename T, int W, int V> static void forward(mt_stream *s, const mt_rmsnorm *a)
+template <typename T, int W, int V> static void forward(mt_stream *s, const mt_norm *a)
 {
-    void (*kernel)(mt_rmsnorm) = a->centered ? forward_kernel<T, W, V, true> : forward_kernel<T, W, V, false>;
+    void (*kernel)(mt_norm) = a->centered ? forward_kernel<T, W, V, true> : forward_kernel<T, W, V, false>;
     kernel<<<(unsigned)a->N, threads_for(a->D, W * V), 0, mt_cuda_raw(s)>>>(*a);
 }
 
-template <typename T, int V> static void warp_forward(mt_stream *s, const mt_rmsnorm *a)
+template <typename T, int V> static void warp_forward(mt_stream *s, const mt_norm *a)
 {
-    void (*kernel)(mt_rmsnorm) = a->centered ? warp_forward_kernel<T, V, true> : warp_forward_kernel<T, V, false>;
+    void (*kernel)(mt_norm) = a->centered ? warp_forward_kernel<T, V, true> : warp_forward_kernel<T, V, false>;
     kernel<<<(unsigned)div_up(a->N, WARP_ROWS), 32 * WARP_ROWS, 0, mt_cuda_raw(s)>>>(*a);
 }
 
-template <typename T, int W, int V> static void backward(mt_stream *s, const mt_rmsnorm *a)
+template <typename T, int W, int V> static void backward(mt_stream *s, const mt_norm *a)
 {
-    void (*kernel)(mt_rmsnorm, int) =
+    void (*kernel)(mt_norm, int) =
         a->centered ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
                     : (a->db ? backward_kernel<T, W, V, false, true> : backward_kernel<T, W, V, false, false>);
     size_t bytes = has_ring<T, W, V> ? ring_bytes(a->D, W, V) : 0;
@@ -363,7 +363,7 @@ template <typename T, int W, int V> static void backward(mt_stream *s, const mt_
     kernel<<<(unsigned)div_up(a->N, rows_per_block(a)), threads_for(a->D, W * V), bytes, mt_cuda_raw(s)>>>(*a, rows_per_block(a));
 }
 
-static bool is_aligned_for(const mt_rmsnorm *a, bool back)
+static bool is_aligned_for(const mt_norm *a, bool back)
 {
     bool ok = is_aligned(a->x, 16) && is_aligned(a->w, 16);
     return ok && (back ? is_aligned(a->dx, 16) && is_aligned(a->dy, 16)
@@ -372,12 +372,12 @@ static bool is_aligned_for(const mt_rmsnorm *a, bool back)
 
 enum { MAX_WIDTH = 32 * 1024 };
 
-template <typename T> static bool is_whole(const mt_rmsnorm *a, bool back)
+template <typename T> static bool is_whole(const mt_norm *a, bool back)
 {
     return a->D % wide<T>() == 0 && is_aligned_for(a, back) && a->D / wide<T>() <= 4 * 512;
 }
 
-template <typename T> static void forward_by_width(mt_stream *s, const mt_rmsnorm *a)
+template <typename T> static void forward_by_width(mt_stream *s, const mt_norm *a)
 {
     int64_t vectors = a->D / wide<T>();
     if (!is_whole<T>(a, false))
@@ -392,7 +392,7 @@ template <typename T> static void forward_by_width(mt_stream *s, const mt_rmsnor
         forward<T, wide<T>(), 4>(s, a);
 }
 
-template <typename T> static void backward_by_width(mt_stream *s, const mt_rmsnorm *a)
+template <typename T> static void backward_by_width(mt_stream *s, const mt_norm *a)
 {
     int64_t vectors = a->D / wide<T>();
     if (!is_whole<T>(a, true))
@@ -405,7 +405,7 @@ template <typename T> static void backward_by_width(mt_stream *s, const mt_rmsno
         backward<T, wide<T>(), 4>(s, a);
 }
 
-template <typename T> static void by_width(mt_stream *s, const mt_rmsnorm *a, bool back)
+template <typename T> static void by_width(mt_stream *s, const mt_norm *a, bool back)
 {
     if (back)
         backward_by_width<T>(s, a);
@@ -413,22 +413,22 @@ template <typename T> static void by_width(mt_stream *s, const mt_rmsnorm *a, bo
         forward_by_width<T>(s, a);
 }
 
-static mt_rc run(mt_stream *s, const mt_rmsnorm *a, bool back, mt_err *err)
+static mt_rc run(mt_stream *s, const mt_norm *a, bool back, mt_err *err)
 {
     if (a->D > MAX_WIDTH) return mt_fail(err, MT_EUNSUPPORTED, "norms over %lld numbers, at most %d", (long long)a->D, (int)MAX_WIDTH);
     if (a->t == MT_DTYPE_BF16)
         by_width<bf16>(s, a, back);
     else
         by_width<float>(s, a, back);
-    return mt__cuda_launched(s, back ? "rmsnorm backward" : "rmsnorm", err);
+    return mt__cuda_launched(s, back ? "norm backward" : "norm", err);
 }
 
-mt_rc mt__rmsnorm_fwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
+mt_rc mt__norm_fwd_cuda(mt_stream *s, const mt_norm *a, mt_err *err)
 {
     return a->N == 0 ? MT_OK : run(s, a, false, err); /* 0: the head of a micro-batch that trains no row */
 }
 
-mt_rc mt__rmsnorm_bwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
+mt_rc mt__norm_bwd_cuda(mt_stream *s, const mt_norm *a, mt_err *err)
 {
     if (a->N == 0) return MT_OK;
     MT_TRY(run(s, a, true, err));

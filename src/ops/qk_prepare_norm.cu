@@ -1,4 +1,4 @@
-/* rope_norm.cu - rope where q and k go through a norm, first or (LAST, norm_last) after the rotation.  With xh = (x - c) r and u = w * the gradient turned back:
+/* qk_prepare_norm.cu - rope where q and k go through a norm, first or (LAST, norm_last) after the rotation.  With xh = (x - c) r and u = w * the gradient turned back:
  *     forward   y = rotated(w * xh)
  *     backward  dx = r (u - xh mean(u xh) - mean(u)),   dw += sums over rows and heads of xh * the gradient turned back
  * LAST: xh is of x rotated, y = w * xh, u = w * the gradient; dx is turned back in the end.
@@ -7,11 +7,11 @@
  * Bytes moved: (H + K) Dh elements read and written a row; backward reads as many again.  Two ways:
  *   the usual one  a norm per head, halves rotate: G lanes take a head, each two vectors of it, all in registers
  *   any norm       a block takes a row, its warps the heads; statistics meet in shared memory.  Right, and slower. */
-#include "ops/rope.cuh"
+#include "ops/qk_prepare.cuh"
 
 enum { THREADS = 256, N_WARPS = THREADS / 32 };
 
-static __host__ __device__ __forceinline__ int half_of(const mt_rope &a) { return a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2; }
+static __host__ __device__ __forceinline__ int half_of(const mt_qk_prepare &a) { return a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2; }
 
 /* -- the usual one --------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ typedef struct places {
     bool rotates;
 } places;
 
-template <int W> __device__ __forceinline__ places places_of(const mt_rope &a, int lane)
+template <int W> __device__ __forceinline__ places places_of(const mt_qk_prepare &a, int lane)
 {
     int half = half_of(a), j = lane * W;
     places p = { j, j + half, true };
@@ -47,7 +47,7 @@ template <typename T, int W> __device__ __forceinline__ void store_head(T *head,
 }
 
 /* The row's angles at this lane's pairs. */
-template <int W> __device__ __forceinline__ void load_angles(const mt_rope &a, float *c, float *s, const places &p, int pos)
+template <int W> __device__ __forceinline__ void load_angles(const mt_qk_prepare &a, float *c, float *s, const places &p, int pos)
 {
     int64_t from = (int64_t)pos * half_of(a) + p.first;
 #pragma unroll
@@ -74,7 +74,7 @@ template <int G> __device__ __forceinline__ float sum_over(float x)
     return x;
 }
 
-template <int W, int G> __device__ __forceinline__ float rstd_of(const mt_rope &a, const float *x)
+template <int W, int G> __device__ __forceinline__ float rstd_of(const mt_qk_prepare &a, const float *x)
 {
     float sum = 0;
 #pragma unroll
@@ -85,7 +85,7 @@ template <int W, int G> __device__ __forceinline__ float rstd_of(const mt_rope &
 /* HEADS heads of a row by one group of lanes, BATCH loaded at a time. */
 enum { HEADS = 8, BATCH = 4 };
 
-template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_rope a)
+template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_qk_prepare a)
 {
     int heads = (int)(a.H + a.K), per_row = (heads + HEADS - 1) / HEADS;
     int64_t at = (int64_t)blockIdx.x * (THREADS / G) + threadIdx.x / G, last = a.N * per_row - 1;
@@ -125,7 +125,7 @@ template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__
 
 /* The gradient of one head, back through rotation and norm; if it counts, its share of dw is added to sums. */
 template <typename T, int W, int G, bool LAST>
-__device__ __forceinline__ void head_backward(const mt_rope &a, float *dx, float *x, const T *weights, const places &p, const float *c,
+__device__ __forceinline__ void head_backward(const mt_qk_prepare &a, float *dx, float *x, const T *weights, const places &p, const float *c,
                                               const float *s, float *sums, bool counts)
 {
     if constexpr (LAST) rotate<W>(x, c, s, 1.0f);
@@ -170,7 +170,7 @@ template <int W, int G> __device__ __forceinline__ void join_sums(float *dst, fl
 
 /* A block takes SUM_ROWS rows, first their query heads, then their key heads: the sums of one kind at a time are in registers.  A row's
  * heads are split among as many groups as there are. */
-template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__(THREADS, 2) backward_kernel(mt_rope a)
+template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__(THREADS, 2) backward_kernel(mt_qk_prepare a)
 {
     constexpr int GROUPS = THREADS / G, SPLIT = GROUPS > SUM_ROWS ? GROUPS / SUM_ROWS : 1;
     int group = threadIdx.x / G;
@@ -210,7 +210,7 @@ typedef struct place {
     float c, s;
 } place;
 
-__device__ __forceinline__ place place_at(const mt_rope &a, int at, int pos)
+__device__ __forceinline__ place place_at(const mt_qk_prepare &a, int at, int pos)
 {
     int half = half_of(a);
     place p = { half + at, -1, 1.0f, 0.0f };
@@ -230,7 +230,7 @@ __device__ __forceinline__ void put_sum(float *of_head, int h, float x)
 }
 
 /* The mean of a sum per head over what is normed together with head h. */
-__device__ __forceinline__ float mean_of(const mt_rope &a, const float *of_head, int h)
+__device__ __forceinline__ float mean_of(const mt_qk_prepare &a, const float *of_head, int h)
 {
     if (!a.whole) return of_head[h] / (float)a.Dh;
     int first = h < a.H ? 0 : (int)a.H, n = (int)(h < a.H ? a.H : a.K);
@@ -246,9 +246,9 @@ template <typename T> struct row_of {
     int heads, pos;
 };
 
-__device__ __forceinline__ bool is_normed(const mt_rope &a, int h) { return a.bare || (h < a.H ? a.wq != NULL : a.wk != NULL); }
+__device__ __forceinline__ bool is_normed(const mt_qk_prepare &a, int h) { return a.bare || (h < a.H ? a.wq != NULL : a.wk != NULL); }
 
-template <typename T> __device__ __forceinline__ float weight_of(const mt_rope &a, int h, int d)
+template <typename T> __device__ __forceinline__ float weight_of(const mt_qk_prepare &a, int h, int d)
 {
     const T *w = (const T *)(h < a.H ? a.wq : a.wk);
     int64_t own = a.whole || a.own_weights ? (h < a.H ? h : h - a.H) * a.Dh : 0;
@@ -259,7 +259,7 @@ typedef struct stats {
     float c, r;
 } stats;
 
-template <typename T> __device__ __forceinline__ stats stats_of(const mt_rope &a, const row_of<T> &row, int h)
+template <typename T> __device__ __forceinline__ stats stats_of(const mt_qk_prepare &a, const row_of<T> &row, int h)
 {
     stats n = { 0.0f, 1.0f };
     if (!is_normed(a, h)) return n;
@@ -278,7 +278,7 @@ __device__ __forceinline__ void input_at(const row_of<T> &row, const place &p, i
 }
 
 /* The sums of x - c, or of its squares, over each head; the warps take heads in turn. */
-template <typename T, bool LAST, bool SQUARES> __device__ __forceinline__ void measure_heads(const mt_rope &a, const row_of<T> &row, float *sums)
+template <typename T, bool LAST, bool SQUARES> __device__ __forceinline__ void measure_heads(const mt_qk_prepare &a, const row_of<T> &row, float *sums)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
     for (int h = warp; h < row.heads; h += N_WARPS) {
@@ -303,7 +303,7 @@ template <typename T, bool LAST, bool SQUARES> __device__ __forceinline__ void m
 }
 
 /* Both statistics of every head of a row. */
-template <typename T, bool LAST> __device__ __forceinline__ void measure(const mt_rope &a, const row_of<T> &row)
+template <typename T, bool LAST> __device__ __forceinline__ void measure(const mt_qk_prepare &a, const row_of<T> &row)
 {
     if (a.centered) measure_heads<T, LAST, false>(a, row, row.sums);
     measure_heads<T, LAST, true>(a, row, row.sums + row.heads);
@@ -311,7 +311,7 @@ template <typename T, bool LAST> __device__ __forceinline__ void measure(const m
 
 /* xh at a place of head h. */
 template <typename T, bool LAST>
-__device__ __forceinline__ void normed_at(const mt_rope &a, const row_of<T> &row, stats n, const place &p, int h, float *x0, float *x1)
+__device__ __forceinline__ void normed_at(const mt_qk_prepare &a, const row_of<T> &row, stats n, const place &p, int h, float *x0, float *x1)
 {
     input_at<T, LAST>(row, p, h * a.Dh, x0, x1);
     *x0 = (*x0 - n.c) * n.r;
@@ -319,13 +319,13 @@ __device__ __forceinline__ void normed_at(const mt_rope &a, const row_of<T> &row
 }
 
 /* The norm's weights there. */
-template <typename T> __device__ __forceinline__ void weights_at(const mt_rope &a, const place &p, int h, float *w0, float *w1)
+template <typename T> __device__ __forceinline__ void weights_at(const mt_qk_prepare &a, const place &p, int h, float *w0, float *w1)
 {
     *w0 = weight_of<T>(a, h, p.d0);
     *w1 = p.d1 >= 0 ? weight_of<T>(a, h, p.d1) : 0.0f;
 }
 
-template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_forward_kernel(mt_rope a)
+template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_forward_kernel(mt_qk_prepare a)
 {
     extern __shared__ float shares[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
@@ -367,7 +367,7 @@ __device__ __forceinline__ void gradient_at(const row_of<T> &row, const place &p
 }
 
 /* Sums of u * xh and of u for every head. */
-template <typename T, bool LAST> __device__ __forceinline__ void measure_gradient(const mt_rope &a, const row_of<T> &row)
+template <typename T, bool LAST> __device__ __forceinline__ void measure_gradient(const mt_qk_prepare &a, const row_of<T> &row)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
     for (int h = warp; h < row.heads; h += N_WARPS) {
@@ -389,7 +389,7 @@ template <typename T, bool LAST> __device__ __forceinline__ void measure_gradien
 }
 
 /* sums [weights] += this row's share of dwq, then of dwk.  A thread has its own weights; those that heads share meet in it, head by head. */
-template <typename T, bool LAST> __device__ __forceinline__ void add_weights(const mt_rope &a, const row_of<T> &row, float *sums, bool first)
+template <typename T, bool LAST> __device__ __forceinline__ void add_weights(const mt_qk_prepare &a, const row_of<T> &row, float *sums, bool first)
 {
     bool each = a.whole || a.own_weights;
     int Dh = (int)a.Dh, n_places = Dh - half_of(a), owners = each ? row.heads : 2;
@@ -410,7 +410,7 @@ template <typename T, bool LAST> __device__ __forceinline__ void add_weights(con
     __syncthreads(); /* gradients are read here and overwritten next */
 }
 
-template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_backward_kernel(mt_rope a, int64_t n_weights)
+template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_backward_kernel(mt_qk_prepare a, int64_t n_weights)
 {
     extern __shared__ float shares[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
@@ -444,7 +444,7 @@ template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_
 /* -- launchers ------------------------------------------------------------------------------------- */
 
 /* Vectors fit: halves and head begin and end with whole ones, in place and in memory. */
-template <typename T> static bool is_usual(const mt_rope *a, bool back)
+template <typename T> static bool is_usual(const mt_qk_prepare *a, bool back)
 {
     int w = wide<T>();
     bool norm = !a->whole && !a->centered && !a->own_weights && (a->norm_last || !a->bare) && (a->style == MT_ROPE_HALF || a->style == MT_ROPE_NONE);
@@ -453,7 +453,7 @@ template <typename T> static bool is_usual(const mt_rope *a, bool back)
     return norm && fits && ends && is_aligned(a->wq, 16) && is_aligned(a->wk, 16);
 }
 
-template <typename T, int G, bool LAST> static void usual(mt_stream *s, const mt_rope *a, bool back)
+template <typename T, int G, bool LAST> static void usual(mt_stream *s, const mt_qk_prepare *a, bool back)
 {
     int64_t groups = a->N * div_up(a->H + a->K, HEADS);
     size_t bytes = (size_t)(N_WARPS * a->Dh) * sizeof(float);
@@ -463,7 +463,7 @@ template <typename T, int G, bool LAST> static void usual(mt_stream *s, const mt
         forward_kernel<T, wide<T>(), G, LAST><<<(unsigned)div_up(groups, THREADS / G), THREADS, 0, mt_cuda_raw(s)>>>(*a);
 }
 
-template <typename T, bool LAST> static void run(mt_stream *s, const mt_rope *a, bool back)
+template <typename T, bool LAST> static void run(mt_stream *s, const mt_qk_prepare *a, bool back)
 {
     int64_t heads = a->H + a->K, n_weights = (a->whole || a->own_weights ? heads : 2) * a->Dh;
     size_t bytes = (size_t)(4 * heads) * sizeof(float);
@@ -479,7 +479,7 @@ template <typename T, bool LAST> static void run(mt_stream *s, const mt_rope *a,
         any_forward_kernel<T, LAST><<<(unsigned)a->N, THREADS, bytes, mt_cuda_raw(s)>>>(*a);
 }
 
-template <typename T> static void run_in_order(mt_stream *s, const mt_rope *a, bool back)
+template <typename T> static void run_in_order(mt_stream *s, const mt_qk_prepare *a, bool back)
 {
     if (a->norm_last)
         run<T, true>(s, a, back);
@@ -487,7 +487,7 @@ template <typename T> static void run_in_order(mt_stream *s, const mt_rope *a, b
         run<T, false>(s, a, back);
 }
 
-mt_rc mt__rope_norm_fwd(mt_stream *s, const mt_rope *a, mt_err *err)
+mt_rc mt__qk_prepare_norm_fwd(mt_stream *s, const mt_qk_prepare *a, mt_err *err)
 {
     if (a->t == MT_DTYPE_BF16)
         run_in_order<bf16>(s, a, false);
@@ -496,7 +496,7 @@ mt_rc mt__rope_norm_fwd(mt_stream *s, const mt_rope *a, mt_err *err)
     return mt__cuda_launched(s, "rope with norms", err);
 }
 
-mt_rc mt__rope_norm_bwd(mt_stream *s, const mt_rope *a, mt_err *err)
+mt_rc mt__qk_prepare_norm_bwd(mt_stream *s, const mt_qk_prepare *a, mt_err *err)
 {
     bool each = a->whole || a->own_weights;
     int64_t n_q = (each ? a->H : 1) * a->Dh, n_k = (each ? a->K : 1) * a->Dh, blocks = sum_blocks(a->N);
