@@ -47,9 +47,18 @@ static void update_piece(void *arg, int64_t piece)
     const job *j = arg;
     if (!j->impl) {
         const mt_adamw_args *all = &j->args;
-        mt_adamw_piece(&(mt_adamw){ .t = all->g_type, .moments = j->form, .n = (int64_t)all->n, .n_decay = (int64_t)all->n,
-                                    .hi = all->hi, .lo = all->lo, .m = all->m, .v = all->v, .g = all->g, .key = 1,
-                                    .coef = all->coef }, piece * PIECE, (piece + 1) * PIECE);
+        mt_adamw_piece(&(mt_adamw){ .t = all->g_type,
+                                    .moments = j->form,
+                                    .n = (int64_t)all->n,
+                                    .n_decay = (int64_t)all->n,
+                                    .hi = all->hi,
+                                    .lo = all->lo,
+                                    .m = all->m,
+                                    .v = all->v,
+                                    .g = all->g,
+                                    .key = 1,
+                                    .coef = all->coef },
+                       piece * PIECE, (piece + 1) * PIECE);
         return;
     }
     mt_adamw_args a = mt__adamw_rest(&j->args, (size_t)piece * PIECE);

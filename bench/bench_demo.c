@@ -102,8 +102,11 @@ static mt_rc open_all(bench *b, char **argv, int batch, uint64_t seed, int n_thr
     MT_TRY(mt_config_open(&b->config, argv[1], err));
     MT_TRY(mt_model_create(&b->model, b->config, NULL, err));
     mt_job job = { .train = true, .clip = true, .step_tokens = batch * MAX_TOKENS, .step_docs = batch, .longest = MAX_TOKENS };
-    mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = job.step_tokens,
-                        .mlp_rows = job.step_tokens, .head_rows = job.step_tokens };
+    mt_arithmetic a = { .compute = MT_DTYPE_F32,
+                        .grad = MT_DTYPE_F32,
+                        .micro_tokens = job.step_tokens,
+                        .mlp_rows = job.step_tokens,
+                        .head_rows = job.step_tokens };
     MT_TRY(mt_plan_choose(&b->plan, b->model, &job, &a, 0, err));
     MT_TRY(mt_device_open(&b->dev, "cpu", &(mt_device_options){ .n_threads = n_threads }, err));
     MT_TRY(mt_engine_create(&b->engine, b->dev, b->plan, &(mt_engine_options){ .n_workers = n_threads }, err));
@@ -124,8 +127,9 @@ static mt_rc train(bench *b, int n_steps, int batch, double peak, uint64_t seed,
     int64_t n_tokens = 0;
     for (int step = 0; step < n_steps; step++) {
         mt_step_result r;
-        mt_hyper h = { .lr = lr_at(step, n_steps, peak), .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8, .weight_decay = 0.01,
-                       .max_grad_norm = 1.0 };
+        mt_hyper h = {
+            .lr = lr_at(step, n_steps, peak), .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0
+        };
         mt_batch_clear(&b->batch);
         for (int i = 0; i < batch; i++) {
             size_t at = ((size_t)step * (size_t)batch + (size_t)i + seed * 977) % b->n_train;

@@ -346,12 +346,34 @@ static void delta_rule(size_t shape, int64_t N, int64_t length)
     int64_t K_ = delta_shapes[shape].K, heads = delta_shapes[shape].H, dh = delta_shapes[shape].D, ld = (2 * K_ + heads) * dh;
     char *qkv = filled((size_t)(N * ld) * 2), *dqkv = filled((size_t)(N * ld) * 2), *ab = filled((size_t)(N * 2 * heads) * 2),
          *dab = filled((size_t)(N * 2 * heads) * 2), name[64];
-    mt_delta_rule a = { .t = MT_DTYPE_BF16, .N = N, .H = heads, .K = K_, .Dk = dh, .Dv = dh, .ldq = ld, .ldk = ld, .ldv = ld,
-                        .ldo = heads * dh, .ld_ab = 2 * heads, .ld_d = ld, .ld_dab = 2 * heads, .q = qkv, .k = qkv + K_ * dh * 2,
-                        .v = qkv + 2 * K_ * dh * 2, .a = ab, .b = ab + heads * 2, .A_log = filled((size_t)heads * 4),
-                        .dt_bias = filled((size_t)heads * 4), .o = filled((size_t)(N * heads * dh) * 2),
-                        .d_o = filled((size_t)(N * heads * dh) * 2), .dq = dqkv, .dk = dqkv + K_ * dh * 2,
-                        .dv = dqkv + 2 * K_ * dh * 2, .da = dab, .db = dab + heads * 2, .dA_log = filled((size_t)heads * 4),
+    mt_delta_rule a = { .t = MT_DTYPE_BF16,
+                        .N = N,
+                        .H = heads,
+                        .K = K_,
+                        .Dk = dh,
+                        .Dv = dh,
+                        .ldq = ld,
+                        .ldk = ld,
+                        .ldv = ld,
+                        .ldo = heads * dh,
+                        .ld_ab = 2 * heads,
+                        .ld_d = ld,
+                        .ld_dab = 2 * heads,
+                        .q = qkv,
+                        .k = qkv + K_ * dh * 2,
+                        .v = qkv + 2 * K_ * dh * 2,
+                        .a = ab,
+                        .b = ab + heads * 2,
+                        .A_log = filled((size_t)heads * 4),
+                        .dt_bias = filled((size_t)heads * 4),
+                        .o = filled((size_t)(N * heads * dh) * 2),
+                        .d_o = filled((size_t)(N * heads * dh) * 2),
+                        .dq = dqkv,
+                        .dk = dqkv + K_ * dh * 2,
+                        .dv = dqkv + 2 * K_ * dh * 2,
+                        .da = dab,
+                        .db = dab + heads * 2,
+                        .dA_log = filled((size_t)heads * 4),
                         .ddt_bias = filled((size_t)heads * 4) };
     a.doc_start = documents(N, length, &a.n_docs);
     size_t bytes = mt_delta_rule_scratch(&a);
@@ -362,8 +384,18 @@ static void delta_rule(size_t shape, int64_t N, int64_t length)
     snprintf(name, sizeof name, "delta rule %lldx%lld backward", (long long)a.n_docs, (long long)length);
     say(name, seconds_of(delta_bwd, &a), rows * delta_flops(dh, true), 0);
     printf("%-34s %9.1f MiB\n", "delta rule scratch", (double)bytes / (1 << 20));
-    void *all[] = { qkv, dqkv, ab, dab, (void *)(uintptr_t)a.A_log, (void *)(uintptr_t)a.dt_bias, a.o, (void *)(uintptr_t)a.d_o,
-                    a.dA_log, a.ddt_bias, (void *)(uintptr_t)a.doc_start, a.scratch };
+    void *all[] = { qkv,
+                    dqkv,
+                    ab,
+                    dab,
+                    (void *)(uintptr_t)a.A_log,
+                    (void *)(uintptr_t)a.dt_bias,
+                    a.o,
+                    (void *)(uintptr_t)a.d_o,
+                    a.dA_log,
+                    a.ddt_bias,
+                    (void *)(uintptr_t)a.doc_start,
+                    a.scratch };
     for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
 }
 
@@ -374,10 +406,24 @@ static void delta_steps(size_t shape, int64_t n)
     int32_t numbers[64];
     char name[64], *qkv = filled((size_t)(n * ld) * 2);
     for (int i = 0; i < 64; i++) numbers[i] = i + 1;
-    mt_cache_delta c = { .d = { .t = MT_DTYPE_BF16, .N = n, .H = heads, .K = K_, .Dk = dh, .Dv = dh, .ldq = ld, .ldk = ld,
-                                .ldv = ld, .ldo = heads * dh, .ld_ab = heads, .q = qkv, .k = qkv + K_ * dh * 2, .v = qkv + 2 * K_ * dh * 2,
-                                .a = filled((size_t)(n * heads) * 2), .b = filled((size_t)(n * heads) * 2),
-                                .A_log = filled((size_t)heads * 4), .dt_bias = filled((size_t)heads * 4),
+    mt_cache_delta c = { .d = { .t = MT_DTYPE_BF16,
+                                .N = n,
+                                .H = heads,
+                                .K = K_,
+                                .Dk = dh,
+                                .Dv = dh,
+                                .ldq = ld,
+                                .ldk = ld,
+                                .ldv = ld,
+                                .ldo = heads * dh,
+                                .ld_ab = heads,
+                                .q = qkv,
+                                .k = qkv + K_ * dh * 2,
+                                .v = qkv + 2 * K_ * dh * 2,
+                                .a = filled((size_t)(n * heads) * 2),
+                                .b = filled((size_t)(n * heads) * 2),
+                                .A_log = filled((size_t)heads * 4),
+                                .dt_bias = filled((size_t)heads * 4),
                                 .o = filled((size_t)(n * heads * dh) * 2) },
                          .pos = ints(numbers, 64),
                          .state = filled((size_t)((n + 1) * heads * dh * dh) * 4) };
@@ -385,8 +431,15 @@ static void delta_steps(size_t shape, int64_t n)
     c.d.doc_start = documents(n, 1, &c.d.n_docs);
     snprintf(name, sizeof name, "delta rule, %lld sequences, a row", (long long)n);
     say(name, seconds_of(delta_step, &c), 0, 8.0 * (double)(n * heads * dh * dh));
-    void *all[] = { qkv, (void *)(uintptr_t)c.d.a, (void *)(uintptr_t)c.d.b, (void *)(uintptr_t)c.d.A_log,
-                    (void *)(uintptr_t)c.d.dt_bias, c.d.o, (void *)(uintptr_t)c.pos, c.state, (void *)(uintptr_t)c.d.doc_start };
+    void *all[] = { qkv,
+                    (void *)(uintptr_t)c.d.a,
+                    (void *)(uintptr_t)c.d.b,
+                    (void *)(uintptr_t)c.d.A_log,
+                    (void *)(uintptr_t)c.d.dt_bias,
+                    c.d.o,
+                    (void *)(uintptr_t)c.pos,
+                    c.state,
+                    (void *)(uintptr_t)c.d.doc_start };
     for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
 }
 
@@ -399,22 +452,60 @@ static void delta_elementwise(size_t shape, int64_t N, int64_t length)
     void *m[5];
     for (int i = 0; i < 5; i++) m[i] = filled(bytes);
     void *w = filled((size_t)(C * 4) * 2), *dw = filled((size_t)(C * 4) * 4);
-    mt_conv conv = { .t = MT_DTYPE_BF16, .N = N, .C = C, .width = 4, .ldx = C, .ldy = C, .ld_dx = C, .x = m[0], .w = w, .y = m[1],
-                     .dy = m[1], .dx = m[2], .dw = dw };
+    mt_conv conv = { .t = MT_DTYPE_BF16,
+                     .N = N,
+                     .C = C,
+                     .width = 4,
+                     .ldx = C,
+                     .ldy = C,
+                     .ld_dx = C,
+                     .x = m[0],
+                     .w = w,
+                     .y = m[1],
+                     .dy = m[1],
+                     .dx = m[2],
+                     .dw = dw };
     conv.doc_start = documents(N, length, &conv.n_docs);
     conv.scratch = filled(mt_conv_scratch(&conv));
     say("conv forward", seconds_of(conv_fwd, &conv), 0, 2 * each * (double)C);
     say("conv backward", seconds_of(conv_bwd, &conv), 0, 3 * each * (double)C);
     int64_t V_ = heads * dh;
-    mt_gated_norm norm = { .t = MT_DTYPE_BF16, .N = N, .H = heads, .D = dh, .ldx = V_, .ld_gate = V_, .ldy = V_, .ld_dx = V_,
-                           .ld_dgate = V_, .eps = 1e-6f, .x = m[0], .gate = m[1], .w = w, .y = m[2], .dy = m[2], .dx = m[3],
-                           .dgate = m[4], .dw = dw };
+    mt_gated_norm norm = { .t = MT_DTYPE_BF16,
+                           .N = N,
+                           .H = heads,
+                           .D = dh,
+                           .ldx = V_,
+                           .ld_gate = V_,
+                           .ldy = V_,
+                           .ld_dx = V_,
+                           .ld_dgate = V_,
+                           .eps = 1e-6f,
+                           .x = m[0],
+                           .gate = m[1],
+                           .w = w,
+                           .y = m[2],
+                           .dy = m[2],
+                           .dx = m[3],
+                           .dgate = m[4],
+                           .dw = dw };
     norm.scratch = filled(mt_gated_norm_scratch(&norm));
     say("gated norm forward", seconds_of(gated_norm_fwd, &norm), 0, 3 * each * (double)V_);
     norm.y = NULL;
     say("gated norm backward", seconds_of(gated_norm_bwd, &norm), 0, 5 * each * (double)V_);
-    mt_gate gate = { .t = MT_DTYPE_BF16, .N = N, .D = wide, .ldx = wide, .ld_gate = wide, .ldy = wide, .ld_dx = wide,
-                     .ld_dgate = wide, .x = m[0], .gate = m[1], .y = m[2], .dy = m[2], .dx = m[3], .dgate = m[4] };
+    mt_gate gate = { .t = MT_DTYPE_BF16,
+                     .N = N,
+                     .D = wide,
+                     .ldx = wide,
+                     .ld_gate = wide,
+                     .ldy = wide,
+                     .ld_dx = wide,
+                     .ld_dgate = wide,
+                     .x = m[0],
+                     .gate = m[1],
+                     .y = m[2],
+                     .dy = m[2],
+                     .dx = m[3],
+                     .dgate = m[4] };
     say("attention gate forward", seconds_of(gate_fwd, &gate), 0, 3 * each * (double)wide);
     gate.y = NULL;
     say("attention gate backward", seconds_of(gate_bwd, &gate), 0, 5 * each * (double)wide);
@@ -438,17 +529,17 @@ static void elementwise(int64_t N)
 {
     double rows = (double)(N * D) * 2;
     mt_norm norm = { .t = MT_DTYPE_BF16,
-                        .N = N,
-                        .D = D,
-                        .eps = 1e-6f,
-                        .dx_add = true,
-                        .y = filled((size_t)(N * D) * 2),
-                        .rstd = filled((size_t)N * 4),
-                        .x = filled((size_t)(N * D) * 2),
-                        .w = filled((size_t)D * 2),
-                        .dy = filled((size_t)(N * D) * 2),
-                        .dx = filled((size_t)(N * D) * 2),
-                        .dw = filled((size_t)D * 4) };
+                     .N = N,
+                     .D = D,
+                     .eps = 1e-6f,
+                     .dx_add = true,
+                     .y = filled((size_t)(N * D) * 2),
+                     .rstd = filled((size_t)N * 4),
+                     .x = filled((size_t)(N * D) * 2),
+                     .w = filled((size_t)D * 2),
+                     .dy = filled((size_t)(N * D) * 2),
+                     .dx = filled((size_t)(N * D) * 2),
+                     .dw = filled((size_t)D * 4) };
     norm.scratch = filled(mt_norm_scratch(&norm));
     say("rmsnorm forward", seconds_of(norm_fwd, &norm), 0, 2 * rows);
     say("norm backward", seconds_of(norm_bwd, &norm), 0, 4 * rows);
@@ -458,21 +549,21 @@ static void elementwise(int64_t N)
     for (int64_t i = 0; i < N; i++) pos[i] = (int32_t)(i % 1024);
     int64_t ld = (H + 2 * K) * DH;
     mt_qk_prepare rope = { .t = MT_DTYPE_BF16,
-                     .style = MT_ROPE_HALF,
-                     .N = N,
-                     .H = H,
-                     .K = K,
-                     .Dh = DH,
-                     .dr = DH,
-                     .ld_qkv = ld,
-                     .ld_qk = ld,
-                     .ld_dqkv = ld,
-                     .pos = ints(pos, (size_t)N),
-                     .cos = filled((size_t)(1024 * DH / 2) * 4),
-                     .sin = filled((size_t)(1024 * DH / 2) * 4),
-                     .qkv = filled((size_t)(N * ld) * 2),
-                     .dqkv = filled((size_t)(N * ld) * 2),
-                     .eps = 1e-6f };
+                           .style = MT_ROPE_HALF,
+                           .N = N,
+                           .H = H,
+                           .K = K,
+                           .Dh = DH,
+                           .dr = DH,
+                           .ld_qkv = ld,
+                           .ld_qk = ld,
+                           .ld_dqkv = ld,
+                           .pos = ints(pos, (size_t)N),
+                           .cos = filled((size_t)(1024 * DH / 2) * 4),
+                           .sin = filled((size_t)(1024 * DH / 2) * 4),
+                           .qkv = filled((size_t)(N * ld) * 2),
+                           .dqkv = filled((size_t)(N * ld) * 2),
+                           .eps = 1e-6f };
     rope.qk = (void *)(uintptr_t)rope.qkv;
     double heads = 2.0 * 2 * (double)(N * (H + K) * DH);
     say("rope forward", seconds_of(qk_prepare_fwd, &rope), 0, heads);
@@ -484,11 +575,11 @@ static void elementwise(int64_t N)
     say("rope backward with head norm", seconds_of(qk_prepare_bwd, &rope), 0, 1.5 * heads);
 
     mt_activation activation = { .t = MT_DTYPE_BF16,
-                   .act = MT_ACT_SILU,
-                   .N = N,
-                   .F = F,
-                   .gu = filled((size_t)(N * F) * 4),
-                   .y = filled((size_t)(N * F) * 2) };
+                                 .act = MT_ACT_SILU,
+                                 .N = N,
+                                 .F = F,
+                                 .gu = filled((size_t)(N * F) * 4),
+                                 .y = filled((size_t)(N * F) * 2) };
     say("silu activation forward", seconds_of(activation_fwd, &activation), 0, 6.0 * (double)(N * F));
     activation.dgu = (void *)(uintptr_t)activation.gu;
     activation.dy = activation.y;
@@ -632,16 +723,17 @@ static void expert_rows(const expert_shape *m, const mt_route *route, const mt_e
     snprintf(line, sizeof line, "%s combine", m->name);
     say(line, seconds_of(combine, &sum), 0, 2.0 * (double)((rows + N) * m->D));
     mt_activation activation = { .t = MT_DTYPE_BF16,
-                   .act = MT_ACT_SILU,
-                   .N = rows,
-                   .F = m->I,
-                   .gu = filled((size_t)(rows * m->I) * 4),
-                   .y = filled((size_t)(rows * m->I) * 2),
-                   .first = sort->offsets,
-                   .last = sort->offsets + m->E };
+                                 .act = MT_ACT_SILU,
+                                 .N = rows,
+                                 .F = m->I,
+                                 .gu = filled((size_t)(rows * m->I) * 4),
+                                 .y = filled((size_t)(rows * m->I) * 2),
+                                 .first = sort->offsets,
+                                 .last = sort->offsets + m->E };
     snprintf(line, sizeof line, "%s activation of packed rows", m->name);
     say(line, seconds_of(activation_fwd, &activation), 0, 6.0 * (double)(rows * m->I));
-    activation.dgu = (void *)(uintptr_t)activation.gu, activation.dy = activation.y, activation.order = sort->order, activation.weights = route->weights;
+    activation.dgu = (void *)(uintptr_t)activation.gu, activation.dy = activation.y, activation.order = sort->order,
+    activation.weights = route->weights;
     activation.dweights = filled((size_t)rows * 4);
     snprintf(line, sizeof line, "%s activation backward with weights", m->name);
     say(line, seconds_of(activation_bwd, &activation), 0, 12.0 * (double)(rows * m->I));

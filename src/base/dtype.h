@@ -8,35 +8,35 @@
 #include <string.h>
 
 /* our name, bytes, safetensors' name, torch's name */
-#define MT_DTYPE_LIST(X)                                                                                     \
-    X(F32, 4, "F32", "float32")                                                                              \
-    X(BF16, 2, "BF16", "bfloat16")                                                                           \
-    X(F16, 2, "F16", "float16")                                                                              \
-    X(F64, 8, "F64", "float64")                                                                              \
-    X(I64, 8, "I64", "int64")                                                                                \
-    X(I32, 4, "I32", "int32")                                                                                \
-    X(I16, 2, "I16", "int16")                                                                                \
-    X(I8, 1, "I8", "int8")                                                                                   \
-    X(U64, 8, "U64", "uint64")                                                                               \
-    X(U32, 4, "U32", "uint32")                                                                               \
-    X(U16, 2, "U16", "uint16")                                                                               \
-    X(U8, 1, "U8", "uint8")                                                                                  \
-    X(BOOL, 1, "BOOL", "bool")                                                                               \
-    X(F8_E4M3, 1, "F8_E4M3", "float8_e4m3fn")                                                                \
+#define MT_DTYPE_LIST(X)                                                                                                         \
+    X(F32, 4, "F32", "float32")                                                                                                  \
+    X(BF16, 2, "BF16", "bfloat16")                                                                                               \
+    X(F16, 2, "F16", "float16")                                                                                                  \
+    X(F64, 8, "F64", "float64")                                                                                                  \
+    X(I64, 8, "I64", "int64")                                                                                                    \
+    X(I32, 4, "I32", "int32")                                                                                                    \
+    X(I16, 2, "I16", "int16")                                                                                                    \
+    X(I8, 1, "I8", "int8")                                                                                                       \
+    X(U64, 8, "U64", "uint64")                                                                                                   \
+    X(U32, 4, "U32", "uint32")                                                                                                   \
+    X(U16, 2, "U16", "uint16")                                                                                                   \
+    X(U8, 1, "U8", "uint8")                                                                                                      \
+    X(BOOL, 1, "BOOL", "bool")                                                                                                   \
+    X(F8_E4M3, 1, "F8_E4M3", "float8_e4m3fn")                                                                                    \
     X(F8_E5M2, 1, "F8_E5M2", "float8_e5m2")
 
 typedef enum mt_dtype {
 #define MT_DTYPE_ENUM(name, bytes, st, torch) MT_DTYPE_##name,
     MT_DTYPE_LIST(MT_DTYPE_ENUM)
 #undef MT_DTYPE_ENUM
-    MT_DTYPE_COUNT
+        MT_DTYPE_COUNT
 } mt_dtype;
 
 size_t mt_dtype_bytes(mt_dtype t);
-const char *mt_dtype_name(mt_dtype t);                       /* "bfloat16" */
-const char *mt_dtype_st_name(mt_dtype t);                    /* "BF16" */
-bool mt_dtype_from_st(const char *name, mt_dtype *out);      /* safetensors' spelling */
-bool mt_dtype_from_torch(const char *name, mt_dtype *out);   /* "bfloat16", "torch.bfloat16", "bf16", "fp32", ... */
+const char *mt_dtype_name(mt_dtype t);                     /* "bfloat16" */
+const char *mt_dtype_st_name(mt_dtype t);                  /* "BF16" */
+bool mt_dtype_from_st(const char *name, mt_dtype *out);    /* safetensors' spelling */
+bool mt_dtype_from_torch(const char *name, mt_dtype *out); /* "bfloat16", "torch.bfloat16", "bf16", "fp32", ... */
 
 static inline uint32_t mt_f32_bits(float f)
 {

@@ -13,19 +13,19 @@
 #include <stddef.h>
 
 /* name, what it means to a caller */
-#define MT_RC_LIST(X)                                                                                        \
-    X(OK, "success")                                                                                         \
-    X(EINVAL, "the caller or the user asked for something that makes no sense")                              \
-    X(ERANGE, "a number is outside what is allowed")                                                         \
-    X(ENOMEM, "no memory, on the host or on the device")                                                     \
-    X(EIO, "the operating system refused a file operation")                                                  \
-    X(ENOENT, "a file, tensor or name that must exist does not")                                             \
-    X(EFORMAT, "a file is not what it claims to be")                                                         \
-    X(EUNSUPPORTED, "understood, and not supported")                                                         \
-    X(EDEVICE, "the device failed")                                                                          \
-    X(ENUMERIC, "a number that must be finite is not")                                                       \
-    X(ESTOPPED, "stopped on request")                                                                        \
-    X(EBUSY, "in use by somebody else")                                                                      \
+#define MT_RC_LIST(X)                                                                                                            \
+    X(OK, "success")                                                                                                             \
+    X(EINVAL, "the caller or the user asked for something that makes no sense")                                                  \
+    X(ERANGE, "a number is outside what is allowed")                                                                             \
+    X(ENOMEM, "no memory, on the host or on the device")                                                                         \
+    X(EIO, "the operating system refused a file operation")                                                                      \
+    X(ENOENT, "a file, tensor or name that must exist does not")                                                                 \
+    X(EFORMAT, "a file is not what it claims to be")                                                                             \
+    X(EUNSUPPORTED, "understood, and not supported")                                                                             \
+    X(EDEVICE, "the device failed")                                                                                              \
+    X(ENUMERIC, "a number that must be finite is not")                                                                           \
+    X(ESTOPPED, "stopped on request")                                                                                            \
+    X(EBUSY, "in use by somebody else")                                                                                          \
     X(EINTERNAL, "a bug of ours, noticed in time")
 
 typedef enum mt_rc {
@@ -62,10 +62,10 @@ mt_rc mt_note(mt_err *err, const char *fmt, ...) __attribute__((format(printf, 2
 /* "MT_ENOMEM" for MT_ENOMEM. */
 const char *mt_rc_name(mt_rc rc);
 
-#define MT_TRY(call)                                                                                         \
-    do {                                                                                                     \
-        mt_rc mt_try_rc_ = (call);                                                                           \
-        if (mt_try_rc_) return mt_try_rc_;                                                                   \
+#define MT_TRY(call)                                                                                                             \
+    do {                                                                                                                         \
+        mt_rc mt_try_rc_ = (call);                                                                                               \
+        if (mt_try_rc_) return mt_try_rc_;                                                                                       \
     } while (0)
 
 #endif

@@ -59,7 +59,9 @@ static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 void mt_map_release(const mt_map *map, const void *from, size_t n)
 {
-    enum { AROUND = 2 << 20 }; /* one fault brings in an aligned 64 KiB, and since Linux 6.18 all that the cache holds in one
+    enum {
+        AROUND = 2 << 20
+    }; /* one fault brings in an aligned 64 KiB, and since Linux 6.18 all that the cache holds in one
                                 * piece, which is this at most */
     (void)advise(map, from, n, AROUND, MADV_DONTNEED);
 }

@@ -14,11 +14,11 @@
 struct mt_pool {
     int n_workers; /* threads besides the caller */
     pthread_t *workers;
-    pthread_mutex_t turn;          /* held by the caller whose loop is running */
-    pthread_mutex_t lock;          /* guards what follows */
+    pthread_mutex_t turn; /* held by the caller whose loop is running */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t start, finish;
-    uint64_t round;                /* bumped when a loop starts */
-    int busy;                      /* workers still inside the loop */
+    uint64_t round; /* bumped when a loop starts */
+    int busy;       /* workers still inside the loop */
     bool quit;
     mt_pool_fn fn;
     void *arg;

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 uint64_t mt_rng_u64(uint64_t seed, uint64_t stream, uint64_t i);
-double mt_rng_uniform(uint64_t seed, uint64_t stream, uint64_t i); /* [0, 1) */
-float mt_rng_normal(uint64_t seed, uint64_t stream, uint64_t i);   /* mean 0, deviation 1 */
+double mt_rng_uniform(uint64_t seed, uint64_t stream, uint64_t i);             /* [0, 1) */
+float mt_rng_normal(uint64_t seed, uint64_t stream, uint64_t i);               /* mean 0, deviation 1 */
 uint64_t mt_rng_below(uint64_t seed, uint64_t stream, uint64_t i, uint64_t n); /* [0, n) */
 
 /* A stable 64-bit hash, for turning names into streams and contents into keys. */

@@ -86,7 +86,8 @@ mt_rc mt_memory_parse(const char *text, uint64_t *out, mt_err *err)
 {
     MT_TRY(mt_bytes_parse(text, out, err));
     if (*out && (*out >= 1 << 20 || text[strspn(text, "0123456789.eE+- ")])) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "\"%s\" is %s: too little to mean it; write 64G for gigabytes, 64M for megabytes", text, mt_bytes_text(*out).s);
+    return mt_fail(err, MT_EINVAL, "\"%s\" is %s: too little to mean it; write 64G for gigabytes, 64M for megabytes", text,
+                   mt_bytes_text(*out).s);
 }
 
 mt_rc mt_count_parse(const char *text, uint64_t *out, mt_err *err)

@@ -233,7 +233,9 @@ mt_rc mt_ckpt_find_newest(char **out, const char *output_dir, mt_err *err)
         else if (bad == MT_EINVAL)
             rc = mt_fail(err, bad, "%s; --overwrite starts anew", why.msg);
         else if (bad == MT_EIO) /* rights, limits, a mount that is away: what cannot be read now may be whole */
-            rc = mt_fail(err, bad, "%s.\n  Whether %s is whole cannot be seen, and it is left as it is.  Make it readable; or, if its disk has failed, move it away, and the one before it is taken",
+            rc = mt_fail(err, bad,
+                         "%s.\n  Whether %s is whole cannot be seen, and it is left as it is.  Make it readable; or, if its disk "
+                         "has failed, move it away, and the one before it is taken",
                          why.msg, path);
         else
             rc = set_aside(path, why.msg, err);

@@ -49,7 +49,8 @@ static mt_rc add_map(sums *s, const mt_map *map, const char *path, mt_err *err)
 {
     for (size_t at = 0, some; at < map->size; at += some) {
         some = map->size - at < PIECE ? map->size - at : PIECE;
-        if (!mt_map_fetch(map, map->data + at, some)) return mt_fail(err, MT_EIO, "%s cannot be read: the disk has failed, or the file has become shorter", path);
+        if (!mt_map_fetch(map, map->data + at, some))
+            return mt_fail(err, MT_EIO, "%s cannot be read: the disk has failed, or the file has become shorter", path);
         add_blocks(s, map->data + at, some / BLOCK);
         if (some == PIECE) mt_map_release(map, map->data + at, some);
     }

@@ -166,8 +166,10 @@ static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_dtype expected
     for (int d = 0; fits && d < p->w->n_dims; d++) fits = t->shape[d] == p->w->shape[d];
     if (fits && t->dtype == expected) return MT_OK;
     if (fits && p->kind >= MT_STATE_M)
-        return mt_fail(err, MT_EINVAL, "\"%s\" is stored as %s and this run keeps Adam's moments as %s: set memory.adam_state back to what it was", p->name,
-                       mt_dtype_name(t->dtype), mt_dtype_name(expected));
+        return mt_fail(
+            err, MT_EINVAL,
+            "\"%s\" is stored as %s and this run keeps Adam's moments as %s: set memory.adam_state back to what it was", p->name,
+            mt_dtype_name(t->dtype), mt_dtype_name(expected));
     return mt_fail(err, MT_EINVAL, "\"%s\" is %s %s there and %s %s in this model: the checkpoint is of another model", p->name,
                    mt_dtype_name(t->dtype), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_name(expected),
                    mt_st_shape_text(p->w->n_dims, p->w->shape).s);
@@ -209,7 +211,8 @@ static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
     for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
         const uint8_t *from = t->data + (size_t)first * size;
-        if (!mt_map_fetch(t->map, from, (size_t)n * size)) return mt_fail(err, MT_EIO, "\"%s\" cannot be read: the disk has failed, or the file has become shorter", p->name);
+        if (!mt_map_fetch(t->map, from, (size_t)n * size))
+            return mt_fail(err, MT_EIO, "\"%s\" cannot be read: the disk has failed, or the file has become shorter", p->name);
         MT_TRY(l->io->write(l->io->user, p->unit, p->kind, p->w->offset + first, n, from, err));
         mt_map_release(t->map, from, (size_t)n * size); /* a unit is gigabytes, which no plan has room for */
     }

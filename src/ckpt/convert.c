@@ -158,11 +158,20 @@ static mt_rc write_gguf_tokenizer(job *j, mt_err *err)
 
 static mt_rc write_tokenizer(job *j, mt_err *err)
 {
-    static const char *const names[] = {
-        "tokenizer.json",        "tokenizer.model",         "qwen.tiktoken",     "tokenizer.tiktoken", "spiece.model",
-        "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",         "merges.txt",
-        "chat_template.json",    "chat_template.jinja",     "preprocessor_config.json", "processor_config.json"
-    };
+    static const char *const names[] = { "tokenizer.json",
+                                         "tokenizer.model",
+                                         "qwen.tiktoken",
+                                         "tokenizer.tiktoken",
+                                         "spiece.model",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "chat_template.json",
+                                         "chat_template.jinja",
+                                         "preprocessor_config.json",
+                                         "processor_config.json" };
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         bool found;
         MT_TRY(copy_file(j, names[i], &found, err));

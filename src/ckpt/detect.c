@@ -24,7 +24,7 @@ static size_t count_found(const mt_model *m, const mt_shards *shards)
 
 /* Does the family's model use all these tensors?  *tried: the config taken for that family's. */
 static mt_rc detect_fits(const mt_config *c, const mt_family *family, const mt_shards *shards, mt_config **tried, size_t *n_found,
-                  mt_err *err)
+                         mt_err *err)
 {
     char notice[256];
     mt_model *m = NULL;

@@ -90,7 +90,7 @@ struct mt_exporter {
     mt_shards_writer *shards;
     const mt_state_io *io; /* borrowed */
     char *dir;
-    pthread_mutex_t whole; /* held by who has a whole tensor in memory: it can be large, and no plan has room for several */
+    pthread_mutex_t whole;     /* held by who has a whole tensor in memory: it can be large, and no plan has room for several */
     const mt_st_tensor **rest; /* of the source, no part of the model */
     size_t n_rest;
 };
@@ -182,7 +182,8 @@ static mt_rc start(mt_exporter *w, mt_err *err)
     MT_TRY(for_each(&w->x, export_declare, w, err));
     MT_TRY(mt__export_rest(&w->x, &w->rest, &w->n_rest, err));
     for (size_t i = 0; i < w->n_rest; i++)
-        MT_TRY(mt_shards_writer_add(w->shards, w->rest[i]->name, mt__export_rest_dtype(&w->x, w->rest[i]), w->rest[i]->n_dims, w->rest[i]->shape, err));
+        MT_TRY(mt_shards_writer_add(w->shards, w->rest[i]->name, mt__export_rest_dtype(&w->x, w->rest[i]), w->rest[i]->n_dims,
+                                    w->rest[i]->shape, err));
     return mt_shards_writer_start(w->shards, err);
 }
 

@@ -9,11 +9,20 @@
 
 #define ATTENTION                                                                                                                \
     { "attn_q", "self_attn.q_proj" }, { "attn_k", "self_attn.k_proj" }, { "attn_v", "self_attn.v_proj" },                        \
-        { "attn_output", "self_attn.o_proj" }, { "attn_q_norm", "self_attn.q_norm" }, { "attn_k_norm", "self_attn.k_norm" }
-#define MLP { "ffn_gate", "mlp.gate_proj" }, { "ffn_up", "mlp.up_proj" }, { "ffn_down", "mlp.down_proj" }
-#define END { NULL, NULL }
+        { "attn_output", "self_attn.o_proj" }, { "attn_q_norm", "self_attn.q_norm" },                                            \
+    {                                                                                                                            \
+        "attn_k_norm", "self_attn.k_norm"                                                                                        \
+    }
+#define MLP                                                                                                                      \
+    { "ffn_gate", "mlp.gate_proj" }, { "ffn_up", "mlp.up_proj" }, { "ffn_down", "mlp.down_proj" }
+#define END                                                                                                                      \
+    {                                                                                                                            \
+        NULL, NULL                                                                                                               \
+    }
 
-static const mt__gguf_name usual[] = { { "attn_norm", "input_layernorm" }, ATTENTION, { "ffn_norm", "post_attention_layernorm" }, MLP, END };
+static const mt__gguf_name usual[] = {
+    { "attn_norm", "input_layernorm" }, ATTENTION, { "ffn_norm", "post_attention_layernorm" }, MLP, END
+};
 static const mt__gguf_name four_norms[] = { { "attn_norm", "input_layernorm" },
                                             ATTENTION,
                                             { "post_attention_norm", "post_attention_layernorm" },
@@ -21,9 +30,12 @@ static const mt__gguf_name four_norms[] = { { "attn_norm", "input_layernorm" },
                                             { "post_ffw_norm", "post_feedforward_layernorm" },
                                             MLP,
                                             END };
-static const mt__gguf_name fused[] = { { "attn_norm", "input_layernorm" },         { "attn_qkv", "self_attn.qkv_proj" },
-                                       { "attn_output", "self_attn.o_proj" },      { "ffn_norm", "post_attention_layernorm" },
-                                       { "ffn_up", "mlp.gate_up_proj" },           { "ffn_down", "mlp.down_proj" },
+static const mt__gguf_name fused[] = { { "attn_norm", "input_layernorm" },
+                                       { "attn_qkv", "self_attn.qkv_proj" },
+                                       { "attn_output", "self_attn.o_proj" },
+                                       { "ffn_norm", "post_attention_layernorm" },
+                                       { "ffn_up", "mlp.gate_up_proj" },
+                                       { "ffn_down", "mlp.down_proj" },
                                        END };
 
 /* -- config keys of their own ----------------------------------------------------------------------- */
@@ -39,7 +51,8 @@ static mt_rc put_window(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     int64_t window;
     (void)err;
-    if (mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0) mt__config_int(out, "sliding_window", window);
+    if (mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0)
+        mt__config_int(out, "sliding_window", window);
     return MT_OK;
 }
 
@@ -103,7 +116,8 @@ static const mt__gguf_arch archs[] = {
 const mt__gguf_arch *mt__gguf_arch_of(const mt_gguf *g)
 {
     int64_t window = 0;
-    if (strcmp(g->arch, "llama") == 0 && mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0) return &mistral;
+    if (strcmp(g->arch, "llama") == 0 && mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0)
+        return &mistral;
     for (size_t i = 0; i < MT_COUNT(archs); i++)
         if (strcmp(g->arch, archs[i].name) == 0) return &archs[i];
     return NULL;

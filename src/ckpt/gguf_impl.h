@@ -92,11 +92,11 @@ typedef struct mt__gguf_name {
 typedef struct mt__gguf_arch {
     const char *name; /* general.architecture */
     const char *model_type, *class;
-    bool rows_reordered;  /* of q and k */
-    bool norms_plus_one;  /* norm weights are stored as 1 + w */
-    bool partial_rotary;  /* a part of each head may rotate */
-    bool bias_key;        /* config.json says whether q, k, v and o have biases */
-    const mt__gguf_name *names; /* of a layer's tensors, ended by NULL */
+    bool rows_reordered;                                      /* of q and k */
+    bool norms_plus_one;                                      /* norm weights are stored as 1 + w */
+    bool partial_rotary;                                      /* a part of each head may rotate */
+    bool bias_key;                                            /* config.json says whether q, k, v and o have biases */
+    const mt__gguf_name *names;                               /* of a layer's tensors, ended by NULL */
     mt_rc (*put)(const mt_gguf *g, mt_str *out, mt_err *err); /* config keys of its own; or NULL */
 } mt__gguf_arch;
 

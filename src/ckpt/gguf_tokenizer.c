@@ -163,7 +163,7 @@ typedef struct merges {
     mt_arena arena;
     const char **texts;      /* [V] NUL-terminated; NULL: not a piece, or a repeated one */
     size_t bytes, max_bytes; /* of the pieces that the merges name */
-    mt__names ids;      /* text -> token */
+    mt__names ids;           /* text -> token */
 } merges;
 
 static int by_score(const void *pa, const void *pb)

@@ -154,7 +154,7 @@ typedef struct listed {
     struct listed_file {
         const char *name;
         const mt_value *entry;
-    } *files;
+    } * files;
 } listed;
 
 static mt_rc verify_one(void *arg, int64_t i, mt_err *err)

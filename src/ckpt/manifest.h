@@ -17,7 +17,7 @@ typedef struct mt_manifest_entry {
 } mt_manifest_entry;
 
 typedef struct mt_manifest {
-    const char *dir; /* borrowed */
+    const char *dir;      /* borrowed */
     pthread_mutex_t lock; /* guards what follows */
     mt_manifest_entry *items;
     size_t n, cap;

@@ -58,7 +58,8 @@ mt_rc mt_model_files_copy_code(const char *from_dir, const char *to_dir, mt_err 
 {
     DIR *d = opendir(from_dir);
     mt_rc rc = MT_OK;
-    if (!d) return mt_dir_exists(from_dir) ? mt_fail_errno(err, MT_EIO, "opening %s", from_dir) : MT_OK; /* a GGUF file has none */
+    if (!d)
+        return mt_dir_exists(from_dir) ? mt_fail_errno(err, MT_EIO, "opening %s", from_dir) : MT_OK; /* a GGUF file has none */
     for (const struct dirent *e; !rc && (e = readdir(d));)
         if (ends_with(e->d_name, ".py")) rc = copy(from_dir, to_dir, e->d_name, err);
     closedir(d);

@@ -7,12 +7,14 @@
 #include <string.h>
 
 /* What is taken when it is there, and all *.py: some families come with code that transformers needs to open them.  Here nothing runs it. */
+/* clang-format off */
 static const char *const known[] = {
     "tokenizer.json",          "tokenizer.model",        "vocab.json",          "merges.txt",
     "special_tokens_map.json", "added_tokens.json",      "chat_template.jinja", "chat_template.json",
     "qwen.tiktoken",           "tokenizer.tiktoken",     "spiece.model",        "preprocessor_config.json",
     "processor_config.json",   "tokenizer_config.json",  "generation_config.json", "config.json",
 };
+/* clang-format on */
 
 const mt_side_file *mt_side_files_find(const mt_side_files *f, const char *name)
 {

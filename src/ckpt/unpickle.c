@@ -204,7 +204,8 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
     if (args->list.n != 1 || pairs->type != MT_PK_LIST) return unpickle_bad(u, "OrderedDict is called in an unknown way", err);
     /* Each item took at least one byte to enter its list, and a real pickle turns a list into a dict once. */
     u->copied += pairs->list.n;
-    if (u->copied > (size_t)(u->end - u->begin)) return unpickle_bad(u, "OrderedDict is called on the same list over and over", err);
+    if (u->copied > (size_t)(u->end - u->begin))
+        return unpickle_bad(u, "OrderedDict is called on the same list over and over", err);
     mt__pk **items = mt_arena_calloc(&u->arena, pairs->list.n, 2 * sizeof *items);
     if (!items) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     for (size_t i = 0; i < pairs->list.n; i++) {
@@ -221,7 +222,8 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
 
 static mt_rc make_size(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
 {
-    if (args->list.n != 1 || arg(args, 0)->type != MT_PK_TUPLE) return unpickle_bad(u, "torch.Size is called in an unknown way", err);
+    if (args->list.n != 1 || arg(args, 0)->type != MT_PK_TUPLE)
+        return unpickle_bad(u, "torch.Size is called in an unknown way", err);
     *out = args->list.items[0];
     return MT_OK;
 }
@@ -269,7 +271,8 @@ static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, 
 
 static mt_rc make_parameter(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
 {
-    if (args->list.n < 1 || arg(args, 0)->type != MT_PK_TENSOR) return unpickle_bad(u, "a parameter is described in an unknown way", err);
+    if (args->list.n < 1 || arg(args, 0)->type != MT_PK_TENSOR)
+        return unpickle_bad(u, "a parameter is described in an unknown way", err);
     *out = args->list.items[0];
     return MT_OK;
 }
@@ -405,7 +408,8 @@ static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
 /* Items from stack[first ..] go into the list or dict below; keep: what remains of the stack. */
 static mt_rc add_items(mt__unpickler *u, mt__pk_type type, size_t first, size_t keep, mt_err *err)
 {
-    if (keep == 0 || u->stack[keep - 1]->type != type) return unpickle_bad(u, "items are added to something that holds none", err);
+    if (keep == 0 || u->stack[keep - 1]->type != type)
+        return unpickle_bad(u, "items are added to something that holds none", err);
     if (type == MT_PK_DICT && (u->n_stack - first) % 2) return unpickle_bad(u, "a key has no value", err);
     MT_TRY(unpickle_append(u, u->stack[keep - 1], first, err));
     u->n_stack = keep;
@@ -551,7 +555,8 @@ mt_rc mt__unpickle(mt__unpickler *u, const uint8_t *bytes, size_t n, size_t *use
     u->end = bytes + (n < MT_PK_MAX_BYTES ? n : MT_PK_MAX_BYTES);
     u->n_stack = u->n_memo = u->copied = 0;
     for (;;) {
-        if (u->at == u->end) return unpickle_bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
+        if (u->at == u->end)
+            return unpickle_bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
         uint8_t op = *u->at++;
         if (op == '.') break;
         MT_TRY(unpickle_step(u, op, err));

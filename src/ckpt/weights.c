@@ -78,7 +78,8 @@ static mt_rc misshapen(const mt_model *m, const mt_unit *u, const mt_st_tensor *
                    "vocab_size=%lld%s).\n"
                    "  config.json and the weights look like different revisions; download both again",
                    t->file, t->name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(s->n_dims, s->shape).s,
-                   (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V, experts);
+                   (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V,
+                   experts);
 }
 
 static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, const mt_shards *shards, mt_err *err)

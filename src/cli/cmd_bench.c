@@ -49,10 +49,19 @@ static mt_rc parse_trained(const char *text, double *share, mt_err *err)
 
 static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 {
-    *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps,
-                             .warmup = (int)o->warmup, .warmup_tokens = o->warmup_tokens, .clip = !o->no_clip,
-                             .alias_layers = o->alias_layers, .deterministic = strcmp(o->deterministic, "on") == 0,
-                             .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table,
+    *b = (mt_bench_options){ .seq_len = o->seq_len,
+                             .tokens_per_step = o->tokens,
+                             .trained = 1,
+                             .steps = (int)o->steps,
+                             .warmup = (int)o->warmup,
+                             .warmup_tokens = o->warmup_tokens,
+                             .clip = !o->no_clip,
+                             .alias_layers = o->alias_layers,
+                             .deterministic = strcmp(o->deterministic, "on") == 0,
+                             .micro_tokens = o->micro,
+                             .head_rows = o->head_rows,
+                             .seed = 1,
+                             .table = o->table,
                              .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
@@ -240,7 +249,8 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
           "tokens of each, where whole steps take long and no update is staged (0: whole)", false },
         { "--micro-tokens", MT_FLAG_INT, &o->micro, "N", "rows of a micro-batch (0: chosen)", false },
         { "--head-rows", MT_FLAG_INT, &o->head_rows, "N", "rows of logits at a time (0: chosen)", false },
-        { "--freeze", MT_FLAG_STR, &o->freeze, "PATTERN[,PATTERN]", "tensors that are not trained, as in training.freeze", false },
+        { "--freeze", MT_FLAG_STR, &o->freeze, "PATTERN[,PATTERN]", "tensors that are not trained, as in training.freeze",
+          false },
         { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },
         { "--dtype", MT_FLAG_STR, &o->dtype, "TYPE", "bfloat16 (default) or float32", false },
         { "--device", MT_FLAG_STR, &o->device, "WORD", "auto (default), cpu, cuda, cuda:N; of the first run", false },
@@ -260,12 +270,16 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
         { "--trace", MT_FLAG_STR, &o->trace, "FILE", "and write it as a Chrome trace", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "one line of JSON per shape", false },
     };
-    const mt_usage usage = { "bench", "--shape NAME [options] [--and options]...",
+    const mt_usage usage = { "bench",
+                             "--shape NAME [options] [--and options]...",
                              "Train a shape for a few steps with random weights and tokens in memory, no files\n"
                              "needed, and print tokens/s.  The clock runs from the norm of the last warm-up step to\n"
                              "the norm of the last timed one: N steps, N updates.  --and begins another run in the\n"
                              "same process, with the options so far and those that follow; memory is pinned once.",
-                             NULL, flags, MT_COUNT(flags), NULL };
+                             NULL,
+                             flags,
+                             MT_COUNT(flags),
+                             NULL };
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, help, err));
     if (*help) return MT_OK;
     if (!o->shape == !o->model)
@@ -280,8 +294,9 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
 static mt_rc open_device(mt_device **out, const options *o, mt_err *err)
 {
     char *tune = o->tune ? mt_tuned_folder() : NULL;
-    mt_rc rc = mt_device_open(out, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory,
-                                                                    .keep_host_memory = true, .tune = tune }, err);
+    mt_rc rc = mt_device_open(
+        out, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory, .keep_host_memory = true, .tune = tune },
+        err);
     mt_free(tune);
     return rc;
 }
@@ -311,8 +326,15 @@ static mt_rc check_runs(int argc, char **argv, options o, bool *help, mt_err *er
 int mt_cmd_bench(int argc, char **argv)
 {
     mt_err err = { 0 };
-    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .adam_state = "float32", .deterministic = "on",
-                  .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
+    options o = { .dtype = "bfloat16",
+                  .device = "auto",
+                  .home = "auto",
+                  .adam_state = "float32",
+                  .deterministic = "on",
+                  .seq_len = 1024,
+                  .tokens = 65536,
+                  .steps = 5,
+                  .warmup = 2 };
     mt_device *dev = NULL;
     int failed = 0;
     bool help;

@@ -105,11 +105,9 @@ int mt_cmd_data(int argc, char **argv)
                                                            : MT_COLOR_AUTO;
         mt_terminal out = mt_terminal_of(stdout, color), notes = mt_terminal_of(stderr, color);
         bars progress = { .terminal = &notes };
-        mt_feed_options fo = { .lenient = true,
-                               .fetch = mt_hub_bar_dataset,
-                               .progress = on_progress,
-                               .user = &progress,
-                               .stop = mt_stop_flag() };
+        mt_feed_options fo = {
+            .lenient = true, .fetch = mt_hub_bar_dataset, .progress = on_progress, .user = &progress, .stop = mt_stop_flag()
+        };
         rc = mt_caches_settle(&s, &err);
         if (!rc) rc = mt_hub_bar_place(&s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, &err);
         if (!rc) ask_model(&s, &fo);

@@ -134,8 +134,12 @@ static mt_rc answer(session *s, mt_generate_stats *stats, mt_err *err)
     for (size_t i = 0; i < s->asks.n; i++)
         s->prompts[i] = (mt_prompt){ s->asks.items[i].ids, (int64_t)s->asks.items[i].n_ids, s->asks.items[i].stream };
     MT_TRY(mt_answers_init(&s->answers, &s->asks, s->tok, s->o->check || s->o->json ? NULL : stdout, err));
-    mt_generate_options o = { .sampling = s->o->sampling, .max_new_tokens = s->o->max_new_tokens, .stop_ids = s->stops.ids,
-                              .n_stop_ids = s->stops.n, .on_token = mt_answers_take, .user = &s->answers };
+    mt_generate_options o = { .sampling = s->o->sampling,
+                              .max_new_tokens = s->o->max_new_tokens,
+                              .stop_ids = s->stops.ids,
+                              .n_stop_ids = s->stops.n,
+                              .on_token = mt_answers_take,
+                              .user = &s->answers };
     mt_rc rc = mt_generate(s->engine, s->prompts, s->asks.n, &o, stats, err);
     if (rc == MT_ENUMERIC && s->shards) MT_TRY(mt_weights_check_finite(s->shards, err)); /* which tensor it comes from, if one */
     MT_TRY(rc);

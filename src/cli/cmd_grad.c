@@ -49,16 +49,24 @@ static mt_rc open_model(job *j, const options *o, mt_err *err)
 /* Row chunks from comfortable to small, until one fits the memory allowed. */
 static mt_rc choose_plan(job *j, mt_dtype t, mt_err *err)
 {
-    static const struct { int64_t micro, mlp, head; } sizes[] = { { 4096, 1024, 256 }, { 1, 256, 64 }, { 1, 16, 4 } };
-    mt_job asked = { .train = true, .clip = true, .only_gradients = true, .step_tokens = j->batch.n_tokens,
-                     .step_docs = j->batch.n_docs, .longest = j->batch.longest };
+    static const struct {
+        int64_t micro, mlp, head;
+    } sizes[] = { { 4096, 1024, 256 }, { 1, 256, 64 }, { 1, 16, 4 } };
+    mt_job asked = { .train = true,
+                     .clip = true,
+                     .only_gradients = true,
+                     .step_tokens = j->batch.n_tokens,
+                     .step_docs = j->batch.n_docs,
+                     .longest = j->batch.longest };
     mt_rc rc = MT_OK;
     mt_device_info info;
     j->dev->api->info(j->dev, &info);
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = { .compute = t, .grad = MT_DTYPE_F32,
+        mt_arithmetic a = { .compute = t,
+                            .grad = MT_DTYPE_F32,
                             .micro_tokens = mt_max_i64(j->batch.longest, mt_min_i64(j->batch.n_tokens, sizes[i].micro)),
-                            .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head,
+                            .mlp_rows = sizes[i].mlp,
+                            .head_rows = sizes[i].head,
                             .attention = mt_attention_use_of(j->dev, true, false, info.memory_limit) };
         rc = mt_plan_choose(&j->plan, j->model, &asked, &a, info.memory_limit, err);
         if (rc != MT_ENOMEM) break;
@@ -118,8 +126,8 @@ static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_er
     grad_name(j, u, w, name);
     for (int k = (int)(w - l->weights); k < l->n_weights; k = mt_slab_next(l, k))
         mt_weight_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
-    mt_rc rc = mt_safetensors_writer_put(
-        j->writer, name, (size_t)mt_weight_slab(&j->model->units[u], w) * sizeof *tensor, tensor, n * sizeof *tensor, err);
+    mt_rc rc = mt_safetensors_writer_put(j->writer, name, (size_t)mt_weight_slab(&j->model->units[u], w) * sizeof *tensor, tensor,
+                                         n * sizeof *tensor, err);
     mt_free(tensor);
     return rc;
 }

@@ -187,7 +187,8 @@ static void print_tensors(const found *f)
             char name[MT_NAME_BYTES];
             mt_weight_name(&f->model->units[u], w, name);
             /* Several weights may share a tensor, which is shown once. */
-            if (mt_weight_leads(&f->model->units[u], w)) printf("  %-56s %s\n", name, mt_st_shape_text(w->slice.n_dims, w->slice.shape).s);
+            if (mt_weight_leads(&f->model->units[u], w))
+                printf("  %-56s %s\n", name, mt_st_shape_text(w->slice.n_dims, w->slice.shape).s);
         }
 }
 
@@ -299,8 +300,8 @@ int mt_cmd_inspect(int argc, char **argv)
     bool tensors = false, json = false, help;
     const mt_flag flags[] = { { "--tensors", MT_FLAG_BOOL, &tensors, NULL, "list every tensor with its shape", false },
                               { "--json", MT_FLAG_BOOL, &json, NULL, "for scripts; docs/scripting.md describes it", false },
-                              { "--assume", MT_FLAG_STR, &assume, "FAMILY",
-                                "the family of a model_type that is not known: llama", false } };
+                              { "--assume", MT_FLAG_STR, &assume, "FAMILY", "the family of a model_type that is not known: llama",
+                                false } };
     const mt_usage usage = {
         "inspect",
         "MODEL [options]",
@@ -354,9 +355,8 @@ int mt_cmd_families(int argc, char **argv)
     bool help, json = false;
     const mt_flag flags[] = { { "--json", MT_FLAG_BOOL, &json, NULL, "for scripts; docs/scripting.md describes it", false } };
     const mt_usage usage = {
-        "families", "[--json]", "List the model families that are known, with the published models they cover.", NULL, flags,
-        MT_COUNT(flags),
-        NULL,
+        "families",      "[--json]", "List the model families that are known, with the published models they cover.", NULL, flags,
+        MT_COUNT(flags), NULL,
     };
     if (mt_flags_parse(&usage, argc, argv, NULL, &help, &err)) return mt_cli_failed(&err);
     if (help) return 0;

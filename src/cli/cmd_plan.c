@@ -227,11 +227,15 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "--list-shapes", MT_FLAG_BOOL, &o->list_shapes, NULL, "the known models", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "for scripts; docs/plan.md describes it", false },
     };
-    const mt_usage usage = { "plan", "[MODEL | FILE.yaml | --shape NAME] [options]",
+    const mt_usage usage = { "plan",
+                             "[MODEL | FILE.yaml | --shape NAME] [options]",
                              "Will it fit, how fast, which batch size: before anything is loaded, for this machine or\n"
                              "one described by flags.  Every setting of `train` may be given too (--max-seq-len 4096,\n"
                              "--max-grad-norm 0).  Alone on a terminal it asks.",
-                             NULL, flags, MT_COUNT(flags), mt_print_settings };
+                             NULL,
+                             flags,
+                             MT_COUNT(flags),
+                             mt_print_settings };
     bool alone = argc == 1, ended = false;
     MT_TRY(mt_misused(mt_settings_args(set, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));

@@ -313,8 +313,9 @@ static mt_rc read_rest(int argc, char **argv, rest *out, mt_err *err)
             return mt_fail(err, MT_EINVAL, "train: \"%s\" is not a .yaml or .yml file; write megatrain train FILE.yaml", argv[i]);
         } else {
             mt_settings_nearest_flag(argv[i], near);
-            return *near ? mt_fail(err, MT_EINVAL, "train: %s is not known; did you mean %s?", argv[i], near)
-                         : mt_fail(err, MT_EINVAL, "train: %s is not known; megatrain train --help-all lists every flag", argv[i]);
+            return *near
+                       ? mt_fail(err, MT_EINVAL, "train: %s is not known; did you mean %s?", argv[i], near)
+                       : mt_fail(err, MT_EINVAL, "train: %s is not known; megatrain train --help-all lists every flag", argv[i]);
         }
     }
     return MT_OK;

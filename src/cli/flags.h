@@ -30,8 +30,8 @@ typedef struct mt_flag_strs {
 typedef struct mt_flag {
     const char *name; /* "--tokens"; "..." (STRS) takes the words behind the positional ones */
     mt_flag_type type;
-    void *to;           /* bool *, const char **, mt_flag_strs *, int64_t *, double *, uint64_t * */
-    const char *value;  /* what --help calls it: "FILE" */
+    void *to;          /* bool *, const char **, mt_flag_strs *, int64_t *, double *, uint64_t * */
+    const char *value; /* what --help calls it: "FILE" */
     const char *help;
     bool required;
 } mt_flag;

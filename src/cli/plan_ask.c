@@ -12,7 +12,7 @@
 typedef struct asking {
     mt_plan_asked *out;
     mt_settings *set;
-    uint64_t params;     /* of a model of one's own */
+    uint64_t params; /* of a model of one's own */
     int64_t width, layers;
 } asking;
 
@@ -30,7 +30,8 @@ static bool read_line(const char *question, const char *fallback, char out[LINE]
     fflush(stdout);
     if (!fgets(out, LINE, stdin)) return false;
     if (!strchr(out, '\n')) /* longer than any answer: the rest of it is no answer to the next question */
-        for (int c; (c = getchar()) != '\n' && c != EOF;) {}
+        for (int c; (c = getchar()) != '\n' && c != EOF;) {
+        }
     out[strcspn(out, "\r\n")] = '\0';
     if (!*out) snprintf(out, LINE, "%s", fallback);
     return true;
@@ -139,8 +140,8 @@ static mt_rc accept_context(asking *a, const char *text, mt_err *err)
 
 static bool ask_own_model(asking *a)
 {
-    while (plan_ask_ask(a, "parameters, such as 13B:", "", accept_params) && plan_ask_ask(a, "hidden size:", "4096", accept_width) &&
-           plan_ask_ask(a, "layers:", "32", accept_layers)) {
+    while (plan_ask_ask(a, "parameters, such as 13B:", "", accept_params) &&
+           plan_ask_ask(a, "hidden size:", "4096", accept_width) && plan_ask_ask(a, "layers:", "32", accept_layers)) {
         mt_err err = { 0 };
         if (!make_own(a, &err)) return true;
         print_refusal(&err); /* all three again: any of them may be the wrong one */

@@ -197,7 +197,9 @@ mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err)
 
 mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine)
 {
-    mt_question q = { .model = model, .machine = *machine, .seq_len = set->dataset.max_seq_len,
+    mt_question q = { .model = model,
+                      .machine = *machine,
+                      .seq_len = set->dataset.max_seq_len,
                       .clip = mt_clip_needs_norm(set->training.max_grad_norm) };
     q.accumulation = set->training.gradient_accumulation_steps;
     q.batch = set->training.batch_size * q.accumulation;

@@ -11,8 +11,8 @@
 /* -- the model ------------------------------------------------------------------------------------- */
 
 typedef struct mt_subject_asked {
-    const char *shape;  /* a published model's name; NULL: look at the next */
-    const char *name;   /* a directory, a config.json, a .gguf file, a published model or one of the hub; NULL: model.name */
+    const char *shape;   /* a published model's name; NULL: look at the next */
+    const char *name;    /* a directory, a config.json, a .gguf file, a published model or one of the hub; NULL: model.name */
     const mt_shape *own; /* or a shape somebody described; NULL: nobody did */
 } mt_subject_asked;
 
@@ -42,8 +42,8 @@ typedef struct mt_machine_found {
     mt_machine machine;
     size_t device_there, host_there; /* where settings allow less of it; 0: they do not */
     char device[160], ram_source[96];
-    int cores;    /* of the host */
-    bool here;    /* not only described: then the next is known */
+    int cores; /* of the host */
+    bool here; /* not only described: then the next is known */
     mt_host host;
 } mt_machine_found;
 

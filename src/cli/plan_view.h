@@ -10,22 +10,22 @@
 enum { MT_PLAN_NOTES = 8 };
 
 typedef struct mt_plan_answer {
-    const char *model;     /* as it was asked for */
-    const char *untrained; /* its family, where `train` does not know that yet; NULL: it does */
-    const mt_machine_found *on; /* that machine: borrowed */
+    const char *model;           /* as it was asked for */
+    const char *untrained;       /* its family, where `train` does not know that yet; NULL: it does */
+    const mt_machine_found *on;  /* that machine: borrowed */
     const mt_settings *settings; /* the question's: borrowed */
     mt_question q;
-    const mt_plan *plan;   /* NULL: nothing fits */
+    const mt_plan *plan; /* NULL: nothing fits */
     mt_need need;
     mt_batch_advice batch;
     mt_update_advice updates; /* of the plan */
     mt_remedy remedies[MT_REMEDIES];
     int n_remedies;
-    int64_t n_steps;       /* of the run; 0: nobody said */
+    int64_t n_steps; /* of the run; 0: nobody said */
     mt_train_writes writes;
-    size_t disk_free;      /* 0: not known */
-    bool disk_short;       /* that is why it is refused */
-    char refused[128];     /* why `train` would not start it though it fits: "megatrain does not train gpt_oss models yet"; "": it
+    size_t disk_free;  /* 0: not known */
+    bool disk_short;   /* that is why it is refused */
+    char refused[128]; /* why `train` would not start it though it fits: "megatrain does not train gpt_oss models yet"; "": it
                               would */
     char notes[MT_PLAN_NOTES][320]; /* what else to know before a run: a sentence each */
     int n_notes;

@@ -61,7 +61,8 @@ static mt_rc add_record(mt_asks *a, const mt_value *record, mt_err *err)
     if (!question)
         return mt_fail(err, MT_EFORMAT,
                        "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\" or \"question\"");
-    mt_ask ask = { .text = prompts_join(a, question, first_of(record, inputs)), .expected = answer ? copy(a, answer) : NULL,
+    mt_ask ask = { .text = prompts_join(a, question, first_of(record, inputs)),
+                   .expected = answer ? copy(a, answer) : NULL,
                    .task = task ? copy(a, task) : NULL };
     if (!ask.text || (answer && !ask.expected) || (task && !ask.task)) return mt_no_memory(err, "the prompts");
     return prompts_add(a, &ask, err);

@@ -11,7 +11,7 @@ typedef struct mt_ask {
     const char *task;     /* what kind of question it is; NULL: not said */
     int32_t *ids;
     size_t n_ids;
-    uint64_t stream;      /* of random numbers: from the ids, and how many prompts before had the same */
+    uint64_t stream; /* of random numbers: from the ids, and how many prompts before had the same */
 } mt_ask;
 
 typedef struct mt_asks {

@@ -261,8 +261,8 @@ void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
 void mt_train_screen_eval(mt_train_screen *screen, const mt_train_eval *e)
 {
     char line[256];
-    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, %.1f%% of %s right",
-             (long long)e->step, e->loss, e->perplexity, 100 * e->accuracy, mt_count_text((uint64_t)e->n_trained).s);
+    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, %.1f%% of %s right", (long long)e->step,
+             e->loss, e->perplexity, 100 * e->accuracy, mt_count_text((uint64_t)e->n_trained).s);
     if (screen->eval_first.step < 0) screen->eval_first.step = e->step, screen->eval_first.loss = e->loss;
     screen->eval_last.step = e->step, screen->eval_last.loss = e->loss;
     mt_train_screen_say(screen, line);

@@ -68,7 +68,8 @@ static mt_rc take_items(loader *l, const ar_field *f, ar_bytes *out, int64_t n, 
     size_t need;
     MT_TRY(take_buffer(l, f, out));
     if (!out) return MT_OK;
-    if (!mt_mul_size((size_t)n, item_bytes, &need) || out->n < need) return arrow_batch_bad(l, f, "a buffer is smaller than its rows need");
+    if (!mt_mul_size((size_t)n, item_bytes, &need) || out->n < need)
+        return arrow_batch_bad(l, f, "a buffer is smaller than its rows need");
     return MT_OK;
 }
 
@@ -87,7 +88,8 @@ static mt_rc take_view_buffers(loader *l, ar_array *a, bool wanted)
 {
     if (l->next_variadic >= l->variadic_counts.n) return arrow_batch_bad(l, a->field, "views without a count of their buffers");
     int64_t n = mt__flat_item_int(l->variadic_counts, l->next_variadic++, 0, 8);
-    if (n < 0 || (uint64_t)n > l->buffers.n - l->next_buffer) return arrow_batch_bad(l, a->field, "fewer buffers than the schema needs");
+    if (n < 0 || (uint64_t)n > l->buffers.n - l->next_buffer)
+        return arrow_batch_bad(l, a->field, "fewer buffers than the schema needs");
     a->variadic = mt_arena_calloc(&l->batch->arena, (size_t)n, sizeof *a->variadic);
     if (!a->variadic) return mt_no_memory(l->err, "a batch of %s", l->src->path);
     for (; a->n_variadic < (size_t)n; a->n_variadic++)

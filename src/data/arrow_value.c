@@ -111,7 +111,8 @@ static mt_rc items_value(ar_row *r, const ar_array *items, int64_t from, int64_t
 
 static mt_rc map_value(ar_row *r, const ar_array *entries, int64_t from, int64_t to, mt_value *out)
 {
-    if (to - from > (MAX_VALUES - (int64_t)r->n_values) / 2) return arrow_value_bad(r, entries, "a record of more than 16777216 values");
+    if (to - from > (MAX_VALUES - (int64_t)r->n_values) / 2)
+        return arrow_value_bad(r, entries, "a record of more than 16777216 values");
     mt_value *list = mt_arena_calloc(r->arena, (size_t)(to - from), 2 * sizeof *list);
     if (!list) return mt_no_memory(r->err, "a record of %s", r->src->path);
     for (int64_t i = from; i < to; i++) {

@@ -7,10 +7,11 @@ static mt_rc batch_check(const int32_t *ids, const int32_t *labels, int64_t n, i
     if (n < 1) return mt_fail(err, MT_EINVAL, "an empty row of tokens");
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= vocab)
-            return mt_fail(err, MT_ERANGE, "token id %d at position %lld; the model's vocabulary has %lld", ids[i], (long long)i, (long long)vocab);
+            return mt_fail(err, MT_ERANGE, "token id %d at position %lld; the model's vocabulary has %lld", ids[i], (long long)i,
+                           (long long)vocab);
         if (labels && labels[i] != MT_IGNORE && (labels[i] < 0 || labels[i] >= vocab))
-            return mt_fail(err, MT_ERANGE, "label %d at position %lld; an id below %lld or %d (ignored) expected", labels[i], (long long)i,
-                           (long long)vocab, MT_IGNORE);
+            return mt_fail(err, MT_ERANGE, "label %d at position %lld; an id below %lld or %d (ignored) expected", labels[i],
+                           (long long)i, (long long)vocab, MT_IGNORE);
     }
     return MT_OK;
 }

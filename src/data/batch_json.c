@@ -23,7 +23,8 @@ static mt_rc add_row(mt_batch *b, const mt_value *ids, const mt_value *labels, s
     if (!mt_value_has(ids, MT_VALUE_LIST))
         return mt_fail(err, MT_EFORMAT, "%s: \"input_ids\", row %zu: a list was expected", path, index);
     if (labels && (!mt_value_has(labels, MT_VALUE_LIST) || mt_value_items(labels) != n))
-        return mt_fail(err, MT_EFORMAT, "%s: \"labels\", row %zu: a list of %zu, as long as its ids, was expected", path, index, n);
+        return mt_fail(err, MT_EFORMAT, "%s: \"labels\", row %zu: a list of %zu, as long as its ids, was expected", path, index,
+                       n);
     int32_t *row = mt_calloc(2 * n, sizeof *row);
     if (!row) return mt_no_memory(err, "a row of %zu tokens", n);
     mt_rc rc = read_row(ids, row, path, "input_ids", index, err);

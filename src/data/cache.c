@@ -24,7 +24,10 @@ mt_rc mt_cache_dir(char **out, const char *dir, mt_err *err)
 {
     if (!dir || !dir[0]) {
         mt_rc rc = mt_user_cache(out, err);
-        return rc == MT_EINVAL ? mt_fail(err, rc, "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)") : rc;
+        return rc == MT_EINVAL
+                   ? mt_fail(err, rc,
+                             "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)")
+                   : rc;
     }
     *out = mt_strdup(dir);
     return *out ? MT_OK : mt_no_memory(err, "a path");

@@ -128,7 +128,8 @@ mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 }
 
 /* Render one question into `out`; *shown false: the template refuses it. */
-static mt_rc chat_end_ask(const mt_sampler *s, mt_sampler_scratch *w, bool generation_prompt, mt_str *out, bool *shown, mt_err *err)
+static mt_rc chat_end_ask(const mt_sampler *s, mt_sampler_scratch *w, bool generation_prompt, mt_str *out, bool *shown,
+                          mt_err *err)
 {
     mt_pair asked[] = { { "role", 4, mt__text_value("user", 4) }, { "content", 7, mt__text_value("Hello.", 6) } };
     mt_value maps[] = { mt__map_of(asked, 2) };

@@ -149,7 +149,8 @@ static mt_rc next_stream_batch(arrow_file *f, bool *end, mt_err *err)
         if (*end) return MT_OK;
         f->batch_start = at;
         if (m.header_type == HEADER_BATCH) return load_batch(f, &m, err);
-        if (m.header_type != HEADER_DICTIONARY) return format_arrow_bad(f, err, "a message that is neither a dictionary nor a batch");
+        if (m.header_type != HEADER_DICTIONARY)
+            return format_arrow_bad(f, err, "a message that is neither a dictionary nor a batch");
         MT_TRY(load_dictionary(f, &m, err));
     }
 }

@@ -7,15 +7,15 @@
 mt_record_layout mt_record_layout_default(mt_formatting formatting)
 {
     mt_record_layout l = { .formatting = formatting,
-                    .system = "system",
-                    .text = "text",
-                    .role_tag = "from",
-                    .content_tag = "value",
-                    .user_tag = "human",
-                    .assistant_tag = "gpt",
-                    .observation_tag = "observation",
-                    .function_tag = "function_call",
-                    .system_tag = "system" };
+                           .system = "system",
+                           .text = "text",
+                           .role_tag = "from",
+                           .content_tag = "value",
+                           .user_tag = "human",
+                           .assistant_tag = "gpt",
+                           .observation_tag = "observation",
+                           .function_tag = "function_call",
+                           .system_tag = "system" };
     if (formatting == MT_FORMATTING_ALPACA) {
         l.prompt = "instruction";
         l.query = "input";

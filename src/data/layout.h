@@ -20,8 +20,8 @@ typedef struct mt_record_layout {
     const char *messages_too; /* the column that is read where `messages` is absent */
     /* columns: all */
     const char *system, *tools;
-    const char *text; /* plain text: read where neither prompt nor messages are there */
-    bool text_only;   /* every record is plain text: set it for .txt files, too */
+    const char *text;         /* plain text: read where neither prompt nor messages are there */
+    bool text_only;           /* every record is plain text: set it for .txt files, too */
     const char *ids, *labels; /* records that are tokens already; labels NULL: every token is trained */
 
     /* keys and roles of a message */

@@ -11,8 +11,8 @@ static mt_rc scratch_create(const void *ctx, void **out, mt_err *err)
 
 static void scratch_free(void *scratch) { mt_sampler_scratch_free(scratch); }
 
-static mt_rc maker_run(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n, mt_reason *reason,
-                 mt_oddities *odd, mt_err *err)
+static mt_rc maker_run(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n,
+                       mt_reason *reason, mt_oddities *odd, mt_err *err)
 {
     return mt_sampler_run(ctx, scratch, record, samples, n, reason, odd, err);
 }

@@ -367,7 +367,8 @@ static mt_rc put_system(reader *r)
     if (!r->system.str.n) return MT_OK;
     mt_chat *c = r->chat;
     bool merge = r->rules->no_system && (r->rules->merge_system || c->flattened);
-    if (merge && c->n && c->items[0].role == MT_ROLE_USER) return messages_join(r, &r->system, &c->items[0].content, &c->items[0].content);
+    if (merge && c->n && c->items[0].role == MT_ROLE_USER)
+        return messages_join(r, &r->system, &c->items[0].content, &c->items[0].content);
     memmove(c->items + 1, c->items, c->n * sizeof *c->items);
     c->items[0] = (mt_message){ .role = MT_ROLE_SYSTEM, .content = r->system };
     c->n++;

@@ -104,8 +104,8 @@ static mt_rc read_page_header(pq_column *c, page_header *h, mt_err *err)
 }
 
 /* The page's bytes, decompressed into *buffer if they have to be. */
-static mt_rc parquet_column_unpack(pq_column *c, const uint8_t *in, size_t n, bool compressed, size_t whole, uint8_t **buffer, size_t *cap,
-                    const uint8_t **out, mt_err *err)
+static mt_rc parquet_column_unpack(pq_column *c, const uint8_t *in, size_t n, bool compressed, size_t whole, uint8_t **buffer,
+                                   size_t *cap, const uint8_t **out, mt_err *err)
 {
     if (!compressed || c->codec == MT_CODEC_NONE) {
         if (n != whole) return parquet_column_bad(c, err, "an uncompressed page with two sizes");
@@ -113,7 +113,8 @@ static mt_rc parquet_column_unpack(pq_column *c, const uint8_t *in, size_t n, bo
         return MT_OK;
     }
     if (whole == 0) return *out = in, MT_OK;
-    if (!mt__codec_can_unpack(c->codec, n, whole)) return parquet_column_bad(c, err, "a page that would unpack to more than its bytes can hold");
+    if (!mt__codec_can_unpack(c->codec, n, whole))
+        return parquet_column_bad(c, err, "a page that would unpack to more than its bytes can hold");
     if (mt_grow(buffer, cap, whole, 1, NULL)) return mt_no_memory(err, "a page of %s", c->src->path);
     if (mt__decompress(c->codec, in, n, *buffer, whole, err))
         return mt_note(err, "%s: column \"%s\"", c->src->path, c->leaf->name);
@@ -125,7 +126,8 @@ static mt_rc load_dictionary(pq_column *c, const page_header *h, const uint8_t *
 {
     const uint8_t *p;
     if (c->leaf->type == PQ_BOOLEAN) return parquet_column_bad(c, err, "a dictionary of booleans");
-    if (h->encoding != PQ_PLAIN && h->encoding != PQ_PLAIN_DICTIONARY) return parquet_column_bad(c, err, "a dictionary that is not plain");
+    if (h->encoding != PQ_PLAIN && h->encoding != PQ_PLAIN_DICTIONARY)
+        return parquet_column_bad(c, err, "a dictionary that is not plain");
     if (h->whole > MAX_DICTIONARY_BYTES) return parquet_column_bad(c, err, "a dictionary of more than 256 MiB");
     MT_TRY(parquet_column_unpack(c, in, (size_t)h->packed, true, (size_t)h->whole, &c->dict_page, &c->cap_dict_page, &p, err));
     int64_t least = c->leaf->type == PQ_FIXED ? (int64_t)c->leaf->width : 4;
@@ -164,7 +166,8 @@ static const char *take_levels(pq_runs *runs, const uint8_t **p, const uint8_t *
 
 static mt_rc start_values(pq_column *c, const page_header *h, const uint8_t *p, const uint8_t *end, mt_err *err)
 {
-    if (h->n_values < 0 || h->n_values > c->chunk_left) return parquet_column_bad(c, err, "a page of more entries than its column has");
+    if (h->n_values < 0 || h->n_values > c->chunk_left)
+        return parquet_column_bad(c, err, "a page of more entries than its column has");
     const char *trouble = mt__pq_values_start(&c->values, c->leaf, h->encoding > 100 || h->encoding < 0 ? 100 : (int)h->encoding,
                                               p, end, c->dict, c->n_dict);
     if (trouble) return parquet_column_bad(c, err, trouble);

@@ -184,7 +184,8 @@ static bool holds_repeated(const builder *b, const pq_element *e)
 static mt_rc build_annotated(builder *b, const pq_element *e, pq_node *out, levels in)
 {
     if (e->note == PQ_NOTE_LIST && holds_repeated(b, e)) return build_list(b, e, out, in);
-    if (e->note == PQ_NOTE_MAP && holds_repeated(b, e) && is_group(parquet_schema_peek(b, 0)) && parquet_schema_peek(b, 0)->n_children == 2)
+    if (e->note == PQ_NOTE_MAP && holds_repeated(b, e) && is_group(parquet_schema_peek(b, 0)) &&
+        parquet_schema_peek(b, 0)->n_children == 2)
         return build_map(b, out, in);
     return build_content(b, e, out, in);
 }

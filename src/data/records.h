@@ -33,10 +33,10 @@ typedef struct mt_records mt_records;
 
 /* Zero-initialised means: find out, and the defaults of Hugging Face's datasets. */
 typedef struct mt_records_options {
-    const char *format;         /* NULL: by content and extension; or json, csv, tsv, text, parquet, arrow */
-    const char *field;          /* JSON: the records are the list under this key of the document */
-    const char *split;          /* folders: files of this split only (NULL: "train" where splits are named); all: a part (split_spec.h) */
-    const char *subset;         /* folders: the folder in it of this name, else files whose names carry it (NULL: all) */
+    const char *format; /* NULL: by content and extension; or json, csv, tsv, text, parquet, arrow */
+    const char *field;  /* JSON: the records are the list under this key of the document */
+    const char *split;  /* folders: files of this split only (NULL: "train" where splits are named); all: a part (split_spec.h) */
+    const char *subset; /* folders: the folder in it of this name, else files whose names carry it (NULL: all) */
     const char *const *files;   /* these files and no others (NULL-terminated); the path is a name then */
     const char *const *columns; /* Parquet, Arrow: read only these (NULL-terminated); others ignore it */
     char delimiter;             /* CSV: 0 means ',' or, for .tsv files, a tab */

@@ -158,7 +158,7 @@ typedef struct named_field {
 
 #define FIELD(key, member)                                                                                                       \
     {                                                                                                                            \
-        key, offsetof(mt_record_layout, member)                                                                                         \
+        key, offsetof(mt_record_layout, member)                                                                                  \
     }
 
 static const named_field column_fields[] = { FIELD("prompt", prompt),   FIELD("query", query),   FIELD("response", response),

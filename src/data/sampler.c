@@ -98,8 +98,8 @@ mt_rc mt__chat_render(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat 
 /* ---- samples ---- */
 
 /* Keep tokens [begin, end) as a sample. */
-static mt_rc sampler_keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t begin, size_t end, const mt__span *spans,
-                  size_t n_spans, mt_err *err)
+static mt_rc sampler_keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t begin, size_t end,
+                          const mt__span *spans, size_t n_spans, mt_err *err)
 {
     size_t n = end - begin;
     MT_TRY(mt_grow(&w->ids, &w->cap_ids, w->n_ids + n, sizeof *w->ids, err));

@@ -66,7 +66,7 @@ typedef struct mt_oddities {
 typedef struct mt_sample {
     const int32_t *ids, *labels; /* [n]; labels as Hugging Face has them: the id itself, or -100 where nothing is trained */
     int64_t n;
-    int64_t n_uncut; /* tokens it had before it was cut to max_seq_len; 0: it was not cut */
+    int64_t n_uncut;  /* tokens it had before it was cut to max_seq_len; 0: it was not cut */
     const char *text; /* what was tokenized, before any cut; NULL unless asked for */
     size_t n_text;
 } mt_sample;

@@ -8,19 +8,19 @@
 
 struct mt_sampler {
     const mt_tokenizer *tok; /* borrowed */
-    mt_record_layout layout;        /* its strings are borrowed */
+    mt_record_layout layout; /* its strings are borrowed */
     mt_sampler_config config;
     mt_chat_rules rules;
     mt_jinja *chat;     /* the template */
     mt_jinja *tool_use; /* the one for records with tools, where the model has two; else NULL */
     const char *template_name;
-    bool own_template; /* the model's */
+    bool own_template;               /* the model's */
     const struct mt_template *named; /* what dataset.template names, though the model's own may be used; NULL: it names none */
     char *template_text, *tool_use_text; /* the latter NULL where there is one */
-    const char *end; /* how an answer ends: white space and the end-of-turn token; "": nothing does */
+    const char *end;                     /* how an answer ends: white space and the end-of-turn token; "": nothing does */
     size_t n_end;
-    bool ended_by_next;    /* it is the next turn's header that ends an answer */
-    const char *header;    /* what opens an answer where the template knows no generation prompt; "": nothing, or it does */
+    bool ended_by_next; /* it is the next turn's header that ends an answer */
+    const char *header; /* what opens an answer where the template knows no generation prompt; "": nothing, or it does */
     size_t n_header;
     const char *calls_end; /* what must follow calls that the template leaves open; "": it ends them as it ends answers */
     size_t n_calls_end;
@@ -28,7 +28,7 @@ struct mt_sampler {
     size_t n_thought;
     bool thought_in_prompt; /* it belongs to the prompt and is not learned */
     bool opens_thought;     /* the generation prompt opens a thought */
-    mt_pair *variables; /* for the template: special tokens and template_kwargs */
+    mt_pair *variables;     /* for the template: special tokens and template_kwargs */
     size_t n_variables;
     struct tm now;
     mt_str notice;

@@ -257,8 +257,7 @@ static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     mt_value variables = mt__map_of(s->variables, s->n_variables);
     mt_str json = { 0 };
     mt_value_write_json(&json, &variables);
-    if (mt_sampler_shows_date(s))
-        mt_str_printf(&json, "%d-%d-%d", s->now.tm_year, s->now.tm_mon, s->now.tm_mday);
+    if (mt_sampler_shows_date(s)) mt_str_printf(&json, "%d-%d-%d", s->now.tm_year, s->now.tm_mon, s->now.tm_mday);
     bool ok = mt_str_ok(&json);
     if (ok) h = mt_hash(json.s, json.n, h);
     mt_str_free(&json);

@@ -22,8 +22,8 @@ typedef struct mt__store_header {
     mt_store_counts counts;
     char bad[MT_STORE_SHOWN][MT_STORE_TEXT];
     uint64_t words_hash, index_hash, lengths_hash,
-        blocks_hash;                               /* words and index in blocks of MT__STORE_BLOCK bytes, each seeding the next */
-    uint64_t checksum;                             /* of all before it */
+        blocks_hash;   /* words and index in blocks of MT__STORE_BLOCK bytes, each seeding the next */
+    uint64_t checksum; /* of all before it */
 } mt__store_header;
 
 _Static_assert(sizeof(mt__store_header) <= MT__STORE_WORDS_AT, "the header must fit before the words");
@@ -37,8 +37,8 @@ typedef struct mt__store_sink {
     mt_outfile file;
     size_t at; /* where the block goes */
     uint8_t *block;
-    size_t n;      /* bytes in it */
-    uint64_t hash; /* of the blocks written */
+    size_t n;         /* bytes in it */
+    uint64_t hash;    /* of the blocks written */
     uint64_t *hashes; /* after each of them */
     size_t n_hashes, cap_hashes;
 } mt__store_sink;

@@ -26,8 +26,7 @@ static int level_of(const char *core)
         const char *name;
         int level; /* 1: AVX2, 2: AVX-512 */
     } cores[] = {
-        { "Haswell", 1 }, { "Zen", 1 },      { "Excavator", 1 },  { "SkylakeX", 2 },
-        { "Cooperlake", 2 }, { "Sapphirerapids", 2 },
+        { "Haswell", 1 }, { "Zen", 1 }, { "Excavator", 1 }, { "SkylakeX", 2 }, { "Cooperlake", 2 }, { "Sapphirerapids", 2 },
     };
     for (size_t i = 0; i < MT_COUNT(cores); i++)
         if (strcasecmp(core, cores[i].name) == 0) return cores[i].level;
@@ -47,8 +46,8 @@ static const char *core_to_set(void)
 #if defined(__x86_64__)
     if (getenv("OPENBLAS_CORETYPE")) return NULL; /* the user's choice, or ours the first time round */
     __builtin_cpu_init();
-    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                  __builtin_cpu_supports("avx512dq");
     return mt_blas_better_core(openblas_get_corename(), __builtin_cpu_supports("avx2"), avx512);
 #else
     return NULL;

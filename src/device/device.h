@@ -29,23 +29,23 @@ typedef struct mt_event mt_event;
 typedef struct mt_trace mt_trace; /* device/trace.h */
 
 enum { MT_HOST_POOL_BYTES = 1 << 30 }; /* host_pool of devices that pin */
-enum { MT_DEVICE_ALIGN = 512 }; /* no device rounds an allocation up further than to a multiple of this */
+enum { MT_DEVICE_ALIGN = 512 };        /* no device rounds an allocation up further than to a multiple of this */
 
 typedef enum mt_device_kind { MT_DEVICE_CPU, MT_DEVICE_CUDA } mt_device_kind;
 
 typedef enum mt_copy_dir { MT_COPY_IN, MT_COPY_OUT, MT_COPY_ON_DEVICE } mt_copy_dir;
 
 typedef struct mt_device_options {
-    size_t memory_limit; /* bytes of device memory this run may use; 0: what the device has free */
-    int index;           /* which one, where there are several */
-    int n_threads;       /* cpu: threads that compute; 0: one a core */
-    int dawdle_us;       /* cpu, for tests: streams sleep before some of their work, at random, up to this long: what should
+    size_t memory_limit;     /* bytes of device memory this run may use; 0: what the device has free */
+    int index;               /* which one, where there are several */
+    int n_threads;           /* cpu: threads that compute; 0: one a core */
+    int dawdle_us;           /* cpu, for tests: streams sleep before some of their work, at random, up to this long: what should
                           * have been waited for shows */
     const char *slow_stream; /* with dawdle_us: only the stream of this name sleeps, that long before all of its work; NULL:
                               * every one, at random */
-    bool keep_host_memory; /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or
+    bool keep_host_memory;   /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or
                             * memory runs short */
-    bool pin_nothing;    /* cuda, for tests: as if the system refused to pin host memory */
+    bool pin_nothing;        /* cuda, for tests: as if the system refused to pin host memory */
     const char *tune; /* cuda: choose product kernels by timing them, and keep the choices in this folder (tuned.h; "": nowhere,
                          and another run may have other bits); NULL: as the library and linear_tiles.h say */
 } mt_device_options;
@@ -70,7 +70,7 @@ typedef struct mt_device_api {
      * no such piece, alloc() says so. */
     mt_rc (*reserve)(mt_device *dev, size_t bytes, mt_err *err);
     mt_rc (*alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err);
-    void (*free)(mt_device *dev, void *p); /* accepts NULL */
+    void (*free)(mt_device *dev, void *p);                                                        /* accepts NULL */
     mt_rc (*host_alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err); /* zeroed; any thread */
     void (*host_free)(mt_device *dev, void *p);
 

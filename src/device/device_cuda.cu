@@ -51,15 +51,15 @@ typedef struct cuda_device {
     char *arena;          /* or NULL */
     size_t arena_bytes;
     size_t used, peak;
-    block *blocks;        /* of the arena */
-    block *own_blocks;    /* each its own allocation */
+    block *blocks;     /* of the arena */
+    block *own_blocks; /* each its own allocation */
     block *host_blocks;
-    block *spare_blocks;  /* host memory nobody uses, still pinned */
+    block *spare_blocks; /* host memory nobody uses, still pinned */
     bool keep_host_memory;
-    bool pin_nothing;     /* as if the system refused; for tests */
-    bool told_unpinned;   /* that some host block is not pinned */
+    bool pin_nothing;   /* as if the system refused; for tests */
+    bool told_unpinned; /* that some host block is not pinned */
     bool failed;
-    mt_err error; /* the first one */
+    mt_err error;     /* the first one */
     cudaEvent_t zero; /* timed events count from here; made with the first of them */
     int64_t zero_ns;  /* when that was, on CLOCK_MONOTONIC */
 } cuda_device;
@@ -98,10 +98,14 @@ mt_rc mt__cuda_ready(mt_device *dev, mt_err *err)
 
 static const char *what_to_do(cudaError_t status)
 {
-    if (status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure) return "; if it happens again, run the same under compute-sanitizer";
-    if (status == cudaErrorECCUncorrectable || status == cudaErrorHardwareStackError || status == cudaErrorNvlinkUncorrectable || status == cudaErrorUnknown)
-        return "; the hardware or its driver is at fault: the kernel's log has more (dmesg | grep Xid); reset or change the GPU and go on from the last checkpoint";
-    if (status == cudaErrorMemoryAllocation) return "; leave the GPU more room: lower --device-memory, or end what else runs there (nvidia-smi)";
+    if (status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure)
+        return "; if it happens again, run the same under compute-sanitizer";
+    if (status == cudaErrorECCUncorrectable || status == cudaErrorHardwareStackError || status == cudaErrorNvlinkUncorrectable ||
+        status == cudaErrorUnknown)
+        return "; the hardware or its driver is at fault: the kernel's log has more (dmesg | grep Xid); reset or change the GPU "
+               "and go on from the last checkpoint";
+    if (status == cudaErrorMemoryAllocation)
+        return "; leave the GPU more room: lower --device-memory, or end what else runs there (nvidia-smi)";
     return "";
 }
 
@@ -155,7 +159,8 @@ static mt_rc take_workspace(mt_cuda_device *d, void **out, mt_err *err)
     if (*out || cudaMalloc(out, MT_DEVICE_WORKSPACE_BYTES) == cudaSuccess) return MT_OK;
     cudaGetLastError();
     *out = NULL;
-    return mt_fail(err, MT_ENOMEM, "no device memory for the workspace of products (%s); leave the GPU that much more room (--device-memory)",
+    return mt_fail(err, MT_ENOMEM,
+                   "no device memory for the workspace of products (%s); leave the GPU that much more room (--device-memory)",
                    mt_bytes_text(MT_DEVICE_WORKSPACE_BYTES).s);
 }
 
@@ -317,7 +322,8 @@ static mt_rc copy_by_kernel(mt_stream *s, void *dst, const void *src, size_t byt
     enum { THREADS = 256, MOST_BLOCKS = 32 }; /* 128 KiB under way at once keep the link busy */
     bool wide = ((uintptr_t)dst | (uintptr_t)src) % sizeof(uint4) == 0;
     size_t n_wide = wide ? bytes / sizeof(uint4) : 0, n = wide ? n_wide + 1 : bytes, blocks = (n + THREADS - 1) / THREADS;
-    copy_kernel<<<(unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS, 0, mt_cuda_raw(s)>>>((unsigned char *)dst, (const unsigned char *)src, n_wide, bytes);
+    copy_kernel<<<(unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS, 0, mt_cuda_raw(s)>>>(
+        (unsigned char *)dst, (const unsigned char *)src, n_wide, bytes);
     return mt__cuda_launched(s, "a small copy", err);
 }
 
@@ -333,7 +339,8 @@ static mt_rc queue_copy(mt_stream *s, void *dst, const void *src, size_t bytes, 
         keep_error((cuda_device *)s->dev, &error);
         return mt__cuda_ready(s->dev, err);
     }
-    if (dir != MT_COPY_ON_DEVICE && !is_pinned(dir == MT_COPY_IN ? src : dst, &seen)) return mt__cuda_copy_by_slots(s, dst, src, bytes, dir, err);
+    if (dir != MT_COPY_ON_DEVICE && !is_pinned(dir == MT_COPY_IN ? src : dst, &seen))
+        return mt__cuda_copy_by_slots(s, dst, src, bytes, dir, err);
     if (dir == MT_COPY_OUT) mt_slots_waited(((mt_cuda_stream *)s)->slots);
     if (small && seen) return copy_by_kernel(s, dir == MT_COPY_OUT ? seen : dst, dir == MT_COPY_IN ? seen : src, bytes, err);
     return mt__cuda_check(s->dev, cudaMemcpyAsync(dst, src, bytes, kinds[dir], mt_cuda_raw(s)), "a copy", err);
@@ -408,7 +415,8 @@ static mt_rc cuda_alloc(mt_device *dev, void **out, size_t bytes, const char *na
         bool promised = !d->limit_given && used <= d->limit && bytes <= d->limit - used; /* it was free when this run began */
         return mt_fail(err, MT_ENOMEM, "no device memory for %s (%s): %s of %s are in use%s", name, mt_bytes_text(bytes).s,
                        mt_bytes_text(used).s, mt_bytes_text(d->limit).s,
-                       promised ? ", and something else has taken the rest; end it (nvidia-smi shows it) or lower --device-memory" : "");
+                       promised ? ", and something else has taken the rest; end it (nvidia-smi shows it) or lower --device-memory"
+                                : "");
     }
     *out = b->p;
     return MT_OK;
@@ -471,7 +479,7 @@ typedef struct touching {
 } touching;
 
 static const size_t TOUCH_BYTES = (size_t)64 << 20; /* a thread takes at a time */
-enum { TOUCH_THREADS = 16 };                         /* of a buffer; several may be made at once, and they touch as fast as the system zeroes */
+enum { TOUCH_THREADS = 16 }; /* of a buffer; several may be made at once, and they touch as fast as the system zeroes */
 
 static void touch_piece(void *arg, int64_t i)
 {
@@ -526,7 +534,8 @@ static void pin(cuda_device *d, block *b, const char *name)
     d->told_unpinned = true;
     pthread_mutex_unlock(&d->lock);
     if (first)
-        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies go through small pinned buffers, slower; raise the limit on "
+        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies go through small pinned buffers, slower; raise "
+                "the limit on "
                 "locked memory (ulimit -l)",
                 name, mt_bytes_text(b->bytes).s, cudaGetErrorString(status));
 }
@@ -645,11 +654,14 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (driver == 0) return mt_fail(err, MT_ENOENT, "no NVIDIA driver is installed here; install one, or use --device cpu");
     if (visible && (!*visible || *visible == '-'))
-        return mt_fail(err, MT_ENOENT,
-                       "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
+        return mt_fail(err, MT_ENOENT, "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu",
+                       visible);
     bool none = status == cudaSuccess || status == cudaErrorNoDevice;
     if (none && visible)
-        return mt_fail(err, MT_EDEVICE, "CUDA_VISIBLE_DEVICES is \"%s\", which names no GPU of this machine; nvidia-smi lists them; correct or unset it", visible);
+        return mt_fail(
+            err, MT_EDEVICE,
+            "CUDA_VISIBLE_DEVICES is \"%s\", which names no GPU of this machine; nvidia-smi lists them; correct or unset it",
+            visible);
     return mt_fail(err, none ? MT_ENOENT : MT_EDEVICE,
                    "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
@@ -659,7 +671,9 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
 static mt_rc explain_full(int index, mt_err *err)
 {
     cudaGetLastError();
-    return mt_fail(err, MT_ENOMEM, "cuda:%d has no memory left to start in; end what else runs there (nvidia-smi shows it), or use --device cpu", index);
+    return mt_fail(err, MT_ENOMEM,
+                   "cuda:%d has no memory left to start in; end what else runs there (nvidia-smi shows it), or use --device cpu",
+                   index);
 }
 
 /* A stream takes 1,021 pieces of work by default, whatever their size, and the call that queues one more waits for the first, and with it what
@@ -701,7 +715,8 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
     d->ops.hopper = prop.major == 9 && code.ptxVersion >= 90;
     d->ops.clusters = prop.major >= 9 && code.ptxVersion >= 90;
     if (code.ptxVersion < 90 && prop.major >= 9)
-        mt_warn("this program was built for older GPUs than %s; a build with -DMT_CUDA_ARCH=%d%d, or all, is faster here", prop.name, prop.major, prop.minor);
+        mt_warn("this program was built for older GPUs than %s; a build with -DMT_CUDA_ARCH=%d%d, or all, is faster here",
+                prop.name, prop.major, prop.minor);
     return MT_OK;
 }
 
@@ -761,7 +776,8 @@ static mt_rc open_tuned(cuda_device *d, const char *dir, mt_err *err)
     char who[192];
     snprintf(who, sizeof who, "megatrain products 2, %s, cuBLASLt %zu", d->name, cublasLtGetVersion());
     MT_TRY(mt_tuned_open(&d->ops.tuned, dir, who, err));
-    mt_info("products: %d kernels chosen earlier, by timing; those of other shapes are timed when they are met", mt_tuned_count(d->ops.tuned));
+    mt_info("products: %d kernels chosen earlier, by timing; those of other shapes are timed when they are met",
+            mt_tuned_count(d->ops.tuned));
     return MT_OK;
 }
 
@@ -782,8 +798,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
         return rc;
     }
     d->ops.products = (mt_cuda_product *)mt_calloc(MT_CUDA_PRODUCTS, sizeof *d->ops.products);
-    rc = d->ops.products ? take_memory(d, o ? o->memory_limit : 0, err)
-                         : mt_no_memory(err, "the table of products");
+    rc = d->ops.products ? take_memory(d, o ? o->memory_limit : 0, err) : mt_no_memory(err, "the table of products");
     if (!rc) rc = take_workspace(&d->ops, &d->ops.workspace, err);
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);

@@ -31,7 +31,7 @@ enum { MT_CUDA_PRODUCTS = 4096 }; /* places in the table of them; emptied when t
 typedef struct mt_cuda_stream {
     mt_stream base;
     cudaStream_t raw;
-    void *workspace; /* of the product library; one a stream, since products on two streams may overlap */
+    void *workspace;        /* of the product library; one a stream, since products on two streams may overlap */
     struct mt_slots *slots; /* for copies of memory that is not pinned (slots.h); NULL until one comes */
 } mt_cuda_stream;
 
@@ -40,19 +40,19 @@ typedef struct mt_cuda_device {
     mt_device base;
     int index;
     int n_sms;
-    size_t shared_bytes; /* shared memory a block may ask for */
-    bool hopper;         /* compute capability 9.0, and code for it: warpgroup products */
-    bool clusters;       /* the same of 9.0 and later: blocks that reach into each other's shared memory */
+    size_t shared_bytes;    /* shared memory a block may ask for */
+    bool hopper;            /* compute capability 9.0, and code for it: warpgroup products */
+    bool clusters;          /* the same of 9.0 and later: blocks that reach into each other's shared memory */
     struct mt_tuned *tuned; /* products are chosen by timing them, and here are the choices; NULL: they are not */
     cublasLtHandle_t lt;
     void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
     int n_products;
-    int64_t n_choices;         /* entries made, ever */
-    bool told_slow;            /* that a product has no kernel in the library */
-    bool told_attention;       /* that cuDNN has none for some attention */
-    bool cudnn_tried; /* cuDNN is loaded when an op first wants it */
-    void *cudnn;      /* what the op keeps of it, or NULL */
+    int64_t n_choices;   /* entries made, ever */
+    bool told_slow;      /* that a product has no kernel in the library */
+    bool told_attention; /* that cuDNN has none for some attention */
+    bool cudnn_tried;    /* cuDNN is loaded when an op first wants it */
+    void *cudnn;         /* what the op keeps of it, or NULL */
     void (*cudnn_close)(void *cudnn);
 } mt_cuda_device;
 

@@ -12,7 +12,10 @@ static mt_rc alloc_slot(mt_device *dev, void **out, size_t bytes, mt_err *err)
     if (cudaHostAlloc(out, bytes, cudaHostAllocPortable) == cudaSuccess) return MT_OK;
     cudaGetLastError();
     *out = NULL;
-    return mt_fail(err, MT_ENOMEM, "%s of pinned host memory for copies cannot be had; raise the limit of locked memory (ulimit -l), or free some RAM", mt_bytes_text(bytes).s);
+    return mt_fail(
+        err, MT_ENOMEM,
+        "%s of pinned host memory for copies cannot be had; raise the limit of locked memory (ulimit -l), or free some RAM",
+        mt_bytes_text(bytes).s);
 }
 
 static void free_slot(mt_device *dev, void *p)

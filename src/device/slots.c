@@ -23,7 +23,7 @@ struct mt_slots {
     slot slots[N_SLOTS];
     size_t bytes; /* of a slot */
     int next;
-    bool behind;  /* the mover has not waited for what the stream has */
+    bool behind; /* the mover has not waited for what the stream has */
 };
 
 /* -- moving ---------------------------------------------------------------------------------------- */

@@ -15,8 +15,8 @@ struct mt_trace {
     mt_device *dev;
     mt_event **events; /* two a span */
     mt_span *spans;
-    int max, n, lost;   /* n and lost guarded by the lock: the updater's thread writes spans too */
-    int open_span;      /* the one the engine's thread has begun; -1: none */
+    int max, n, lost; /* n and lost guarded by the lock: the updater's thread writes spans too */
+    int open_span;    /* the one the engine's thread has begun; -1: none */
     int64_t queueing_since;
     window window;
     int64_t start_ns, end_ns;

@@ -88,7 +88,7 @@ struct mt_lane {
     char **layer_work;            /* [longest_segment] a layer's own workspace */
     char *shared_work;            /* what all layers share */
     void *x_pass[2];              /* inputs that are not kept */
-    mt_lane_pass pass; /* the one at hand */
+    mt_lane_pass pass;            /* the one at hand */
     lane_input input;
     lane_sums total;
     struct {

@@ -137,7 +137,7 @@ mt_rc mt__updates_create(mt_lane *lane, mt_err *err)
         s->parked =
             at->site == MT_SITE_HOST ? mt_memory_find(lane->memory, MT_BUF_PARKED, mt_plan_alias(lane->plan, u), -1) : NULL;
         s->grad_dev = at->reuses ? lane->layers[at->reused[1]].kept + mt_plan_reuse(lane->plan, u).g
-                                  : mt_memory_find(lane->memory, MT_BUF_GRAD_DEV, u, -1);
+                                 : mt_memory_find(lane->memory, MT_BUF_GRAD_DEV, u, -1);
     }
     return MT_OK;
 }

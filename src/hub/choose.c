@@ -93,7 +93,8 @@ static bool has_any(const char *dir, const char *pattern)
 {
     bool yes = false;
     DIR *d = opendir(dir);
-    for (struct dirent *e; d && !yes && (e = readdir(d));) yes = fnmatch(pattern, e->d_name, 0) == 0 && choose_has(dir, e->d_name);
+    for (struct dirent *e; d && !yes && (e = readdir(d));)
+        yes = fnmatch(pattern, e->d_name, 0) == 0 && choose_has(dir, e->d_name);
     if (d) closedir(d);
     return yes;
 }

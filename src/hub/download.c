@@ -400,7 +400,7 @@ static mt_rc check_room(const job *j, mt_err *err)
     size_t need = 0;
     for (size_t i = 0; i < j->n; i++)
         if (!mt_add_size(need, room_needed(j, j->items[i].file), &need)) need = SIZE_MAX; /* sizes are the hub's claims */
-    if (statvfs(j->repo->folder, &v)) return MT_OK; /* it will show */
+    if (statvfs(j->repo->folder, &v)) return MT_OK;                                       /* it will show */
     uint64_t free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
     if (need <= free_bytes) return MT_OK;
     return mt_fail(err, MT_EIO,

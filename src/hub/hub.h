@@ -33,9 +33,9 @@ typedef void (*mt_hub_progress_fn)(void *user, const mt_hub_progress *p);
 typedef struct mt_hub_options {
     mt_hub_progress_fn progress;
     void *user;
-    uint64_t piece_bytes; /* large files are fetched in pieces of this size; 64 MiB */
-    int n_connections;    /* pieces at once; 8 */
-    double pause_s;       /* before a second try, doubled for each more; 1 */
+    uint64_t piece_bytes;    /* large files are fetched in pieces of this size; 64 MiB */
+    int n_connections;       /* pieces at once; 8 */
+    double pause_s;          /* before a second try, doubled for each more; 1 */
     const atomic_bool *stop; /* once true, calls end with MT_ESTOPPED within a second; may be NULL */
 } mt_hub_options;
 

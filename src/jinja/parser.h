@@ -13,11 +13,11 @@ typedef struct jparser {
     mt_err *err;
     int depth;
     uintptr_t stack_floor; /* base/stack.h */
-    int in_if;     /* inside {% if %}: unknown filters fail when reached, not before */
-    int in_loop;   /* loops of this function around here: where break may stand */
-    int in_for;    /* {% for %} tags around here, functions or not: where `loop` is not to be assigned */
-    uint8_t uses;  /* special names seen since it was last cleared */
-    jnode **stack; /* children of the nodes being parsed, innermost last */
+    int in_if;             /* inside {% if %}: unknown filters fail when reached, not before */
+    int in_loop;           /* loops of this function around here: where break may stand */
+    int in_for;            /* {% for %} tags around here, functions or not: where `loop` is not to be assigned */
+    uint8_t uses;          /* special names seen since it was last cleared */
+    jnode **stack;         /* children of the nodes being parsed, innermost last */
     size_t n_stack, cap_stack;
 } jparser;
 

@@ -54,10 +54,10 @@ typedef struct jrender {
     size_t steps_left;
     int depth;
     uintptr_t stack_floor; /* base/stack.h */
-    jsignal signal;   /* a break or continue on its way to its loop */
-    int captures;     /* how many callers turn what is written now into a value */
-    size_t written;   /* while captures > 0: bytes that really are output */
-    size_t out_start; /* where this rendering began in out */
+    jsignal signal;        /* a break or continue on its way to its loop */
+    int captures;          /* how many callers turn what is written now into a value */
+    size_t written;        /* while captures > 0: bytes that really are output */
+    size_t out_start;      /* where this rendering began in out */
     mt_jinja_spans *spans;
     const struct tm *now;
 } jrender;
@@ -99,8 +99,8 @@ mt_rc mt__j_copy_text(jrender *r, const char *s, size_t n, jval *out);
 mt_rc mt__j_new_list(jrender *r, jtype type, size_t n, jval *out, jval **items); /* items to be filled in */
 mt_rc mt__j_new_pair(jrender *r, jval a, jval b, jval *out);
 mt_rc mt__j_new_dict(jrender *r, size_t cap, jval *out, jdict **dict);
-mt_rc mt__j_dict_put(jrender *r, jdict *d, jval key, jval value);              /* room must be there */
-mt_rc mt__j_dict_find(jrender *r, const jdict *d, jval key, const jval **out); /* *out NULL: not there */
+mt_rc mt__j_dict_put(jrender *r, jdict *d, jval key, jval value);                             /* room must be there */
+mt_rc mt__j_dict_find(jrender *r, const jdict *d, jval key, const jval **out);                /* *out NULL: not there */
 mt_rc mt__j_dict_text(jrender *r, const jdict *d, const char *s, size_t n, const jval **out); /* a string as key */
 mt_rc mt__j_hashable(jrender *r, jval v, bool *out);                                          /* may be a key */
 mt_rc mt__j_from_value(jrender *r, const mt_value *v, jval *out);

@@ -25,18 +25,18 @@ enum { MT_MAX_PAIRS = 256 }; /* rotated pairs of a head */
 typedef struct mt_rope_spec {
     mt_rope_type type;
     mt_rope_style style;
-    int64_t dr;              /* rotated dimensions of a head */
+    int64_t dr; /* rotated dimensions of a head */
     double theta;
-    double factor;           /* 1: none */
-    double original_positions; /* L0 of llama3, yarn and longrope */
-    double low_freq, high_freq;      /* llama3 */
-    double beta_fast, beta_slow;     /* yarn */
-    bool truncate;                   /* yarn: whole dimensions only */
-    double attention_factor;         /* on cos and sin; already resolved, 1 unless yarn or longrope */
-    double long_attention_factor;    /* longrope: of documents that turn by the long list */
+    double factor;                /* 1: none */
+    double original_positions;    /* L0 of llama3, yarn and longrope */
+    double low_freq, high_freq;   /* llama3 */
+    double beta_fast, beta_slow;  /* yarn */
+    bool truncate;                /* yarn: whole dimensions only */
+    double attention_factor;      /* on cos and sin; already resolved, 1 unless yarn or longrope */
+    double long_attention_factor; /* longrope: of documents that turn by the long list */
     double short_factor[MT_MAX_PAIRS], long_factor[MT_MAX_PAIRS]; /* longrope */
-    bool backwards;                  /* by the angles' negatives */
-    double q_beta;                   /* queries are scaled by position (ops.h), in steps of original_positions; 0: not */
+    bool backwards;                                               /* by the angles' negatives */
+    double q_beta; /* queries are scaled by position (ops.h), in steps of original_positions; 0: not */
 } mt_rope_spec;
 
 /* Where the norms of a layer stand. */
@@ -48,9 +48,9 @@ typedef enum mt_norms {
 
 /* How attention and mlp follow each other. */
 typedef enum mt_block_form {
-    MT_BLOCK_SERIAL,    /* the mlp reads what attention added to */
-    MT_BLOCK_PARALLEL,  /* both read the layer's input, each through its own norm */
-    MT_BLOCK_ONE_NORM,  /* both read the same norm of it */
+    MT_BLOCK_SERIAL,   /* the mlp reads what attention added to */
+    MT_BLOCK_PARALLEL, /* both read the layer's input, each through its own norm */
+    MT_BLOCK_ONE_NORM, /* both read the same norm of it */
 } mt_block_form;
 
 typedef enum mt_layer_rope { MT_LAYER_NOPE, MT_LAYER_ROPE, MT_LAYER_ROPE_LOCAL } mt_layer_rope;
@@ -64,24 +64,24 @@ typedef struct mt_layer_spec {
     mt_norms norms;
     mt_block_form form;
     mt_layer_rope rope;
-    bool input_norm;     /* the input, residual included, is what a norm makes of it */
-    int64_t window;      /* rows a row may see, itself included; 0: all */
-    int64_t H, K, Dh, F; /* see ops.h */
-    int64_t E, T, I, Is; /* experts, those of a row, the width of one; of the shared one, 0: none.  E is 0 in dense layers */
+    bool input_norm;      /* the input, residual included, is what a norm makes of it */
+    int64_t window;       /* rows a row may see, itself included; 0: all */
+    int64_t H, K, Dh, F;  /* see ops.h */
+    int64_t E, T, I, Is;  /* experts, those of a row, the width of one; of the shared one, 0: none.  E is 0 in dense layers */
     int64_t unit_experts; /* of a unit; settled by the model, in its kinds of layers */
 } mt_layer_spec;
 
 /* What is the same in all layers with experts. */
 typedef struct mt_moe {
     mt_route_kind router;
-    bool norm_topk;               /* weights are divided by their sum */
+    bool norm_topk; /* weights are divided by their sum */
     double norm_eps, norm_floor;
-    double scale;                 /* on the weights */
-    double jitter;                /* MT_ROUTE_MIXER */
-    int64_t n_group, topk_group;  /* 0 or 1: no groups */
-    bool choice_bias;             /* added to the scores for choosing */
-    bool exact_router;            /* the router computes in fp32, whatever the compute dtype */
-    bool shared_switch;           /* a row takes sigmoid(switch) of the shared expert */
+    double scale;                /* on the weights */
+    double jitter;               /* MT_ROUTE_MIXER */
+    int64_t n_group, topk_group; /* 0 or 1: no groups */
+    bool choice_bias;            /* added to the scores for choosing */
+    bool exact_router;           /* the router computes in fp32, whatever the compute dtype */
+    bool shared_switch;          /* a row takes sigmoid(switch) of the shared expert */
 } mt_moe;
 /* A gated delta net (ops.h, delta_rule): value heads, key heads, their widths, and the rows its convolution sees. */
 typedef struct mt_delta_shape {
@@ -105,30 +105,30 @@ typedef struct mt_config {
     bool qkv_bias, o_bias, mlp_bias, head_bias;
     bool o_gate;          /* attention's output is multiplied by the sigmoid of a gate, which is projected with the queries */
     mt_delta_shape delta; /* of the layers with mt_mixer_delta */
-    bool qk_norm, qk_norm_whole; /* whole: over all heads together */
+    bool qk_norm, qk_norm_whole;     /* whole: over all heads together */
     bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has weights of its own */
     bool qk_norm_last, qk_norm_bare; /* after the rotation; without weights */
-    bool layer_norm, norm_bias;  /* LayerNorm for RMS norm; with a bias */
-    bool norm_bare;              /* norms of rows have no weights */
-    bool norm_one_plus;          /* the stored weight is w - 1, head norms included */
+    bool layer_norm, norm_bias;      /* LayerNorm for RMS norm; with a bias */
+    bool norm_bare;                  /* norms of rows have no weights */
+    bool norm_one_plus;              /* the stored weight is w - 1, head norms included */
     mt_norms norms;
     mt_block_form form;
-    bool plain_mlp;              /* no gate: up, activation, down */
+    bool plain_mlp; /* no gate: up, activation, down */
     bool learned_positions;
     int64_t position_rows, position_offset; /* rows of the learned table; the one of position 0 */
-    double alibi;                /* factor on ALiBi's slopes; 0: none */
+    double alibi;                           /* factor on ALiBi's slopes; 0: none */
     double embed_scale;
-    bool embed_scale_rounds;     /* to the compute dtype, as a tensor of it would */
-    double residual_scale, logit_scale; /* on what a branch adds, on the logits */
-    bool norm_head;              /* the head's rows are normalised */
+    bool embed_scale_rounds;                 /* to the compute dtype, as a tensor of it would */
+    double residual_scale, logit_scale;      /* on what a branch adds, on the logits */
+    bool norm_head;                          /* the head's rows are normalised */
     double attention_softcap, logit_softcap; /* 0: none */
-    double clip_qkv;             /* bound of queries, keys and values, before they rotate; 0: none */
-    int32_t pad_id; /* -1: none */
-    mt_dtype dtype; /* what the checkpoint says it is stored in */
+    double clip_qkv;                         /* bound of queries, keys and values, before they rotate; 0: none */
+    int32_t pad_id;                          /* -1: none */
+    mt_dtype dtype;                          /* what the checkpoint says it is stored in */
     const char *dropout_key; /* the key of the largest dropout that transformers would train with, which nothing here does;
                               * NULL: none */
     double dropout;
-    const char *notice; /* what else is computed otherwise than transformers trains it; NULL: nothing */
+    const char *notice;            /* what else is computed otherwise than transformers trains it; NULL: nothing */
     mt_rope_spec rope, rope_local; /* dr of both is the same; 0: no layer has rotary positions */
     bool has_rope_local;
     mt_moe moe;            /* of layers that have experts */

@@ -88,7 +88,7 @@ static bool is_listed(const mt_value *list, int64_t layer)
 
 typedef struct sparse {
     int64_t first, last, step, offset; /* layers i of [first, last] with (i + offset) % step = 0 */
-    const mt_value *dense;               /* and not in this list */
+    const mt_value *dense;             /* and not in this list */
 } sparse;
 
 static mt_rc read_step(reader *r, sparse *s)

@@ -29,8 +29,17 @@ static int64_t positions_at(const mt_run *r, const mt_layout *l)
 static mt_embed embed_args(const mt_run *r, const mt_micro *mb)
 {
     const mt_config *c = r->model->config;
-    return (mt_embed){ .t = r->t, .N = mb->n, .D = c->D, .V = c->V, .ids = mb->ids, .rows_by_id = mb->rows_by_id, .pos = mb->pos,
-                       .doc_start = mb->doc_start, .n_docs = mb->n_docs, .scale = embed_scale(r), .pad_id = c->pad_id };
+    return (mt_embed){ .t = r->t,
+                       .N = mb->n,
+                       .D = c->D,
+                       .V = c->V,
+                       .ids = mb->ids,
+                       .rows_by_id = mb->rows_by_id,
+                       .pos = mb->pos,
+                       .doc_start = mb->doc_start,
+                       .n_docs = mb->n_docs,
+                       .scale = embed_scale(r),
+                       .pad_id = c->pad_id };
 }
 
 mt_rc mt_embed_forward(const mt_run *r, const mt_weights *w, const mt_micro *mb, void *x, mt_err *err)
@@ -56,8 +65,13 @@ mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const voi
 
 static mt_rows pick_args(const mt_run *r, const mt_micro *mb, const void *x)
 {
-    return (mt_rows){ .t = r->t, .N = mb->n, .n_picked = mb->n_trained, .D = r->model->config->D, .index = mb->trained_rows,
-                      .x = x, .y = r->ends.x };
+    return (mt_rows){ .t = r->t,
+                      .N = mb->n,
+                      .n_picked = mb->n_trained,
+                      .D = r->model->config->D,
+                      .index = mb->trained_rows,
+                      .x = x,
+                      .y = r->ends.x };
 }
 
 mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *err)
@@ -70,9 +84,17 @@ static mt_norm final_norm(const mt_run *r, const mt_weights *w, const void *x, i
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
-    return (mt_norm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus,
-                         .centered = c->layer_norm, .rstd = r->ends.rstd, .x = x, .w = at_role(r, l, w, MT_W_FINAL_NORM),
-                         .b = at_role(r, l, w, MT_B_FINAL_NORM), .scratch = r->scratch };
+    return (mt_norm){ .t = r->t,
+                      .N = n,
+                      .D = c->D,
+                      .eps = (float)c->eps,
+                      .one_plus = c->norm_one_plus,
+                      .centered = c->layer_norm,
+                      .rstd = r->ends.rstd,
+                      .x = x,
+                      .w = at_role(r, l, w, MT_W_FINAL_NORM),
+                      .b = at_role(r, l, w, MT_B_FINAL_NORM),
+                      .scratch = r->scratch };
 }
 
 mt_rc mt_head_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n, mt_err *err)
@@ -85,17 +107,27 @@ mt_rc mt_head_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t 
 static mt_linear logits_args(const mt_run *r, const mt_weights *w, int64_t first, int64_t n)
 {
     const mt_config *c = r->model->config;
-    return (mt_linear){ .t = r->t, .M = n, .N = c->V, .K = c->D, .alpha = (float)c->logit_scale,
+    return (mt_linear){ .t = r->t,
+                        .M = n,
+                        .N = c->V,
+                        .K = c->D,
+                        .alpha = (float)c->logit_scale,
                         .w = at_role(r, head_layout(r), w, head_role(r)),
-                        .x = (char *)r->ends.h + (size_t)(first * c->D) * mt_dtype_bytes(r->t), .scratch = r->scratch };
+                        .x = (char *)r->ends.h + (size_t)(first * c->D) * mt_dtype_bytes(r->t),
+                        .scratch = r->scratch };
 }
 
 /* The norms lie in scratch: what comes between a chunk's logits and their gradients needs none. */
 static mt_normhead norm_args(const mt_run *r, const mt_weights *w, int64_t n)
 {
     const mt_config *c = r->model->config;
-    return (mt_normhead){ .t = r->t, .N = n, .V = c->V, .D = c->D, .w = at_role(r, head_layout(r), w, head_role(r)),
-                          .logits = r->ends.logits, .rnorm = r->scratch };
+    return (mt_normhead){ .t = r->t,
+                          .N = n,
+                          .V = c->V,
+                          .D = c->D,
+                          .w = at_role(r, head_layout(r), w, head_role(r)),
+                          .logits = r->ends.logits,
+                          .rnorm = r->scratch };
 }
 
 static mt_rc logits_of_rows(const mt_run *r, const mt_weights *w, int64_t first, int64_t n, double softcap, mt_err *err)
@@ -125,10 +157,17 @@ static mt_rc loss_of_rows(const mt_run *r, const mt_weights *w, float *g, const 
     const mt_ends_work *k = &r->ends;
     MT_TRY(logits_of_rows(r, w, first, n, 0, err));
     MT_TRY(r->ops->cross_entropy(r->stream,
-                                 &(mt_cross_entropy){ .t = r->t, .N = n, .V = c->V, .logits = k->logits,
-                                                      .targets = mb->targets + first, .dlogits = backward ? k->dlogits : NULL,
-                                                      .dscale = dscale, .softcap = (float)c->logit_softcap,
-                                                      .row_loss = k->row_loss, .row_correct = k->row_correct, .sum = sum },
+                                 &(mt_cross_entropy){ .t = r->t,
+                                                      .N = n,
+                                                      .V = c->V,
+                                                      .logits = k->logits,
+                                                      .targets = mb->targets + first,
+                                                      .dlogits = backward ? k->dlogits : NULL,
+                                                      .dscale = dscale,
+                                                      .softcap = (float)c->logit_softcap,
+                                                      .row_loss = k->row_loss,
+                                                      .row_correct = k->row_correct,
+                                                      .sum = sum },
                                  err));
     if (!backward) return MT_OK;
     float *dw = grad_at(l, g, head_role(r));

@@ -84,9 +84,9 @@ typedef enum mt_dim {
     MT_H_DH,
     MT_K_DH,
     MT_POSITIONS,
-    MT_E,  /* experts */
-    MT_I,  /* width of an expert */
-    MT_IS, /* of the shared expert */
+    MT_E,       /* experts */
+    MT_I,       /* width of an expert */
+    MT_IS,      /* of the shared expert */
     MT_DELTA_H, /* of mt_delta_shape: value heads */
     MT_DELTA_DV,
     MT_DELTA_KEYS,     /* K Dk */
@@ -105,7 +105,7 @@ typedef enum mt_pack {
     MT_PACK_DELTA_HEADS, /* per key head of a gated delta net: its rows of each role */
     MT_PACK_CHANNELS,    /* one role, one tensor, with a dimension of 1 between its two: a depthwise convolution */
     MT_PACK_EXPERT,      /* a tensor for every expert; %e in the name is the expert */
-    MT_PACK_EXPERTS,     /* one tensor for all experts, expert after expert; in each, rows that share the name as in MT_PACK_ROWS */
+    MT_PACK_EXPERTS, /* one tensor for all experts, expert after expert; in each, rows that share the name as in MT_PACK_ROWS */
 } mt_pack;
 
 typedef struct mt_tensor_row {
@@ -113,9 +113,9 @@ typedef struct mt_tensor_row {
     const char *name; /* in the checkpoint; %d is the layer */
     mt_dim shape[2];  /* of the role, output first, whatever the file does */
     mt_pack pack;
-    bool transposed;  /* the file has it input first */
-    bool exact;       /* few numbers that the device needs in fp32 even where it computes in bf16 (model.h, exact runs) */
-    bool fixed;       /* never trained, whatever is frozen */
+    bool transposed; /* the file has it input first */
+    bool exact;      /* few numbers that the device needs in fp32 even where it computes in bf16 (model.h, exact runs) */
+    bool fixed;      /* never trained, whatever is frozen */
 } mt_tensor_row;
 
 /* Where a bias comes from. */
@@ -125,11 +125,11 @@ typedef enum mt_bias_rule { MT_BIAS_NEVER, MT_BIAS_ALWAYS, MT_BIAS_BY_KEY, MT_BI
 /* Which layers have a sliding window. */
 typedef enum mt_window_rule {
     MT_WINDOW_NEVER,
-    MT_WINDOW_ALL,  /* sliding_window, if not null, on every layer (mistral) */
-    MT_WINDOW_USED, /* only with use_sliding_window, on every layer (qwen3_moe) */
-    MT_WINDOW_LATE, /* only with use_sliding_window, on layers from max_window_layers on (qwen2, qwen3) */
-    MT_WINDOW_EARLY, /* the same on every second layer before max_window_layers (qwen2_moe) */
-    MT_WINDOW_FROM,  /* sliding_window, if not null, on layers from max_window_layers on (dots1) */
+    MT_WINDOW_ALL,     /* sliding_window, if not null, on every layer (mistral) */
+    MT_WINDOW_USED,    /* only with use_sliding_window, on every layer (qwen3_moe) */
+    MT_WINDOW_LATE,    /* only with use_sliding_window, on layers from max_window_layers on (qwen2, qwen3) */
+    MT_WINDOW_EARLY,   /* the same on every second layer before max_window_layers (qwen2_moe) */
+    MT_WINDOW_FROM,    /* sliding_window, if not null, on layers from max_window_layers on (dots1) */
     MT_WINDOW_PATTERN, /* on all but every n-th layer (gemma, cohere2) */
 } mt_window_rule;
 
@@ -161,9 +161,9 @@ typedef struct mt_expert_rules {
     mt_route_kind router;
     bool norm, norm_key; /* weights are divided by their sum; with norm_key, norm_topk_prob decides, and `norm` is its default */
     double norm_eps, norm_floor;
-    bool scaled;      /* routed_scaling_factor counts, and n_group, topk_group */
+    bool scaled; /* routed_scaling_factor counts, and n_group, topk_group */
     bool choice_bias;
-    bool mlp_width;   /* an expert's width is intermediate_size, not moe_intermediate_size */
+    bool mlp_width; /* an expert's width is intermediate_size, not moe_intermediate_size */
     mt_sparse_rule layers;
     int64_t first_dense; /* AFTER: first_k_dense_replace where it is absent */
     bool layer_freq;     /* AFTER: moe_layer_freq counts */
@@ -172,63 +172,63 @@ typedef struct mt_expert_rules {
 } mt_expert_rules;
 
 struct mt_family {
-    const char *name;                 /* as users know it */
-    const char *model_types[8];       /* values of "model_type", NULL-ended */
-    const char *architectures[8];     /* values in "architectures" */
-    const char *covers;               /* published models, for the list */
-    const char *telling[7];           /* config keys that tell of this family, or of few: where they stand, another one is no
+    const char *name;              /* as users know it */
+    const char *model_types[8];    /* values of "model_type", NULL-ended */
+    const char *architectures[8];  /* values in "architectures" */
+    const char *covers;            /* published models, for the list */
+    const char *telling[7];        /* config keys that tell of this family, or of few: where they stand, another one is no
                                        * match */
-    mt_bias_rule qkv_bias, o_bias;    /* by attention_bias, or the key below */
-    mt_bias_rule mlp_bias;            /* by mlp_bias, or the key below */
-    const char *bias_key;             /* one key for all three */
+    mt_bias_rule qkv_bias, o_bias; /* by attention_bias, or the key below */
+    mt_bias_rule mlp_bias;         /* by mlp_bias, or the key below */
+    const char *bias_key;          /* one key for all three */
     bool qk_norm, qk_norm_whole;
-    bool qk_norm_last;                /* head norms come after the rotation */
-    bool embed_norm;                  /* the embedding's rows go through a norm, in the first layer */
+    bool qk_norm_last; /* head norms come after the rotation */
+    bool embed_norm;   /* the embedding's rows go through a norm, in the first layer */
     bool layer_norm, norm_bias, norm_one_plus;
-    bool norm_bare;                   /* norms have no weights */
+    bool norm_bare; /* norms have no weights */
     mt_norms norms;
     mt_block_form form;
     bool plain_mlp, head_bias, learned_positions;
     mt_act default_act;
-    const char *act_key;              /* the only one it reads; NULL: the usual ones */
+    const char *act_key; /* the only one it reads; NULL: the usual ones */
     mt_window_rule window;
-    int64_t default_window;           /* when the key is absent; 0: none */
-    int64_t window_pattern;           /* PATTERN: n when sliding_window_pattern is absent */
-    int64_t default_head_dim;         /* when the key is absent; 0: D / H */
+    int64_t default_window;   /* when the key is absent; 0: none */
+    int64_t window_pattern;   /* PATTERN: n when sliding_window_pattern is absent */
+    int64_t default_head_dim; /* when the key is absent; 0: D / H */
     struct {
         int64_t D, F, L, H, K, V, positions;
-    } shape;                          /* when keys of it are absent, as in the text_config of multimodal models; 0: they are
+    } shape;                    /* when keys of it are absent, as in the text_config of multimodal models; 0: they are
                                        * needed */
-    int64_t default_mlp_factor;       /* F / D when the key is absent; 0: the key is needed */
+    int64_t default_mlp_factor; /* F / D when the key is absent; 0: the key is needed */
     double default_eps, default_theta;
-    bool local_rope;                  /* sliding layers rotate by settings of their own, unscaled unless they say so */
-    double local_theta;               /* theirs, when the key is absent; 0: rope_theta */
-    int64_t nope_interval;            /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key
+    bool local_rope;        /* sliding layers rotate by settings of their own, unscaled unless they say so */
+    double local_theta;     /* theirs, when the key is absent; 0: rope_theta */
+    int64_t nope_interval;  /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key
                                        * is read */
-    bool query_scale;                 /* rope settings have llama_4_scaling_beta: queries are scaled by position */
-    double default_partial;           /* share of a head that rotates; 0: all */
+    bool query_scale;       /* rope settings have llama_4_scaling_beta: queries are scaled by position */
+    double default_partial; /* share of a head that rotates; 0: all */
     bool default_tied;
     mt_rope_style rope;
-    const char *prefix;               /* what the names below begin with, and files may replace; NULL: "model." */
-    const char *other_head;           /* another name some files have for the head; or NULL */
-    const mt_tensor_row *tensors;     /* ended by a row without a name */
+    const char *prefix;                 /* what the names below begin with, and files may replace; NULL: "model." */
+    const char *other_head;             /* another name some files have for the head; or NULL */
+    const mt_tensor_row *tensors;       /* ended by a row without a name */
     const mt_tensor_row *other_tensors; /* the same model as other files name it, told by the experts' names; or NULL */
-    const mt_expert_rules *experts;   /* NULL: no layer has any */
+    const mt_expert_rules *experts;     /* NULL: no layer has any */
     mt_rc (*read)(mt_config *c, const mt_keys *k); /* keys and traits of its own, after all others; or NULL */
 };
 
 extern const mt_family *const mt_families[]; /* NULL-ended */
 extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_family_qwen3, mt_family_phi3, mt_family_gemma,
-    mt_family_gemma2, mt_family_gemma3, mt_family_glm, mt_family_glm4, mt_family_chatglm, mt_family_internlm2,
-    mt_family_baichuan, mt_family_olmo2, mt_family_olmo3, mt_family_granite, mt_family_smollm3, mt_family_exaone4,
-    mt_family_ernie4_5, mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2,
-    mt_family_starcoder2, mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt,
-    mt_family_helium, mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_olmo,
-    mt_family_hunyuan, mt_family_nanochat, mt_family_apertus, mt_family_bloom, mt_family_gptj, mt_family_gpt_neo,
-    mt_family_gpt_bigcode, mt_family_mpt, mt_family_biogpt, mt_family_hyperclovax, mt_family_mixtral, mt_family_qwen3_moe,
-    mt_family_qwen2_moe, mt_family_olmoe, mt_family_deepseek, mt_family_glm4_moe, mt_family_dots1, mt_family_granitemoe,
-    mt_family_granitemoeshared, mt_family_ernie4_5_moe, mt_family_hunyuan_v1_moe, mt_family_minimax_m2, mt_family_phimoe,
-    mt_family_qwen3_5, mt_family_qwen3_5_moe, mt_family_qwen3_next;
+    mt_family_gemma2, mt_family_gemma3, mt_family_glm, mt_family_glm4, mt_family_chatglm, mt_family_internlm2, mt_family_baichuan,
+    mt_family_olmo2, mt_family_olmo3, mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5,
+    mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
+    mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt, mt_family_helium,
+    mt_family_jais2, mt_family_cwm, mt_family_vaultgemma, mt_family_ministral3, mt_family_olmo, mt_family_hunyuan,
+    mt_family_nanochat, mt_family_apertus, mt_family_bloom, mt_family_gptj, mt_family_gpt_neo, mt_family_gpt_bigcode,
+    mt_family_mpt, mt_family_biogpt, mt_family_hyperclovax, mt_family_mixtral, mt_family_qwen3_moe, mt_family_qwen2_moe,
+    mt_family_olmoe, mt_family_deepseek, mt_family_glm4_moe, mt_family_dots1, mt_family_granitemoe, mt_family_granitemoeshared,
+    mt_family_ernie4_5_moe, mt_family_hunyuan_v1_moe, mt_family_minimax_m2, mt_family_phimoe, mt_family_qwen3_5,
+    mt_family_qwen3_5_moe, mt_family_qwen3_next;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

@@ -10,8 +10,8 @@
     MT_ROWS_QKV_FUSED(LAYER "self_attention.query_key_value.weight", LAYER "self_attention.query_key_value.bias",                \
                       MT_PACK_HEADS),                                                                                            \
         MT_ROWS_O(LAYER "self_attention.dense")
-#define MLP_AND_HEAD                                                                                         \
-    MT_ROWS_UP(LAYER "mlp.dense_h_to_4h"), MT_ROWS_DOWN(LAYER "mlp.dense_4h_to_h"), MT_ROWS_FINAL_NORM("transformer.ln_f"), \
+#define MLP_AND_HEAD                                                                                                             \
+    MT_ROWS_UP(LAYER "mlp.dense_h_to_4h"), MT_ROWS_DOWN(LAYER "mlp.dense_4h_to_h"), MT_ROWS_FINAL_NORM("transformer.ln_f"),      \
         MT_ROWS_HEAD("lm_head"), MT_ROWS_END
 
 static const mt_tensor_row usual_names[] = {
@@ -34,14 +34,15 @@ static const mt_tensor_row two_norms[] = {
 
 static mt_rc family_falcon_read(mt_config *c, const mt_keys *k);
 
-#define FALCON(TENSORS)                                                                                      \
-    {                                                                                                        \
-        .name = "falcon", .model_types = { "falcon", "RefinedWeb", "RefinedWebModel" },                      \
-        .architectures = { "FalconForCausalLM", "RWForCausalLM" }, .covers = "Falcon 7B, 40B, 180B, 11B, Falcon-RW 1B and 7B", \
-        .telling = { "new_decoder_architecture", "multi_query", "parallel_attn", "alibi", "n_head" }, \
-        .qkv_bias = MT_BIAS_BY_KEY, .o_bias = MT_BIAS_BY_KEY, .mlp_bias = MT_BIAS_BY_KEY, .bias_key = "bias", .layer_norm = true, \
-        .norm_bias = true, .plain_mlp = true, .default_act = MT_ACT_GELU_ERF, .default_mlp_factor = 4, .default_eps = 1e-5, \
-        .default_theta = 10000, .default_tied = true, .rope = MT_ROPE_HALF, .prefix = "transformer.", .tensors = TENSORS, .read = family_falcon_read \
+#define FALCON(TENSORS)                                                                                                          \
+    {                                                                                                                            \
+        .name = "falcon", .model_types = { "falcon", "RefinedWeb", "RefinedWebModel" },                                          \
+        .architectures = { "FalconForCausalLM", "RWForCausalLM" }, .covers = "Falcon 7B, 40B, 180B, 11B, Falcon-RW 1B and 7B",   \
+        .telling = { "new_decoder_architecture", "multi_query", "parallel_attn", "alibi", "n_head" },                            \
+        .qkv_bias = MT_BIAS_BY_KEY, .o_bias = MT_BIAS_BY_KEY, .mlp_bias = MT_BIAS_BY_KEY, .bias_key = "bias",                    \
+        .layer_norm = true, .norm_bias = true, .plain_mlp = true, .default_act = MT_ACT_GELU_ERF, .default_mlp_factor = 4,       \
+        .default_eps = 1e-5, .default_theta = 10000, .default_tied = true, .rope = MT_ROPE_HALF, .prefix = "transformer.",       \
+        .tensors = TENSORS, .read = family_falcon_read                                                                           \
     }
 
 const mt_family mt_family_falcon = FALCON(usual_names);

@@ -7,23 +7,23 @@
 
 #define MT_ROW(role, name, ...)                                                                                                  \
     {                                                                                                                            \
-        role, name, { __VA_ARGS__ }, MT_PACK_NONE, false, false, false                                                                  \
+        role, name, { __VA_ARGS__ }, MT_PACK_NONE, false, false, false                                                           \
     }
 #define MT_ROW_EXACT(role, name, ...)                                                                                            \
     {                                                                                                                            \
-        role, name, { __VA_ARGS__ }, MT_PACK_NONE, false, true, false                                                                   \
+        role, name, { __VA_ARGS__ }, MT_PACK_NONE, false, true, false                                                            \
     } /* stays fp32 */
 #define MT_ROW_PACKED(role, name, pack, ...)                                                                                     \
     {                                                                                                                            \
-        role, name, { __VA_ARGS__ }, pack, false, false, false                                                                          \
+        role, name, { __VA_ARGS__ }, pack, false, false, false                                                                   \
     }
 #define MT_ROW_TURNED(role, name, pack, ...)                                                                                     \
     {                                                                                                                            \
-        role, name, { __VA_ARGS__ }, pack, true, false, false                                                                           \
+        role, name, { __VA_ARGS__ }, pack, true, false, false                                                                    \
     } /* input first */
 #define MT_ROWS_END                                                                                                              \
     {                                                                                                                            \
-        0, NULL, { 0 }, MT_PACK_NONE, false, false, false                                                                               \
+        0, NULL, { 0 }, MT_PACK_NONE, false, false, false                                                                        \
     }
 
 #define MT_ROW_FIXED(role, name, ...)                                                                                            \
@@ -33,19 +33,18 @@
 
 #define MT_ROWS_EMBED MT_ROW(MT_W_EMBED, "model.embed_tokens.weight", MT_V, MT_D)
 
-#define MT_ROWS_NORM1(P)                                                                                     \
-    MT_ROW(MT_W_NORM1, P "input_layernorm.weight", MT_D), MT_ROW(MT_B_NORM1, P "input_layernorm.bias", MT_D)
-#define MT_ROWS_NORM2(P)                                                                                     \
+#define MT_ROWS_NORM1(P) MT_ROW(MT_W_NORM1, P "input_layernorm.weight", MT_D), MT_ROW(MT_B_NORM1, P "input_layernorm.bias", MT_D)
+#define MT_ROWS_NORM2(P)                                                                                                         \
     MT_ROW(MT_W_NORM2, P "post_attention_layernorm.weight", MT_D), MT_ROW(MT_B_NORM2, P "post_attention_layernorm.bias", MT_D)
 
-#define MT_ROWS_QKV(P)                                                                                       \
-    MT_ROW(MT_W_Q, P "q_proj.weight", MT_H_DH, MT_D), MT_ROW(MT_W_K, P "k_proj.weight", MT_K_DH, MT_D),       \
-        MT_ROW(MT_W_V, P "v_proj.weight", MT_K_DH, MT_D), MT_ROW(MT_B_Q, P "q_proj.bias", MT_H_DH),          \
+#define MT_ROWS_QKV(P)                                                                                                           \
+    MT_ROW(MT_W_Q, P "q_proj.weight", MT_H_DH, MT_D), MT_ROW(MT_W_K, P "k_proj.weight", MT_K_DH, MT_D),                          \
+        MT_ROW(MT_W_V, P "v_proj.weight", MT_K_DH, MT_D), MT_ROW(MT_B_Q, P "q_proj.bias", MT_H_DH),                              \
         MT_ROW(MT_B_K, P "k_proj.bias", MT_K_DH), MT_ROW(MT_B_V, P "v_proj.bias", MT_K_DH)
 /* Three in one tensor; W and B name it. */
-#define MT_ROWS_QKV_FUSED(W, B, PACK)                                                                        \
-    MT_ROW_PACKED(MT_W_Q, W, PACK, MT_H_DH, MT_D), MT_ROW_PACKED(MT_W_K, W, PACK, MT_K_DH, MT_D),            \
-        MT_ROW_PACKED(MT_W_V, W, PACK, MT_K_DH, MT_D), MT_ROW_PACKED(MT_B_Q, B, PACK, MT_H_DH),              \
+#define MT_ROWS_QKV_FUSED(W, B, PACK)                                                                                            \
+    MT_ROW_PACKED(MT_W_Q, W, PACK, MT_H_DH, MT_D), MT_ROW_PACKED(MT_W_K, W, PACK, MT_K_DH, MT_D),                                \
+        MT_ROW_PACKED(MT_W_V, W, PACK, MT_K_DH, MT_D), MT_ROW_PACKED(MT_B_Q, B, PACK, MT_H_DH),                                  \
         MT_ROW_PACKED(MT_B_K, B, PACK, MT_K_DH), MT_ROW_PACKED(MT_B_V, B, PACK, MT_K_DH)
 /* Each query head's rows are followed by those of its output gate. */
 #define MT_ROWS_QKV_GATED(P)                                                                                                     \
@@ -64,10 +63,10 @@
         MT_ROW(MT_W_DELTA_NORM, P "norm.weight", MT_DELTA_DV),                                                                   \
         MT_ROW(MT_W_DELTA_OUT, P "out_proj.weight", MT_D, MT_DELTA_VALUES)
 
-#define MT_ROWS_GATE_UP(P)                                                                                   \
-    MT_ROW(MT_W_GATE, P "gate_proj.weight", MT_F, MT_D), MT_ROW(MT_W_UP, P "up_proj.weight", MT_F, MT_D),    \
+#define MT_ROWS_GATE_UP(P)                                                                                                       \
+    MT_ROW(MT_W_GATE, P "gate_proj.weight", MT_F, MT_D), MT_ROW(MT_W_UP, P "up_proj.weight", MT_F, MT_D),                        \
         MT_ROW(MT_B_GATE, P "gate_proj.bias", MT_F), MT_ROW(MT_B_UP, P "up_proj.bias", MT_F)
-#define MT_ROWS_GATE_UP_FUSED(W)                                                                             \
+#define MT_ROWS_GATE_UP_FUSED(W)                                                                                                 \
     MT_ROW_PACKED(MT_W_GATE, W, MT_PACK_ROWS, MT_F, MT_D), MT_ROW_PACKED(MT_W_UP, W, MT_PACK_ROWS, MT_F, MT_D)
 #define MT_ROWS_UP(P)   MT_ROW(MT_W_UP, P ".weight", MT_F, MT_D), MT_ROW(MT_B_UP, P ".bias", MT_F)
 #define MT_ROWS_DOWN(P) MT_ROW(MT_W_DOWN, P ".weight", MT_D, MT_F), MT_ROW(MT_B_DOWN, P ".bias", MT_D)
@@ -76,26 +75,26 @@
 #define MT_ROWS_HEAD(P)       MT_ROW(MT_W_HEAD, P ".weight", MT_V, MT_D), MT_ROW(MT_B_HEAD, P ".bias", MT_V)
 
 /* A llama-shaped model without its mlp: all that comes before, all that follows. */
-#define MT_ROWS_LLAMA_MIXER(P)                                                                               \
-    MT_ROWS_EMBED, MT_ROWS_NORM1(P), MT_ROWS_QKV(P "self_attn."), MT_ROWS_QK_NORM(P "self_attn."),           \
+#define MT_ROWS_LLAMA_MIXER(P)                                                                                                   \
+    MT_ROWS_EMBED, MT_ROWS_NORM1(P), MT_ROWS_QKV(P "self_attn."), MT_ROWS_QK_NORM(P "self_attn."),                               \
         MT_ROWS_O(P "self_attn.o_proj"), MT_ROWS_NORM2(P)
 #define MT_ROWS_MLP(P)    MT_ROWS_GATE_UP(P "mlp."), MT_ROWS_DOWN(P "mlp.down_proj")
 #define MT_ROWS_LLAMA_END MT_ROWS_FINAL_NORM("model.norm"), MT_ROWS_HEAD("lm_head"), MT_ROWS_END
 
 /* Experts: a tensor each, or one for all.  The order is that of memory (model.h): gate and up are neighbors. */
-#define MT_ROWS_EXPERTS(P, GATE, UP, DOWN)                                                                   \
-    MT_ROW_PACKED(MT_W_E_GATE, P GATE ".weight", MT_PACK_EXPERT, MT_I, MT_D),                                \
-        MT_ROW_PACKED(MT_W_E_UP, P UP ".weight", MT_PACK_EXPERT, MT_I, MT_D),                                \
+#define MT_ROWS_EXPERTS(P, GATE, UP, DOWN)                                                                                       \
+    MT_ROW_PACKED(MT_W_E_GATE, P GATE ".weight", MT_PACK_EXPERT, MT_I, MT_D),                                                    \
+        MT_ROW_PACKED(MT_W_E_UP, P UP ".weight", MT_PACK_EXPERT, MT_I, MT_D),                                                    \
         MT_ROW_PACKED(MT_W_E_DOWN, P DOWN ".weight", MT_PACK_EXPERT, MT_D, MT_I)
-#define MT_ROWS_EXPERTS_FUSED(GATE_UP, DOWN)                                                                 \
-    MT_ROW_PACKED(MT_W_E_GATE, GATE_UP, MT_PACK_EXPERTS, MT_I, MT_D),                                        \
-        MT_ROW_PACKED(MT_W_E_UP, GATE_UP, MT_PACK_EXPERTS, MT_I, MT_D),                                      \
+#define MT_ROWS_EXPERTS_FUSED(GATE_UP, DOWN)                                                                                     \
+    MT_ROW_PACKED(MT_W_E_GATE, GATE_UP, MT_PACK_EXPERTS, MT_I, MT_D),                                                            \
+        MT_ROW_PACKED(MT_W_E_UP, GATE_UP, MT_PACK_EXPERTS, MT_I, MT_D),                                                          \
         MT_ROW_PACKED(MT_W_E_DOWN, DOWN, MT_PACK_EXPERTS, MT_D, MT_I)
 #define MT_ROWS_EXPERTS_USUAL(P)       MT_ROWS_EXPERTS(P "mlp.experts.%e.", "gate_proj", "up_proj", "down_proj")
 #define MT_ROWS_EXPERTS_FUSED_USUAL(P) MT_ROWS_EXPERTS_FUSED(P "mlp.experts.gate_up_proj", P "mlp.experts.down_proj")
-#define MT_ROWS_SHARED(P)                                                                                    \
-    MT_ROW(MT_W_S_GATE, P "gate_proj.weight", MT_IS, MT_D), MT_ROW(MT_W_S_UP, P "up_proj.weight", MT_IS, MT_D), \
-        MT_ROW(MT_B_S_GATE, P "gate_proj.bias", MT_IS), MT_ROW(MT_B_S_UP, P "up_proj.bias", MT_IS),          \
+#define MT_ROWS_SHARED(P)                                                                                                        \
+    MT_ROW(MT_W_S_GATE, P "gate_proj.weight", MT_IS, MT_D), MT_ROW(MT_W_S_UP, P "up_proj.weight", MT_IS, MT_D),                  \
+        MT_ROW(MT_B_S_GATE, P "gate_proj.bias", MT_IS), MT_ROW(MT_B_S_UP, P "up_proj.bias", MT_IS),                              \
         MT_ROW(MT_W_S_DOWN, P "down_proj.weight", MT_D, MT_IS), MT_ROW(MT_B_S_DOWN, P "down_proj.bias", MT_D)
 
 #endif

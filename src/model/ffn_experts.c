@@ -284,11 +284,11 @@ static mt_products shared_products(const mt_pass *p)
 static mt_activation shared_activation(const mt_pass *p)
 {
     mt_activation a = { .t = p->r->t,
-                 .act = p->c->act,
-                 .N = p->mb->n,
-                 .F = p->s->Is,
-                 .gu = mt_pass_array(p, S_GATE_UP),
-                 .y = mt_pass_array(p, S_ACT) };
+                        .act = p->c->act,
+                        .N = p->mb->n,
+                        .F = p->s->Is,
+                        .gu = mt_pass_array(p, S_GATE_UP),
+                        .y = mt_pass_array(p, S_ACT) };
     if (!has_switch(p)) return a;
     a.first = switch_at(p, S_COLUMNS);
     a.last = a.first + 1;
@@ -375,14 +375,14 @@ static mt_grouped_linear expert_product(const mt_pass *p, mt_role role)
 static mt_activation expert_activation(const mt_pass *p)
 {
     return (mt_activation){ .t = p->r->t,
-                     .act = p->c->act,
-                     .N = p->mb->n * mt_min_i64(p->s->T, p->n_experts),
-                     .F = p->s->I,
-                     .gu = mt_pass_array(p, GATE_UP),
-                     .y = mt_pass_array(p, ACT),
-                     .first = offsets_of(p) + p->first_expert,
-                     .last = offsets_of(p) + p->first_expert + p->n_experts,
-                     .order = order_of(p) };
+                            .act = p->c->act,
+                            .N = p->mb->n * mt_min_i64(p->s->T, p->n_experts),
+                            .F = p->s->I,
+                            .gu = mt_pass_array(p, GATE_UP),
+                            .y = mt_pass_array(p, ACT),
+                            .first = offsets_of(p) + p->first_expert,
+                            .last = offsets_of(p) + p->first_expert + p->n_experts,
+                            .order = order_of(p) };
 }
 
 /* The unit's share of the sum. */

@@ -97,15 +97,15 @@ static void *act_of(const mt_pass *p, mt_span s)
 static mt_activation activation_args(const mt_pass *p, mt_span s)
 {
     return (mt_activation){ .t = p->r->t,
-                     .act = p->c->act,
-                     .plain = p->c->plain_mlp,
-                     .N = s.n,
-                     .F = p->s->F,
-                     .gu = gate_up_of(p, s),
-                     .y = act_of(p, s),
-                     .alpha_p = mt_pass_exact(p, MT_W_ALPHA_P),
-                     .alpha_n = mt_pass_exact(p, MT_W_ALPHA_N),
-                     .scratch = p->r->scratch };
+                            .act = p->c->act,
+                            .plain = p->c->plain_mlp,
+                            .N = s.n,
+                            .F = p->s->F,
+                            .gu = gate_up_of(p, s),
+                            .y = act_of(p, s),
+                            .alpha_p = mt_pass_exact(p, MT_W_ALPHA_P),
+                            .alpha_n = mt_pass_exact(p, MT_W_ALPHA_N),
+                            .scratch = p->r->scratch };
 }
 
 static mt_linear down_args(const mt_pass *p, mt_span s)

@@ -46,7 +46,8 @@ static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, 
     const mt_array arrays[ARRAYS] = {
         [X] = { "x", row, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0, 0 },
         [XMID] = { "xmid", row, xmid, MT_EXTENT_MICRO, false, 0, 0 },
-        [MIXED] = { "mixed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 }, /* the branches' results before their norms */
+        [MIXED] = { "mixed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0,
+                    0 }, /* the branches' results before their norms */
         [FED] = { "fed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
         [H] = { "h", pre * row, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
         [RSTD] = { "rstd", pre * one, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
@@ -155,16 +156,16 @@ static mt_norm norm_args(const mt_pass *p, norm_id id, int64_t n, const void *x)
     const mt_config *c = p->c;
     mt_role b = norms[id].b;
     return (mt_norm){ .t = p->r->t,
-                         .N = n,
-                         .D = c->D,
-                         .eps = (float)c->eps,
-                         .one_plus = c->norm_one_plus,
-                         .centered = c->layer_norm,
-                         .x = x,
-                         .w = mt_pass_weight(p, norms[id].w),
-                         .b = b == MT_ROLES ? NULL : mt_pass_weight(p, b),
-                         .rstd = mt_pass_array(p, norms[id].rstd),
-                         .scratch = p->r->scratch };
+                      .N = n,
+                      .D = c->D,
+                      .eps = (float)c->eps,
+                      .one_plus = c->norm_one_plus,
+                      .centered = c->layer_norm,
+                      .x = x,
+                      .w = mt_pass_weight(p, norms[id].w),
+                      .b = b == MT_ROLES ? NULL : mt_pass_weight(p, b),
+                      .rstd = mt_pass_array(p, norms[id].rstd),
+                      .scratch = p->r->scratch };
 }
 
 /* The norm the ffn's input goes through: parallel blocks may share the mixer's. */

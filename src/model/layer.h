@@ -61,9 +61,9 @@ typedef enum mt_work_kind {
 } mt_work_kind;
 
 typedef enum mt_work_when {
-    MT_IN_FORWARD,  /* and redone before backward, unless `keep` or more is kept; MT_KEEPS: only where the next layer's input is
+    MT_IN_FORWARD, /* and redone before backward, unless `keep` or more is kept; MT_KEEPS: only where the next layer's input is
                        redone too */
-    MT_IN_REDO,     /* only before backward, unless `keep` or more is kept */
+    MT_IN_REDO,    /* only before backward, unless `keep` or more is kept */
     MT_IN_BACKWARD,
 } mt_work_when;
 
@@ -120,19 +120,19 @@ void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool sha
 
 /* A micro-batch on the device. */
 typedef struct mt_micro {
-    int64_t n;          /* rows */
+    int64_t n; /* rows */
     int64_t n_docs, longest;
     int64_t n_trained;
-    const int32_t *ids, *pos;      /* [n]; pos of documents that turn by longrope's long list begins at its first row of the table */
-    int64_t rope_row;              /* generation, whose pos count rows of the cache: where the rotary tables begin for all */
-    const int32_t *rows_by_id;     /* [n] */
-    const int32_t *doc_start;      /* [n_docs + 1] */
-    const int32_t *host_start;     /* the same in host memory, until the next step's input is loaded */
-    const int32_t *trained_rows;   /* [n_trained] rows whose target counts */
-    const int32_t *targets;        /* [n_trained] */
-    int64_t deepest;               /* generation: rows of the longest document, cached ones included */
-    const int32_t *cache_row;      /* [n_docs] generation: where each document's rows are in the cache; NULL: no cache */
-    const int32_t *cache_slot;     /* [n_docs] and its slot, for what is kept of it whatever its length */
+    const int32_t *ids, *pos;  /* [n]; pos of documents that turn by longrope's long list begins at its first row of the table */
+    int64_t rope_row;          /* generation, whose pos count rows of the cache: where the rotary tables begin for all */
+    const int32_t *rows_by_id; /* [n] */
+    const int32_t *doc_start;  /* [n_docs + 1] */
+    const int32_t *host_start; /* the same in host memory, until the next step's input is loaded */
+    const int32_t *trained_rows; /* [n_trained] rows whose target counts */
+    const int32_t *targets;      /* [n_trained] */
+    int64_t deepest;             /* generation: rows of the longest document, cached ones included */
+    const int32_t *cache_row;    /* [n_docs] generation: where each document's rows are in the cache; NULL: no cache */
+    const int32_t *cache_slot;   /* [n_docs] and its slot, for what is kept of it whatever its length */
 } mt_micro;
 
 /* A layer's arrays for one micro-batch: kept ones point into kept memory, the others into workspace. */
@@ -146,12 +146,12 @@ typedef struct mt_acts {
 
 /* Workspace of the two ends of a model, and of all ops. */
 typedef struct mt_ends_work {
-    void *x;        /* [micro, D] trained rows of the last layer's output; then their gradient */
-    void *h;        /* [micro, D] normed */
-    void *dh;       /* [micro, D] */
-    float *rstd;    /* [micro] */
-    float *logits;  /* [head_rows, V] */
-    void *dlogits;  /* [head_rows, V] */
+    void *x;              /* [micro, D] trained rows of the last layer's output; then their gradient */
+    void *h;              /* [micro, D] normed */
+    void *dh;             /* [micro, D] */
+    float *rstd;          /* [micro] */
+    float *logits;        /* [head_rows, V] */
+    void *dlogits;        /* [head_rows, V] */
     float *row_loss;      /* [head_rows] */
     int32_t *row_correct; /* [head_rows] */
 } mt_ends_work;
@@ -165,7 +165,7 @@ typedef struct mt_run {
     mt_stream *stream;
     mt_dtype t;
     mt_attention_use attention;
-    int64_t mlp_rows, head_rows; /* rows at a time */
+    int64_t mlp_rows, head_rows;  /* rows at a time */
     const float *cos[2], *sin[2]; /* of config->rope, of config->rope_local */
     mt_ends_work ends;
     void *scratch; /* of ops */
@@ -189,11 +189,14 @@ mt_rc mt_embed_forward(const mt_run *r, const mt_weights *w, const mt_micro *mb,
 mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const void *dx, mt_err *err);
 
 /* x_out: where the next layer's input goes. */
-mt_rc mt_layer_forward(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
+mt_rc mt_layer_forward(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out,
+                       mt_err *err);
 /* Redo what `kept` lacks and backward needs. */
-mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err);
+mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_keep kept,
+                    mt_err *err);
 /* The ffn, and with it the next layer's input. */
-mt_rc mt_layer_finish(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
+mt_rc mt_layer_finish(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out,
+                      mt_err *err);
 /* dx: gradient of the output in, of the input out. */
 mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
                         mt_err *err);

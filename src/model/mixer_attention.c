@@ -91,9 +91,8 @@ static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_it
     int n = 0;
     out[n++] =
         (mt_work_item){ .name = "qkv", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = qkv, .k = D };
-    out[n++] = (mt_work_item){
-        .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = 2 * qk + head_norms + clipped
-    };
+    out[n++] =
+        (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = 2 * qk + head_norms + clipped };
     out[n++] = (mt_work_item){ .name = "attention",
                                .kind = MT_WORK_ATTENTION,
                                .when = MT_IN_FORWARD,
@@ -125,15 +124,15 @@ static size_t attention_scratch(const mt_config *c, const mt_layer_spec *s, cons
             &(mt_linear){ .t = shape->t, .M = shape->rows, .N = qkv_width(c, s), .K = c->D, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = c->D, .K = q_width(s), .dw = some, .db = some }),
         mt_qk_prepare_scratch(&(mt_qk_prepare){ .t = shape->t,
-                                    .N = shape->rows,
-                                    .H = s->H,
-                                    .K = s->K,
-                                    .Dh = s->Dh,
-                                    .dr = c->rope.dr,
-                                    .whole = c->qk_norm_whole,
-                                    .own_weights = c->qk_norm_own,
-                                    .dwq = some,
-                                    .dwk = some }),
+                                                .N = shape->rows,
+                                                .H = s->H,
+                                                .K = s->K,
+                                                .Dh = s->Dh,
+                                                .dr = c->rope.dr,
+                                                .whole = c->qk_norm_whole,
+                                                .own_weights = c->qk_norm_own,
+                                                .dwq = some,
+                                                .dwk = some }),
         mt_attention_scratch(&att),
     };
     size_t most = 0;
@@ -177,44 +176,44 @@ static mt_qk_prepare qk_prepare_args(const mt_pass *p)
     const int64_t ld = qkv_width(c, s), at = p->mb->rope_row * (c->rope.dr / 2);
     const int table = s->rope == MT_LAYER_ROPE_LOCAL;
     return (mt_qk_prepare){ .t = p->r->t,
-                      .style = s->rope == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style,
-                      .N = p->mb->n,
-                      .H = s->H,
-                      .K = s->K,
-                      .Dh = s->Dh,
-                      .dr = c->rope.dr,
-                      .ld_qkv = ld,
-                      .ld_dqkv = ld,
-                      .ld_qk = qk_apart(c) ? qk_width(s) : ld,
-                      .pos = p->mb->pos,
-                      .cos = p->r->cos[table] + at,
-                      .sin = p->r->sin[table] + at,
-                      .qkv = mt_pass_array(p, QKV),
-                      .qk = qk_of(p),
-                      .wq = mt_pass_weight(p, MT_W_Q_NORM),
-                      .wk = mt_pass_weight(p, MT_W_K_NORM),
-                      .eps = (float)c->eps,
-                      .one_plus = c->norm_one_plus,
-                      .whole = c->qk_norm_whole,
-                      .centered = c->qk_layer_norm,
-                      .own_weights = c->qk_norm_own,
-                      .norm_last = c->qk_norm_last,
-                      .bare = c->qk_norm_bare,
-                      .q_beta = (float)c->rope.q_beta,
-                      .q_period = (int64_t)c->rope.original_positions,
-                      .scratch = p->r->scratch };
+                            .style = s->rope == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style,
+                            .N = p->mb->n,
+                            .H = s->H,
+                            .K = s->K,
+                            .Dh = s->Dh,
+                            .dr = c->rope.dr,
+                            .ld_qkv = ld,
+                            .ld_dqkv = ld,
+                            .ld_qk = qk_apart(c) ? qk_width(s) : ld,
+                            .pos = p->mb->pos,
+                            .cos = p->r->cos[table] + at,
+                            .sin = p->r->sin[table] + at,
+                            .qkv = mt_pass_array(p, QKV),
+                            .qk = qk_of(p),
+                            .wq = mt_pass_weight(p, MT_W_Q_NORM),
+                            .wk = mt_pass_weight(p, MT_W_K_NORM),
+                            .eps = (float)c->eps,
+                            .one_plus = c->norm_one_plus,
+                            .whole = c->qk_norm_whole,
+                            .centered = c->qk_layer_norm,
+                            .own_weights = c->qk_norm_own,
+                            .norm_last = c->qk_norm_last,
+                            .bare = c->qk_norm_bare,
+                            .q_beta = (float)c->rope.q_beta,
+                            .q_period = (int64_t)c->rope.original_positions,
+                            .scratch = p->r->scratch };
 }
 
 static mt_bound bound_args(const mt_pass *p)
 {
     const int64_t width = qkv_width(p->c, p->s);
     return (mt_bound){ .t = p->r->t,
-                      .N = p->mb->n,
-                      .D = width,
-                      .ldx = width,
-                      .ld_dx = width,
-                      .limit = (float)p->c->clip_qkv,
-                      .x = mt_pass_array(p, QKV) };
+                       .N = p->mb->n,
+                       .D = width,
+                       .ldx = width,
+                       .ld_dx = width,
+                       .limit = (float)p->c->clip_qkv,
+                       .x = mt_pass_array(p, QKV) };
 }
 
 static mt_attention attention_args(const mt_pass *p)

@@ -197,11 +197,9 @@ static bool is_in(const mt_model *m, const mt_layer_spec *s, const mt_unit *u, c
 static mt_weight whole_weight(const mt_model *m, const mt_layer_spec *s, const mt_tensor_row *row)
 {
     const mt_config *c = m->config;
-    mt_weight w = { .role = row->role,
-                    .n_dims = row->shape[1] ? 2 : 1,
-                    .slice = slice_of(m, s, row),
-                    .exact = row->exact,
-                    .fixed = row->fixed };
+    mt_weight w = {
+        .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(m, s, row), .exact = row->exact, .fixed = row->fixed
+    };
     file_name(c, &m->names, row, w.name);
     w.shape[0] = dim_of(c, s, row->shape[0]);
     w.shape[1] = dim_of(c, s, row->shape[1]);
@@ -214,9 +212,7 @@ static mt_weight head_weight(const mt_model *m, const mt_layer_spec *s, const mt
 {
     mt_weight w = { .role = row->role, .n_dims = 1, .shape = { s->Dh, 1 }, .n = s->Dh, .exact = row->exact };
     char name[MT_NAME_BYTES];
-    w.slice = (mt_tensor_slice){
-        .n_dims = 1, .shape = { s->Dh, 1, 1 }, .slab = { s->Dh, 1 }, .run = s->Dh, .stride = s->Dh
-    };
+    w.slice = (mt_tensor_slice){ .n_dims = 1, .shape = { s->Dh, 1, 1 }, .slab = { s->Dh, 1 }, .run = s->Dh, .stride = s->Dh };
     file_name(m->config, &m->names, row, name);
     fill_in(w.name, name, "%h", (int)head);
     return w;

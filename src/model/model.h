@@ -25,11 +25,11 @@ enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
 typedef struct mt_weight {
     mt_role role;
     char name[MT_NAME_BYTES]; /* of its tensor in the files; %d is the layer, %e the expert */
-    mt_tensor_slice slice;         /* where in that tensor */
+    mt_tensor_slice slice;    /* where in that tensor */
     int n_dims;
     int64_t shape[2];
     int64_t n, offset; /* elements, in the unit's block */
-    int expert; /* of an expert: counted from the unit's first; else 0 */
+    int expert;        /* of an expert: counted from the unit's first; else 0 */
     bool frozen, decay;
     bool fixed;  /* never trained: always frozen */
     bool exact;  /* the device has it in fp32, too */
@@ -45,13 +45,13 @@ enum { MT_EXACT_RUNS = 3 };
 typedef struct mt_layout {
     mt_weight *weights;
     int n_weights;
-    int64_t n_elems;          /* of the block, gaps included */
-    int64_t n_train, n_decay; /* [0, n_decay) decays, [n_decay, n_train) does not, the rest is frozen */
-    int64_t n_low;            /* [0, n_low) has low halves, those of the rest are zero */
+    int64_t n_elems;                   /* of the block, gaps included */
+    int64_t n_train, n_decay;          /* [0, n_decay) decays, [n_decay, n_train) does not, the rest is frozen */
+    int64_t n_low;                     /* [0, n_low) has low halves, those of the rest are zero */
     mt_exact_run exact[MT_EXACT_RUNS]; /* ascending; n is 0 where a region has none */
     int64_t n_exact;                   /* of all of them, gaps included */
-    int64_t at[MT_ROLES];     /* offset of each role, -1: not in this unit */
-    int64_t exact_at[MT_ROLES]; /* the same in the exact numbers, -1: not exact */
+    int64_t at[MT_ROLES];              /* offset of each role, -1: not in this unit */
+    int64_t exact_at[MT_ROLES];        /* the same in the exact numbers, -1: not exact */
     bool trains[MT_ROLES];
 } mt_layout;
 
@@ -72,11 +72,11 @@ typedef struct mt_unit {
 
 /* What only a model's files say: how they name tensors, and whether the head is one of its own.  ckpt/weights.h finds it out. */
 typedef struct mt_file_names {
-    char prefix[96];      /* stands for the family's prefix */
-    char head_prefix[96]; /* before names without that */
-    const char *head;     /* the head's tensor, where the files use the family's other name; NULL: the usual one */
+    char prefix[96];              /* stands for the family's prefix */
+    char head_prefix[96];         /* before names without that */
+    const char *head;             /* the head's tensor, where the files use the family's other name; NULL: the usual one */
     const mt_tensor_row *tensors; /* the family's table that fits */
-    bool tied;            /* the embedding is the head */
+    bool tied;                    /* the embedding is the head */
 } mt_file_names;
 /* As config.json and the family say. */
 mt_file_names mt_file_names_of(const mt_config *c);
@@ -88,12 +88,12 @@ typedef struct mt_layer_units {
 typedef struct mt_model_options {
     const char *const *freeze; /* shell patterns over tensor names */
     size_t n_freeze;
-    bool decay_all;            /* norms and biases decay too */
+    bool decay_all;             /* norms and biases decay too */
     const mt_file_names *names; /* NULL: as config.json and the family say */
     /* True if a tensor of the files holds bf16 numbers; NULL: nothing is known of it, or it is as config.json says. */
     bool (*is_bf16)(const void *files, const char *name);
     const void *files;
-    bool assume_dtype; /* there are no files to ask: tensors have config.json's dtype */
+    bool assume_dtype;    /* there are no files to ask: tensors have config.json's dtype */
     int64_t unit_experts; /* experts of a unit; a divisor of every layer's; 0: mt_default_unit_experts() */
 } mt_model_options;
 
@@ -108,7 +108,7 @@ typedef struct mt_model {
     const mt_config *config; /* borrowed; outlives the model */
     mt_file_names names;
     bool tied;
-    mt_layer_kind *kinds;    /* of layers whose specs are equal */
+    mt_layer_kind *kinds; /* of layers whose specs are equal */
     int n_kinds;
     int *kind_of_layer; /* [L] */
     mt_unit *units;
@@ -116,7 +116,7 @@ typedef struct mt_model {
     int embed, head;        /* units; the same one when tied */
     mt_layer_units *layers; /* [L] */
     int64_t unit_experts;   /* of the first layer that has experts; 0: none has */
-    mt_layout *layouts; /* one per group */
+    mt_layout *layouts;     /* one per group */
     int n_groups;
     int first_trained; /* units before it need no backward */
     int64_t n_params, n_trained;

@@ -25,9 +25,9 @@ struct mt_pass {
     float *g; /* NULL: forward, or no gradient is wanted */
     const mt_micro *mb;
     const mt_acts *a;
-    int first; /* of a->at: the part's own arrays */
+    int first;                   /* of a->at: the part's own arrays */
     int first_expert, n_experts; /* of the unit whose weights these are; none, but in a unit of experts */
-    bool again; /* backward redoes forward: what is kept is there */
+    bool again;                  /* backward redoes forward: what is kept is there */
 };
 
 /* Rows [first, first + n) of the micro-batch: an ffn takes some at a time. */

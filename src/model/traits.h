@@ -4,7 +4,6 @@
 
 #include "model/config.h"
 
-
 /* Refuses a model that needs what the device's ops lack, naming the first such trait. */
 mt_rc mt_traits_check(const mt_config *c, const mt_ops *ops, const char *device, mt_err *err);
 

@@ -92,7 +92,8 @@ __device__ __forceinline__ float backward_piece(const mt_activation &a, const cu
     float dw = 0;
 #pragma unroll
     for (int k = 0; k < W; k++) {
-        float slope, act = activate<ACT>(shape, to_f32(gate.at[k]), &slope), u = PLAIN ? 1.0f : to_f32(up.at[k]), d = to_f32(dy.at[k]);
+        float slope, act = activate<ACT>(shape, to_f32(gate.at[k]), &slope), u = PLAIN ? 1.0f : to_f32(up.at[k]),
+                     d = to_f32(dy.at[k]);
         float out = times(act, u);
         if (WEIGHTED) {
             dw += d * out;
@@ -108,7 +109,8 @@ __device__ __forceinline__ float backward_piece(const mt_activation &a, const cu
     return dw;
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ void backward_kernel(mt_activation a, int64_t per_row)
+template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED>
+__global__ void backward_kernel(mt_activation a, int64_t per_row)
 {
     int64_t n = (PACKED ? n_rows(a) : a.N) * per_row;
     const curve shape = curve_of<ACT>(a);
@@ -159,7 +161,8 @@ template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void weighted_ba
     for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
         int64_t pair = pair_of(a, i);
         float w = a.weights[pair], dw = 0;
-        for (int64_t at = threadIdx.x; at < per_row; at += blockDim.x) dw += backward_piece<T, W, ACT, PLAIN, true>(a, shape, i, at * W, w);
+        for (int64_t at = threadIdx.x; at < per_row; at += blockDim.x)
+            dw += backward_piece<T, W, ACT, PLAIN, true>(a, shape, i, at * W, w);
         dw = block_sum(dw);
         if (a.dweights && threadIdx.x == 0) a.dweights[pair] = dw;
     }

@@ -188,30 +188,37 @@ template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(co
 }
 
 /* Blocks [from, to).  Whole ones and others are two kernels: one of both needs twice the registers. */
-template <typename T, bool WHOLE> __global__ void __launch_bounds__(THREADS, WHOLE ? 2 : 1) update_8bit_kernel(mt_adamw a, int64_t from, int64_t to)
+template <typename T, bool WHOLE>
+__global__ void __launch_bounds__(THREADS, WHOLE ? 2 : 1) update_8bit_kernel(mt_adamw a, int64_t from, int64_t to)
 {
     if (a.guard && !isfinite(*a.guard)) return;
     int64_t n_warps = (int64_t)gridDim.x * (THREADS / 32);
     int n_bad = 0;
-    for (int64_t b = from + ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32; b < to; b += n_warps) n_bad += update_block<T, WHOLE>(a, b);
+    for (int64_t b = from + ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32; b < to; b += n_warps)
+        n_bad += update_block<T, WHOLE>(a, b);
     if (n_bad) atomicAdd((unsigned long long *)a.n_bad, (unsigned long long)n_bad);
 }
 
 /* -- launcher -------------------------------------------------------------------------------------- */
 
-static unsigned grid(mt_stream *s, int64_t n) { return (unsigned)mt_min_i64(div_up(n, THREADS * W), (int64_t)mt_cuda_device_of(s)->n_sms * 32); }
+static unsigned grid(mt_stream *s, int64_t n)
+{
+    return (unsigned)mt_min_i64(div_up(n, THREADS * W), (int64_t)mt_cuda_device_of(s)->n_sms * 32);
+}
 
 template <typename T> static void launch_8bit(mt_stream *s, const mt_adamw *a, bool aligned)
 {
     int64_t all = (int64_t)mt_moments_blocks((size_t)a->n), whole = aligned ? a->n / MT_MOMENT_BLOCK : 0;
     if (whole) update_8bit_kernel<T, true><<<grid(s, a->n), THREADS, 0, mt_cuda_raw(s)>>>(*a, 0, whole);
-    if (whole < all) update_8bit_kernel<T, false><<<grid(s, a->n - whole * MT_MOMENT_BLOCK), THREADS, 0, mt_cuda_raw(s)>>>(*a, whole, all);
+    if (whole < all)
+        update_8bit_kernel<T, false><<<grid(s, a->n - whole * MT_MOMENT_BLOCK), THREADS, 0, mt_cuda_raw(s)>>>(*a, whole, all);
 }
 
 template <typename T> static void launch(mt_stream *s, const mt_adamw *a)
 {
     size_t moment = a->moments == MT_MOMENTS_F32 ? 32 : a->moments == MT_MOMENTS_BF16 ? 16 : 8;
-    bool aligned = is_aligned(a->hi, 16) && is_aligned(a->lo, 16) && is_aligned(a->m, moment) && is_aligned(a->v, moment) && is_aligned(a->g, W * sizeof(T));
+    bool aligned = is_aligned(a->hi, 16) && is_aligned(a->lo, 16) && is_aligned(a->m, moment) && is_aligned(a->v, moment) &&
+                   is_aligned(a->g, W * sizeof(T));
     switch (a->moments) {
     case MT_MOMENTS_F32: update_kernel<T, in_f32><<<grid(s, a->n), THREADS, 0, mt_cuda_raw(s)>>>(*a, aligned); break;
     case MT_MOMENTS_BF16: update_kernel<T, in_bf16><<<grid(s, a->n), THREADS, 0, mt_cuda_raw(s)>>>(*a, aligned); break;

@@ -194,7 +194,8 @@ static mt_attention without(mt_stream *s, const mt_attention *a, mt_attention_wa
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     mt_attention other = *a;
-    if (!d->told_attention) mt_warn("some attention uses megatrain's own kernels, which are slower: %s", err ? err->msg : "cuDNN refused");
+    if (!d->told_attention)
+        mt_warn("some attention uses megatrain's own kernels, which are slower: %s", err ? err->msg : "cuDNN refused");
     d->told_attention = true;
     if (err) *err = mt_err{};
     other.use.ways &= ~(1u << way);
@@ -233,7 +234,8 @@ mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
     }
     mt__attention_cudnn_expect(s, a);
     float *delta = (float *)a->scratch;
-    bool fours = a->Dh % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 8) && is_aligned(a->d_o, 8); /* of all rows alike: where one lies must choose no bits */
+    bool fours = a->Dh % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 8) &&
+                 is_aligned(a->d_o, 8); /* of all rows alike: where one lies must choose no bits */
     if (a->t == MT_DTYPE_BF16 && fours)
         delta_kernel<bf16, 4><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
     else if (a->t == MT_DTYPE_BF16)

@@ -57,7 +57,10 @@ __device__ __forceinline__ bending bending_by(float scale, float softcap, float 
     bending b = { scale, alibi != 0 ? alibi * alibi_slope((int)H, h) : 0.0f, softcap, softcap != 0 ? 1.0f / softcap : 0.0f };
     return b;
 }
-__device__ __forceinline__ bending bending_of(const mt_attention &a, int h) { return bending_by(a.scale, a.softcap, a.alibi, a.H, h); }
+__device__ __forceinline__ bending bending_of(const mt_attention &a, int h)
+{
+    return bending_by(a.scale, a.softcap, a.alibi, a.H, h);
+}
 
 /* A few units of 1e-7 away from tanh, and monotone at the ends: scores meet it times the cap. */
 __device__ __forceinline__ float quick_tanh(float x) { return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f); }

@@ -20,6 +20,7 @@
 #include <math.h>
 #include <string.h>
 
+/* clang-format off */
 enum tensor_id {
     ID_NONE, /* virtual */
     ID_Q, ID_K, ID_V, ID_O, ID_LSE, ID_DO, ID_DQ, ID_DK, ID_DV, ID_DELTA, ID_ACC, ID_DKF, ID_DVF,
@@ -27,6 +28,7 @@ enum tensor_id {
     ID_SCALE, ID_NEVER, ID_ONE, ID_WINDOW, ID_CAP, ID_TO_CAP, ID_LARGE,
     ID_OFFSETS, /* and the MT_OFFSETS - 1 after it */
 };
+/* clang-format on */
 
 /* What a plan is made for. */
 typedef struct plan_key {
@@ -70,7 +72,8 @@ typedef struct builder {
 static mt_node offsets(builder *b, mt_cudnn_offset which)
 {
     if (!b->offsets[which])
-        b->offsets[which] = mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = ID_OFFSETS + which, .type = CUDNN_DATA_INT64,
+        b->offsets[which] = mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = ID_OFFSETS + which,
+                                                                           .type = CUDNN_DATA_INT64,
                                                                            .dims = { b->k->docs + 1, 1, 1, 1 },
                                                                            .strides = { 1, 1, 1, 1 } });
     return b->offsets[which];
@@ -80,7 +83,9 @@ static mt_node offsets(builder *b, mt_cudnn_offset which)
 static mt_node rows_of(builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t apart, int64_t n, int64_t width,
                        int64_t ld, mt_cudnn_offset at)
 {
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = type, .dims = { b->k->docs, heads, n, width },
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id,
+                                                          .type = type,
+                                                          .dims = { b->k->docs, heads, n, width },
                                                           .strides = { n * ld, apart * width, ld, 1 },
                                                           .ragged = offsets(b, at) });
 }
@@ -104,7 +109,8 @@ static mt_node full_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
 static mt_node numbers(builder *b, int64_t id)
 {
     int64_t S = b->k->longest, ld = b->k->ld_lse;
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT,
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id,
+                                                          .type = CUDNN_DATA_FLOAT,
                                                           .dims = { b->k->docs, b->k->H, S, 1 },
                                                           .strides = { S * ld, b->k->apart, ld, 1 },
                                                           .ragged = offsets(b, MT_OFF_LSE),
@@ -115,9 +121,11 @@ static mt_node numbers(builder *b, int64_t id)
 static mt_node key_columns(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
 {
     int64_t n = b->k->keys, Dh = b->k->Dh;
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_BFLOAT16,
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id,
+                                                          .type = CUDNN_DATA_BFLOAT16,
                                                           .dims = { b->k->docs, b->k->K, Dh, n },
-                                                          .strides = { n * ld, Dh, 1, ld }, .ragged = offsets(b, at) });
+                                                          .strides = { n * ld, Dh, 1, ld },
+                                                          .ragged = offsets(b, at) });
 }
 
 /* [docs, H, longest, keys]; turned: the same memory as [docs, H, keys, longest]. */
@@ -131,14 +139,15 @@ static mt_node square(builder *b, cudnnDataType_t type, bool turned)
 
 static mt_node scalar(builder *b, int64_t id)
 {
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT, .dims = { 1, 1, 1, 1 },
-                                                          .by_value = true });
+    return mt_cudnn_tensor(
+        b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT, .dims = { 1, 1, 1, 1 }, .by_value = true });
 }
 
 static mt_node lengths(builder *b, int64_t id)
 {
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_INT32, .dims = { b->k->docs, 1, 1, 1 },
-                                                          .strides = { 1, 1, 1, 1 } });
+    return mt_cudnn_tensor(b->g,
+                           &(mt_cudnn_tensor_spec){
+                               .id = id, .type = CUDNN_DATA_INT32, .dims = { b->k->docs, 1, 1, 1 }, .strides = { 1, 1, 1, 1 } });
 }
 
 static builder attention_cudnn_begin(mt_cudnn *lib, const plan_key *k)
@@ -326,11 +335,24 @@ static int64_t ld_dq(const mt_attention *a, mt_attention_way way, mt_cudnn_size 
 static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward, mt_attention_way way)
 {
     bool by_heads = size.heads != a->H;
-    return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest,
-                       .keys = size.keys, .H = size.heads, .K = by_heads ? size.heads : a->K, .Dh = a->Dh, .ldq = a->ldq,
-                       .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_lse = a->H, .ld_dkv = backward ? ld_dkv(a, by_heads) : 0,
-                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way),
-                       .capped = a->softcap != 0, .apart = by_heads ? a->H / a->K : 1,
+    return (plan_key){ .backward = backward,
+                       .way = backward ? (int64_t)way : 0,
+                       .docs = size.docs,
+                       .longest = size.longest,
+                       .keys = size.keys,
+                       .H = size.heads,
+                       .K = by_heads ? size.heads : a->K,
+                       .Dh = a->Dh,
+                       .ldq = a->ldq,
+                       .ldk = a->ldk,
+                       .ldv = a->ldv,
+                       .ldo = a->ldo,
+                       .ld_lse = a->H,
+                       .ld_dkv = backward ? ld_dkv(a, by_heads) : 0,
+                       .ld_dq = backward ? ld_dq(a, way, size) : 0,
+                       .windowed = masks_window(a, backward, way),
+                       .capped = a->softcap != 0,
+                       .apart = by_heads ? a->H / a->K : 1,
                        .dq_apart = by_heads && size.keys == size.longest ? a->H / a->K : 1 };
 }
 
@@ -471,8 +493,8 @@ static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *
 
 static const float never = -INFINITY, one = 1.0f, large = 80.0f;
 
-static mt_rc attention_cudnn_run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool backward,
-                 mt_attention_way way, values *v, mt_err *err)
+static mt_rc attention_cudnn_run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l,
+                                 bool backward, mt_attention_way way, values *v, mt_err *err)
 {
     float window = (float)a->window, to_cap = a->softcap != 0 ? 2 * a->scale / a->softcap : 0;
     if (backward || a->softcap == 0) attention_cudnn_put(v, ID_SCALE, &a->scale);
@@ -507,13 +529,13 @@ static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, 
     char *scratch = a->scratch;
     bool grouped = a->H != a->K, parts = grouped && l->size.heads != a->H, summed = grouped && !parts;
     attention_cudnn_put(v, ID_DK,
-        parts    ? heads_from(scratch + l->dkf, at.head, a->Dh)
-        : summed ? scratch + l->dk
-                 : heads_from(a->dk, at.kv, a->Dh));
+                        parts    ? heads_from(scratch + l->dkf, at.head, a->Dh)
+                        : summed ? scratch + l->dk
+                                 : heads_from(a->dk, at.kv, a->Dh));
     attention_cudnn_put(v, ID_DV,
-        parts    ? heads_from(scratch + l->dvf, at.head, a->Dh)
-        : summed ? scratch + l->dv
-                 : heads_from(a->dv, at.kv, a->Dh));
+                        parts    ? heads_from(scratch + l->dvf, at.head, a->Dh)
+                        : summed ? scratch + l->dv
+                                 : heads_from(a->dv, at.kv, a->Dh));
     if (summed) attention_cudnn_put(v, ID_DKF, scratch + l->dkf);
     if (summed) attention_cudnn_put(v, ID_DVF, scratch + l->dvf);
 }

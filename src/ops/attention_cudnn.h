@@ -11,7 +11,7 @@ typedef struct mt_cudnn_attention mt_cudnn_attention;
 
 /* MT_EUNSUPPORTED: no library here that can. */
 mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, const char *device, mt_err *err); /* device: as in mt_cudnn_open */
-void mt_cudnn_attention_close(mt_cudnn_attention *c); /* accepts NULL */
+void mt_cudnn_attention_close(mt_cudnn_attention *c);                                     /* accepts NULL */
 int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c); /* widest heads whose gradients it computes right; 0: none */
 
 /* One launch of a backward: which documents (or keys), which heads.  heads: from this query head on, which reads this key

@@ -154,7 +154,8 @@ template <int DH, int BM, int BN, bool BENT> __global__ void __launch_bounds__(B
 
     queries q = my_queries<TEAM>(a, q0, warp, lane);
     bending b = BENT ? bending_of(a, h) : bending();
-    float o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, unit = BENT ? 1.0f : a.scale, scale_log2 = unit * LOG2E;
+    float o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, unit = BENT ? 1.0f : a.scale,
+                        scale_log2 = unit * LOG2E;
     clear<DH / 8>(o);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
         int next = (turn ^ 1) * TILE;

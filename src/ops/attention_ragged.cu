@@ -31,7 +31,14 @@ __global__ void ragged_kernel(ragged r)
 static mt_rc tell_documents(mt_stream *s, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_err *err)
 {
     char *scratch = (char *)a->scratch;
-    ragged r = { a->n_docs, l->size.docs, l->n_chunks, l->offsets_ld, l->lengths_ld, { 0 }, a->doc_start, (int64_t *)(scratch + l->offsets),
+    ragged r = { a->n_docs,
+                 l->size.docs,
+                 l->n_chunks,
+                 l->offsets_ld,
+                 l->lengths_ld,
+                 { 0 },
+                 a->doc_start,
+                 (int64_t *)(scratch + l->offsets),
                  (int32_t *)(scratch + l->lengths) };
     mt_cudnn_offset_lds(a, way, l, r.ld);
     ragged_kernel<<<(unsigned)div_up(r.n_chunks * (r.docs + 1), 128), 128, 0, mt_cuda_raw(s)>>>(r);
@@ -51,7 +58,8 @@ typedef struct listed {
 __global__ void listed_kernel(listed r)
 {
     int i = (int)threadIdx.x, last = (int)r.p.n_docs - 1;
-    int64_t chunk = blockIdx.x, from = chunk * r.p.size.keys, row = i <= last ? from + r.p.row[i] : r.p.row[last] + r.p.length[last];
+    int64_t chunk = blockIdx.x, from = chunk * r.p.size.keys,
+            row = i <= last ? from + r.p.row[i] : r.p.row[last] + r.p.length[last];
     for (int k = 0; k < MT_OFFSETS; k++) {
         bool apart = k == MT_OFF_DQ && r.p.size.keys != r.p.size.longest; /* lies by itself, whatever rows come before */
         r.offsets[(chunk * MT_OFFSETS + k) * r.offsets_ld + i] = (apart ? row - r.p.row[0] : row) * r.ld[k];
@@ -63,7 +71,8 @@ __global__ void listed_kernel(listed r)
     lengths[r.lengths_ld] = (int32_t)(queries < r.p.size.keys ? queries : r.p.size.keys);
 }
 
-static mt_rc tell_parcel(mt_stream *s, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, const mt_cudnn_parcel *p, mt_err *err)
+static mt_rc tell_parcel(mt_stream *s, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l,
+                         const mt_cudnn_parcel *p, mt_err *err)
 {
     char *scratch = (char *)a->scratch;
     listed r = { *p, l->offsets_ld, l->lengths_ld, { 0 }, (int64_t *)(scratch + l->offsets), (int32_t *)(scratch + l->lengths) };
@@ -131,14 +140,15 @@ __device__ __forceinline__ vec<bf16, PIECE> sum_of(const bf16 *from, int64_t ste
 
 typedef struct key_sums {
     bf16 *to[2];
-    const bf16 *from[2]; /* [N, H, Dh] */
+    const bf16 *from[2];      /* [N, H, Dh] */
     int64_t N, ld_to, pieces; /* pieces: of a row of all key heads */
     int group, head;          /* query heads of a key head; pieces of a head */
 } key_sums;
 
 __global__ void sum_keys_kernel(key_sums s)
 {
-    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / s.pieces, piece = at % s.pieces, kv = piece / s.head, d = piece % s.head;
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / s.pieces, piece = at % s.pieces, kv = piece / s.head,
+            d = piece % s.head;
     if (row >= s.N) return;
     const bf16 *from = s.from[blockIdx.y] + (row * s.pieces * s.group + kv * s.group * s.head + d) * PIECE;
     store<bf16, PIECE>(s.to[blockIdx.y] + row * s.ld_to + piece * PIECE, sum_of(from, (int64_t)s.head * PIECE, s.group));
@@ -149,32 +159,47 @@ static mt_rc sum_keys(mt_stream *s, const mt_attention *a, const mt_cudnn_layout
 {
     const char *scratch = (const char *)a->scratch;
     if (a->H == a->K) return MT_OK; /* they are at their place */
-    key_sums p = { { (bf16 *)a->dk, (bf16 *)a->dv }, { (const bf16 *)(scratch + l->dkf), (const bf16 *)(scratch + l->dvf) }, a->N, a->ld_d, a->K * a->Dh / PIECE,
-                   (int)(a->H / a->K), (int)(a->Dh / PIECE) };
+    key_sums p = { { (bf16 *)a->dk, (bf16 *)a->dv },
+                   { (const bf16 *)(scratch + l->dkf), (const bf16 *)(scratch + l->dvf) },
+                   a->N,
+                   a->ld_d,
+                   a->K * a->Dh / PIECE,
+                   (int)(a->H / a->K),
+                   (int)(a->Dh / PIECE) };
     sum_keys_kernel<<<dim3((unsigned)div_up(p.N * p.pieces, 256), 2), 256, 0, mt_cuda_raw(s)>>>(p);
     return mt__cuda_launched(s, "attention backward", err);
 }
 
 typedef struct query_sums {
     bf16 *to;
-    const bf16 *from; /* [piece of keys][longest, heads, Dh] */
+    const bf16 *from;                       /* [piece of keys][longest, heads, Dh] */
     int64_t n, longest, keys, ld_to, apart; /* apart: elements from head to head */
-    int head, heads; /* pieces of 16 bytes: of a head, of all */
+    int head, heads;                        /* pieces of 16 bytes: of a head, of all */
 } query_sums;
 
 __global__ void sum_queries_kernel(query_sums s)
 {
-    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / s.heads, i = at % s.heads, d = i % s.head * PIECE, ld = s.heads * PIECE;
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / s.heads, i = at % s.heads, d = i % s.head * PIECE,
+            ld = s.heads * PIECE;
     if (row >= s.n) return;
-    store<bf16, PIECE>(s.to + row * s.ld_to + i / s.head * s.apart + d, sum_of(s.from + row * ld + i * PIECE, s.longest * ld, (int)(row / s.keys) + 1));
+    store<bf16, PIECE>(s.to + row * s.ld_to + i / s.head * s.apart + d,
+                       sum_of(s.from + row * ld + i * PIECE, s.longest * ld, (int)(row / s.keys) + 1));
 }
 
 /* Gradients of a launch's queries, of all pieces of the keys that they see. */
-static mt_rc sum_queries(mt_stream *s, const mt_attention *a, const mt_cudnn_layout *l, const mt_cudnn_parcel *p, int64_t head, mt_err *err)
+static mt_rc sum_queries(mt_stream *s, const mt_attention *a, const mt_cudnn_layout *l, const mt_cudnn_parcel *p, int64_t head,
+                         mt_err *err)
 {
     int64_t apart = p->size.heads == a->H ? a->Dh : a->H / a->K * a->Dh;
-    query_sums q = { (bf16 *)a->dq + p->row[0] * a->ld_d + head * a->Dh, (const bf16 *)((const char *)a->scratch + l->dq), p->length[0], p->size.longest, p->size.keys,
-                     a->ld_d, apart, (int)(a->Dh / PIECE), (int)(p->size.heads * a->Dh / PIECE) };
+    query_sums q = { (bf16 *)a->dq + p->row[0] * a->ld_d + head * a->Dh,
+                     (const bf16 *)((const char *)a->scratch + l->dq),
+                     p->length[0],
+                     p->size.longest,
+                     p->size.keys,
+                     a->ld_d,
+                     apart,
+                     (int)(a->Dh / PIECE),
+                     (int)(p->size.heads * a->Dh / PIECE) };
     sum_queries_kernel<<<(unsigned)div_up(q.n * q.heads, 256), 256, 0, mt_cuda_raw(s)>>>(q);
     return mt__cuda_launched(s, "attention backward", err);
 }
@@ -240,8 +265,8 @@ mt_rc mt__attention_cudnn_fwd(mt_stream *s, const mt_attention *a, mt_err *err)
 }
 
 /* All heads of a parcel, at once or a few at a time. */
-static mt_rc backward_of_parcel(mt_stream *s, mt_cudnn_attention *state, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, const mt_cudnn_parcel *p,
-                                mt_err *err)
+static mt_rc backward_of_parcel(mt_stream *s, mt_cudnn_attention *state, const mt_attention *a, mt_attention_way way,
+                                const mt_cudnn_layout *l, const mt_cudnn_parcel *p, mt_err *err)
 {
     bool whole = p->size.heads == a->H;
     int64_t group = whole ? 1 : a->H / a->K, n_kv = whole ? 1 : a->K, step = whole ? 1 : p->size.heads;
@@ -257,7 +282,8 @@ static mt_rc backward_of_parcel(mt_stream *s, mt_cudnn_attention *state, const m
 
 /* Documents by length.  Where some are too long for all their heads at once, the gradients of keys and values of every query head end up in
  * the scratch, whether cuDNN has summed them as well or not, and are summed here. */
-static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *whole, mt_err *err)
+static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const mt_attention *a, mt_attention_way way,
+                                 const mt_cudnn_layout *whole, mt_err *err)
 {
     mt_cudnn_layout l = *whole;
     mt_cudnn_parcel p;
@@ -267,7 +293,9 @@ static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const 
     while (mt_cudnn_parcel_next(a, &p)) {
         l.size = p.size;
         l.n_chunks = p.size.keys == p.size.longest ? 1 : div_up(p.length[0], p.size.keys);
-        if (l.n_chunks > whole->n_chunks) return mt_fail(err, MT_EINTERNAL, "a document of %d rows in %lld pieces and scratch for %lld", (int)p.length[0], (long long)l.n_chunks, (long long)whole->n_chunks);
+        if (l.n_chunks > whole->n_chunks)
+            return mt_fail(err, MT_EINTERNAL, "a document of %d rows in %lld pieces and scratch for %lld", (int)p.length[0],
+                           (long long)l.n_chunks, (long long)whole->n_chunks);
         MT_TRY(backward_of_parcel(s, state, a, way, &l, &p, err));
         for (int64_t i = 0; i < p.n_docs; i++) left -= p.length[i];
     }
@@ -278,7 +306,8 @@ static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const 
 void mt__attention_cudnn_expect(mt_stream *s, const mt_attention *a)
 {
     const uint32_t ways = 1u << MT_ATTENTION_CUDNN | 1u << MT_ATTENTION_CUDNN_FAST;
-    bool may = (a->use.ways & ways) && a->t == MT_DTYPE_BF16 && (a->softcap == 0 || a->use.caps) && a->alibi == 0 && a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head;
+    bool may = (a->use.ways & ways) && a->t == MT_DTYPE_BF16 && (a->softcap == 0 || a->use.caps) && a->alibi == 0 &&
+               a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head;
     mt_cudnn_attention *state = may ? state_of(mt_cuda_device_of(s)) : NULL;
     if (state) mt_cudnn_attention_expect(state, a);
 }

@@ -128,7 +128,8 @@ mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool pl
 
 mt_attention_use mt_attention_use_typical(bool deterministic, bool plain, size_t device_bytes)
 {
-    mt_attention_use has = { .ways = plain ? 1u << MT_ATTENTION_PLAIN : (1u << MT_ATTENTION_WAYS) - 1, .cudnn_head = plain ? 0 : 256 };
+    mt_attention_use has = { .ways = plain ? 1u << MT_ATTENTION_PLAIN : (1u << MT_ATTENTION_WAYS) - 1,
+                             .cudnn_head = plain ? 0 : 256 };
     return allowed(has, deterministic, device_bytes);
 }
 
@@ -306,7 +307,8 @@ static bool by_parcels(const mt_attention *a, mt_cudnn_size size, bool squares)
 
 static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, bool squares, bool backward)
 {
-    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs,
+    mt_cudnn_layout l = { .size = size,
+                          .n_chunks = (a->n_docs + size.docs - 1) / size.docs,
                           .parcels = by_parcels(a, size, squares) };
     need n = l.parcels ? need_of_parcels(a) : need_of(a, size);
     int64_t docs = l.parcels ? MT_CUDNN_MOST_DOCS : size.docs;

@@ -47,15 +47,15 @@ typedef enum mt_cudnn_offset {
 /* Where things lie in the scratch of a call that cuDNN serves; bytes from its start. */
 typedef struct mt_cudnn_layout {
     mt_cudnn_size size;
-    int64_t n_chunks;              /* launches, of size.docs documents each, or of size.keys of a parcel's */
-    bool parcels;                  /* the longest leave room for few at a time, or do not fit whole: documents go by length,
+    int64_t n_chunks;               /* launches, of size.docs documents each, or of size.keys of a parcel's */
+    bool parcels;                   /* the longest leave room for few at a time, or do not fit whole: documents go by length,
                                     * and size is each parcel's */
     int64_t offsets_ld, lengths_ld; /* elements from chunk to chunk (offsets: from array to array) */
-    size_t offsets, lengths;       /* int64 [n_chunks][MT_OFFSETS][offsets_ld]; int32 [n_chunks][queries, keys][lengths_ld] */
+    size_t offsets, lengths;        /* int64 [n_chunks][MT_OFFSETS][offsets_ld]; int32 [n_chunks][queries, keys][lengths_ld] */
     size_t delta, acc, dq, dkf, dvf, dk, dv; /* backward; dq: where its rows cannot be written to their place (parcels:
                                               * [piece][longest, heads, Dh]); dkf, dvf: [N, H, Dh] */
     size_t workspace, workspace_bytes;
-    size_t bytes;                  /* of all */
+    size_t bytes; /* of all */
 } mt_cudnn_layout;
 
 /* Documents of about one length, as many as go through together. */

@@ -27,7 +27,10 @@ mt_rc mt__bound_fwd_run(mt_pool *pool, const mt_bound *a, mt_err *err)
 }
 
 /* The limit as x holds it. */
-static float stored_limit(const mt_bound *a) { return a->t == MT_DTYPE_BF16 ? mt_bf16_to_f32(mt_f32_to_bf16(a->limit)) : a->limit; }
+static float stored_limit(const mt_bound *a)
+{
+    return a->t == MT_DTYPE_BF16 ? mt_bf16_to_f32(mt_f32_to_bf16(a->limit)) : a->limit;
+}
 
 static void backward_row(void *arg, int64_t i)
 {

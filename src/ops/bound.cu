@@ -43,7 +43,8 @@ template <typename T, int W> static void launch(mt_stream *s, const mt_bound *a,
 template <typename T> static void by_alignment(mt_stream *s, const mt_bound *a, bool back)
 {
     const int64_t w = wide<T>();
-    bool whole = a->D % w == 0 && a->ldx % w == 0 && is_aligned(a->x, 16) && (!back || (a->ld_dx % w == 0 && is_aligned(a->dx, 16)));
+    bool whole =
+        a->D % w == 0 && a->ldx % w == 0 && is_aligned(a->x, 16) && (!back || (a->ld_dx % w == 0 && is_aligned(a->dx, 16)));
     if (whole)
         launch<T, wide<T>()>(s, a, back);
     else

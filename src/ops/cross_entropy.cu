@@ -18,7 +18,10 @@ typedef struct partial {
     int best;       /* where it is; the first of equals */
 } partial;
 
-#define NOTHING { -INFINITY, 0.0f, 0x7fffffff } /* joins as if it were not there */
+#define NOTHING                                                                                                                  \
+    {                                                                                                                            \
+        -INFINITY, 0.0f, 0x7fffffff                                                                                              \
+    } /* joins as if it were not there */
 
 __device__ __forceinline__ partial join(partial a, partial b)
 {
@@ -53,7 +56,10 @@ __device__ __forceinline__ void see(partial *p, float z, int at)
     }
 }
 
-template <bool CAPPED> __device__ __forceinline__ float capped(float z, float softcap, float to_cap) { return CAPPED ? softcap * tanhf(z * to_cap) : z; }
+template <bool CAPPED> __device__ __forceinline__ float capped(float z, float softcap, float to_cap)
+{
+    return CAPPED ? softcap * tanhf(z * to_cap) : z;
+}
 
 template <typename T, int W, bool CAPPED> __global__ void __launch_bounds__(THREADS) row_kernel(mt_cross_entropy a)
 {
@@ -86,7 +92,8 @@ template <typename T, int W, bool CAPPED> __global__ void __launch_bounds__(THRE
         vec<T, W> d;
 #pragma unroll
         for (int k = 0; k < W; k++) {
-            float c = capped<CAPPED>(v.at[k], a.softcap, to_cap), f = (expf(c - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale, th = c * to_cap;
+            float c = capped<CAPPED>(v.at[k], a.softcap, to_cap),
+                  f = (expf(c - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale, th = c * to_cap;
             d.at[k] = from_f32<T>(CAPPED ? f * (1.0f - th * th) : f);
         }
         store<T, W>(dz + j, d);
@@ -112,19 +119,22 @@ __device__ __forceinline__ void fetch_piece(void *to, const void *from, uint32_t
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(arrived)), "r"(bytes) : "memory");
     if (bytes)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_at(to)), "l"(from),
-                     "r"(bytes), "r"(shared_at(arrived))
-                     : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_at(to)),
+            "l"(from), "r"(bytes), "r"(shared_at(arrived))
+            : "memory");
 }
 
 __device__ __forceinline__ void wait_for_piece(uint64_t *arrived, uint32_t turn)
 {
-    asm volatile("{ .reg .pred yes; again: mbarrier.try_wait.parity.shared::cta.b64 yes, [%0], %1; @!yes bra again; }" ::"r"(shared_at(arrived)),
+    asm volatile("{ .reg .pred yes; again: mbarrier.try_wait.parity.shared::cta.b64 yes, [%0], %1; @!yes bra again; }" ::"r"(
+                     shared_at(arrived)),
                  "r"(turn & 1)
                  : "memory");
 }
 
-template <int HELD, bool CAPPED> __device__ __forceinline__ void take_piece(piece<HELD> &p, const vec<float, 4> *shared, float softcap)
+template <int HELD, bool CAPPED>
+__device__ __forceinline__ void take_piece(piece<HELD> &p, const vec<float, 4> *shared, float softcap)
 {
     int n = p.to - p.from; /* left from this thread on */
     float to_cap = CAPPED ? 1.0f / softcap : 0.0f;
@@ -208,11 +218,13 @@ __device__ __forceinline__ partial join_cluster(partial p, int rank, int n_block
 
 /* dlogits of a block's piece of row i; mine: what the warp holds of it. */
 template <typename T, int HELD, bool CAPPED>
-__device__ __forceinline__ void write_piece(const mt_cross_entropy &a, int64_t i, const piece<HELD> &p, partial mine, partial row, int target)
+__device__ __forceinline__ void write_piece(const mt_cross_entropy &a, int64_t i, const piece<HELD> &p, partial mine, partial row,
+                                            int target)
 {
     T *dz = (T *)a.dlogits + i * a.V;
     float inv = 1.0f / row.sum, to_cap = CAPPED ? 1.0f / a.softcap : 0.0f;
-    float scale = mine.top > -INFINITY ? expf(mine.top - row.top) * inv * a.dscale : 0.0f; /* of what is relative to the warp's top */
+    float scale =
+        mine.top > -INFINITY ? expf(mine.top - row.top) * inv * a.dscale : 0.0f; /* of what is relative to the warp's top */
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
         int at = p.from + k * THREADS;
@@ -238,7 +250,8 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
     cg::cluster_group cluster = cg::this_cluster();
     extern __shared__ __align__(128) unsigned char next[];
     __shared__ uint64_t arrived;
-    int n_blocks = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), V = (int)a.V, from = min(V / 4, rank * each), to = min(V / 4, from + each), turn = 0;
+    int n_blocks = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), V = (int)a.V, from = min(V / 4, rank * each),
+        to = min(V / 4, from + each), turn = 0;
     int64_t i = blockIdx.x / (unsigned)n_blocks, step = gridDim.x / (unsigned)n_blocks;
     uint32_t bytes = (uint32_t)(to - from) * 16;
     if (threadIdx.x == 0) {
@@ -251,7 +264,8 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
         const float *z = a.logits + i * V;
         int target = a.targets[i];
         bool first = rank == 0 && threadIdx.x == 0;
-        float at_target = first ? capped<CAPPED>(z[target], a.softcap, CAPPED ? 1.0f / a.softcap : 0.0f) : 0.0f; /* before any block writes: dlogits may be logits */
+        float at_target = first ? capped<CAPPED>(z[target], a.softcap, CAPPED ? 1.0f / a.softcap : 0.0f)
+                                : 0.0f; /* before any block writes: dlogits may be logits */
         piece<HELD> p;
         p.from = from + (int)threadIdx.x;
         p.to = to;
@@ -275,15 +289,21 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
 template <typename T> static mt_rc by_clusters(mt_stream *s, const mt_cross_entropy *a, bool *done, mt_err *err)
 {
     bool few = a->V <= MOST_BLOCKS * block_holds(FEW_HELD), capped = a->softcap != 0;
-    void (*kernel)(mt_cross_entropy, int) = few ? (capped ? cluster_kernel<T, FEW_HELD, true> : cluster_kernel<T, FEW_HELD, false>)
-                                                : (capped ? cluster_kernel<T, MANY_HELD, true> : cluster_kernel<T, MANY_HELD, false>);
+    void (*kernel)(mt_cross_entropy, int) =
+        few ? (capped ? cluster_kernel<T, FEW_HELD, true> : cluster_kernel<T, FEW_HELD, false>)
+            : (capped ? cluster_kernel<T, MANY_HELD, true> : cluster_kernel<T, MANY_HELD, false>);
     unsigned blocks = 1;
     while (blocks * block_holds(few ? FEW_HELD : MANY_HELD) < a->V) blocks *= 2;
     int each = (int)div_up(div_up(a->V / 4, blocks), 8) * 8, clusters = 0; /* whole lines of memory */
     cudaLaunchAttribute cluster = { .id = cudaLaunchAttributeClusterDimension };
     cluster.val.clusterDim.x = blocks;
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t how = { .gridDim = dim3(blocks), .blockDim = dim3(THREADS), .dynamicSmemBytes = (size_t)each * 16, .stream = mt_cuda_raw(s), .attrs = &cluster, .numAttrs = 1 };
+    cudaLaunchConfig_t how = { .gridDim = dim3(blocks),
+                               .blockDim = dim3(THREADS),
+                               .dynamicSmemBytes = (size_t)each * 16,
+                               .stream = mt_cuda_raw(s),
+                               .attrs = &cluster,
+                               .numAttrs = 1 };
     *done = false;
     if (cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, each * 16) != cudaSuccess ||
         cudaOccupancyMaxActiveClusters(&clusters, kernel, &how) != cudaSuccess || clusters == 0) {
@@ -320,7 +340,8 @@ template <typename T> static mt_rc rows(mt_stream *s, const mt_cross_entropy *a,
 {
     bool whole = a->V % 4 == 0 && is_aligned(a->logits, 16) && is_aligned(a->dlogits, 4 * sizeof(T));
     bool done = false;
-    if (whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD)) MT_TRY(by_clusters<T>(s, a, &done, err));
+    if (whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD))
+        MT_TRY(by_clusters<T>(s, a, &done, err));
     if (done) return MT_OK;
     void (*kernel)(mt_cross_entropy) = whole ? (a->softcap != 0 ? row_kernel<T, 4, true> : row_kernel<T, 4, false>)
                                              : (a->softcap != 0 ? row_kernel<T, 1, true> : row_kernel<T, 1, false>);

@@ -270,8 +270,8 @@ mt_node mt_cudnn_pointwise_typed(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, m
 mt_node mt_cudnn_index(mt_cudnn_graph *g, mt_node like, int64_t axis)
 {
     mt_node y = virtual_like(g, like, CUDNN_DATA_INT32, 0);
-    add_pointwise(g, &(pointwise){ .mode = CUDNN_POINTWISE_GEN_INDEX, .compute = CUDNN_DATA_FLOAT, .axis = axis, .x = like,
-                                   .y = y });
+    add_pointwise(
+        g, &(pointwise){ .mode = CUDNN_POINTWISE_GEN_INDEX, .compute = CUDNN_DATA_FLOAT, .axis = axis, .x = like, .y = y });
     return y;
 }
 

@@ -27,7 +27,7 @@ typedef const struct mt_cudnn_node *mt_node; /* a tensor of a graph; owned by it
  * device: JSON that describes another GPU, as cuDNN writes it: plans can be made for that one, without running them; else
  * NULL. */
 mt_rc mt_cudnn_open(mt_cudnn **out, const char *device, mt_err *err);
-void mt_cudnn_close(mt_cudnn *lib); /* accepts NULL */
+void mt_cudnn_close(mt_cudnn *lib);           /* accepts NULL */
 size_t mt_cudnn_version(const mt_cudnn *lib); /* 91400: 9.14.0 */
 
 mt_cudnn_graph *mt_cudnn_graph_create(mt_cudnn *lib); /* NULL: no memory, which mt_cudnn_plan_create then reports */
@@ -47,8 +47,8 @@ mt_node mt_cudnn_tensor(mt_cudnn_graph *g, const mt_cudnn_tensor_spec *spec);
 mt_node mt_cudnn_pointwise(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node x, mt_node b, mt_node t);
 mt_node mt_cudnn_pointwise_typed(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node x, mt_node b, cudnnDataType_t compute,
                                  cudnnDataType_t type);
-mt_node mt_cudnn_index(mt_cudnn_graph *g, mt_node like, int64_t axis);              /* INT32: its place along an axis */
-mt_node mt_cudnn_reduce(mt_cudnn_graph *g, cudnnReduceTensorOp_t op, mt_node x);    /* over the last axis */
+mt_node mt_cudnn_index(mt_cudnn_graph *g, mt_node like, int64_t axis);           /* INT32: its place along an axis */
+mt_node mt_cudnn_reduce(mt_cudnn_graph *g, cudnnReduceTensorOp_t op, mt_node x); /* over the last axis */
 /* Operations into a tensor that exists. */
 void mt_cudnn_pointwise_to(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node x, mt_node b, mt_node y);
 void mt_cudnn_reduce_to(mt_cudnn_graph *g, cudnnReduceTensorOp_t op, mt_node x, mt_node y);

@@ -28,7 +28,8 @@ template <typename T, int W> __global__ void gather_kernel(mt_embed a)
 enum { WARPS = 8, ALONE = 64, AHEAD = 4 }; /* AHEAD: rows loaded before the first of them is added */
 
 /* sum += dy of places [first, first + n) of rows_by_id, n at most 32, this lane's columns d.. */
-template <typename T, int W> __device__ __forceinline__ void add_rows(const mt_embed &a, float *sum, int32_t row_of_lane, int n, int64_t d)
+template <typename T, int W>
+__device__ __forceinline__ void add_rows(const mt_embed &a, float *sum, int32_t row_of_lane, int n, int64_t d)
 {
     for (int k = 0; k < n; k += AHEAD) {
         vec<T, W> v[AHEAD];

@@ -73,7 +73,8 @@ __device__ __forceinline__ void fetch(float left[DEPTH][TILE + 4], float right[D
     }
 }
 
-template <typename T, grouped_product KIND> __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) plain_kernel(mt_grouped_linear a)
+template <typename T, grouped_product KIND>
+__global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) plain_kernel(mt_grouped_linear a)
 {
     __shared__ int32_t starts[MT_ROUTE_EXPERTS + 1];
     __shared__ float left[DEPTH][TILE + 4], right[DEPTH][TILE + 4];
@@ -116,7 +117,8 @@ template <typename T> __global__ void bias_kernel(mt_grouped_linear a)
     int64_t j = (int64_t)blockIdx.x * 32 + lane;
     float x = 0;
     if (j < a.N)
-        for (int i = begin + warp; i < end; i += BIAS_WARPS) x += to_f32(((const T *)a.dy)[source_row(a, a.gather_dy, i) * a.N + j]);
+        for (int i = begin + warp; i < end; i += BIAS_WARPS)
+            x += to_f32(((const T *)a.dy)[source_row(a, a.gather_dy, i) * a.N + j]);
     of_warp[warp][lane] = x;
     __syncthreads();
     if (warp || j >= a.N) return;

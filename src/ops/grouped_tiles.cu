@@ -59,7 +59,8 @@ template <grouped_product KIND> __device__ __forceinline__ matrix right_of(const
 {
     if (KIND != TO_W) return { (const bf16 *)a.w + (int64_t)t.e * a.N * a.K, a.K, NULL, (int)a.N, (int)a.K };
     const bf16 *base = (const bf16 *)a.x;
-    return { a.gather_x ? base : base + t.begin * a.K, a.K, a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)a.K };
+    return { a.gather_x ? base : base + t.begin * a.K, a.K, a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows,
+             (int)a.K };
 }
 
 /* Where element (r, k) of a deep tile is, and (k, r) of a wide one; the last index a multiple of 8. */
@@ -304,7 +305,8 @@ __device__ __forceinline__ void expect_sums(const mt_grouped_linear &a, const gr
     }
 }
 
-template <grouped_product KIND> __device__ __forceinline__ void store_tile(const mt_grouped_linear &a, const grouped_tile &t, results acc)
+template <grouped_product KIND>
+__device__ __forceinline__ void store_tile(const mt_grouped_linear &a, const grouped_tile &t, results acc)
 {
     int warp = threadIdx.x / 32, columns = BN / (BLOCKS * 8); /* warps side by side */
     if (KIND == TO_W && t.rows == 0 && !a.dw_set) return;
@@ -331,7 +333,8 @@ template <grouped_product KIND> __device__ __forceinline__ int steps_of(const mt
 
 /* The first steps of a tile on their way, from `stage` on; a group of copies for each, even where there is none. */
 template <grouped_product KIND>
-__device__ __forceinline__ void begin_tile(loaders<KIND> &in, const mt_grouped_linear &a, const grouped_tile &t, bf16 *tiles, int stage)
+__device__ __forceinline__ void begin_tile(loaders<KIND> &in, const mt_grouped_linear &a, const grouped_tile &t, bf16 *tiles,
+                                           int stage)
 {
     int steps = steps_of<KIND>(a, t);
     in.left.begin(left_of<KIND>(a, t), t.row0);
@@ -404,7 +407,8 @@ template <grouped_product KIND> static mt_rc launch(mt_stream *s, const mt_group
 {
     const mt_cuda_device *d = mt_cuda_device_of(s);
     size_t shared = shared_bytes(d->hopper, a->c);
-    MT_TRY(mt__cuda_check(s->dev, cudaFuncSetAttribute(tiles_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+    MT_TRY(mt__cuda_check(s->dev,
+                          cudaFuncSetAttribute(tiles_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                           "shared memory for products of experts", err));
     tiles_kernel<KIND><<<(unsigned)d->n_sms, THREADS, shared, mt_cuda_raw(s)>>>(*a);
     return mt__cuda_launched(s, "a product of experts", err);

@@ -135,7 +135,10 @@ static void db_block(void *arg, int64_t block)
 
 static product product_of(const mt_linear *a)
 {
-    return (product){ .a = a, .ldx = a->ldx ? a->ldx : a->K, .ldy = a->ldy ? a->ldy : a->N, .ldadd = a->ldadd ? a->ldadd : a->N,
+    return (product){ .a = a,
+                      .ldx = a->ldx ? a->ldx : a->K,
+                      .ldy = a->ldy ? a->ldy : a->N,
+                      .ldadd = a->ldadd ? a->ldadd : a->N,
                       .alpha = a->alpha != 0 ? a->alpha : 1.0f };
 }
 

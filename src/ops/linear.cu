@@ -85,7 +85,8 @@ static bool make_preference(cublasLtMatmulPreferenceOpaque_t *pref, const matmul
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p->c, p->ldc, p->td) },
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p->d, p->ldd, p->td) } };
     bool ok = cublasLtMatmulPreferenceInit(pref) == CUBLAS_STATUS_SUCCESS;
-    ok = ok && !cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    ok =
+        ok && !cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
     ok = ok && !cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
     for (size_t i = 0; i < MT_COUNT(aligned); i++)
         ok = ok && !cublasLtMatmulPreferenceSetAttribute(pref, aligned[i].what, &aligned[i].bytes, sizeof aligned[i].bytes);
@@ -102,8 +103,8 @@ static bool make_descs(descs *x, const matmul *p)
 static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo,
                                   void *workspace)
 {
-    return cublasLtMatmul(mt_cuda_device_of(s)->lt, (cublasLtMatmulDesc_t)&x->op, &p->alpha, p->a, (cublasLtMatrixLayout_t)&x->a, p->b,
-                          (cublasLtMatrixLayout_t)&x->b, &p->beta, p->c, (cublasLtMatrixLayout_t)&x->c, p->d,
+    return cublasLtMatmul(mt_cuda_device_of(s)->lt, (cublasLtMatmulDesc_t)&x->op, &p->alpha, p->a, (cublasLtMatrixLayout_t)&x->a,
+                          p->b, (cublasLtMatrixLayout_t)&x->b, &p->beta, p->c, (cublasLtMatrixLayout_t)&x->c, p->d,
                           (cublasLtMatrixLayout_t)&x->d, algo, workspace, MT_DEVICE_WORKSPACE_BYTES, mt_cuda_raw(s));
 }
 
@@ -225,11 +226,13 @@ static bool remembered(const mt_cuda_device *d, descs *x, const int64_t key[16],
     cublasLtMatmulHeuristicResult_t result;
     static_assert(sizeof algo->data == MT_TUNED_CHOICE * sizeof(uint64_t), "a choice is an algorithm");
     if (!mt_tuned_find(d->tuned, key, algo->data)) return false;
-    return cublasLtMatmulAlgoCheck(d->lt, &x->op, &x->a, &x->b, &x->c, &x->d, algo, &result) == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= MT_DEVICE_WORKSPACE_BYTES;
+    return cublasLtMatmulAlgoCheck(d->lt, &x->op, &x->a, &x->b, &x->c, &x->d, algo, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= MT_DEVICE_WORKSPACE_BYTES;
 }
 
 /* like: what the kernel is chosen for; p: what is multiplied to time it. */
-static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace, mt_cuda_product *out)
+static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace,
+                             mt_cuda_product *out)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     cublasLtMatmulHeuristicResult_t choices[N_CHOICES];
@@ -246,12 +249,14 @@ static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, c
     if (!out->found) return CUBLAS_STATUS_NOT_SUPPORTED;
     int best = d->tuned ? fastest(s, x, p, choices, n, workspace) : -1;
     out->algo = choices[best < 0 ? best_of(d, like, choices, n) : best].algo;
-    if (best >= 0) mt_tuned_add(d->tuned, out->key, out->algo.data); /* not where there was no room to time it: another run may have some */
+    if (best >= 0)
+        mt_tuned_add(d->tuned, out->key, out->algo.data); /* not where there was no room to time it: another run may have some */
     return CUBLAS_STATUS_SUCCESS;
 }
 
 /* The entry for products like this one, made if it is new. */
-static cublasStatus_t product_for(const mt_cuda_product **out, mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
+static cublasStatus_t product_for(const mt_cuda_product **out, mt_stream *s, const matmul *like, const descs *x, const matmul *p,
+                                  void *workspace)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     int64_t key[16];
@@ -320,14 +325,18 @@ static cublasStatus_t multiply_like(mt_stream *s, const matmul *like, const desc
 }
 
 /* The library is well, and has no kernel for this. */
-static bool is_unserved(cublasStatus_t status) { return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE; }
+static bool is_unserved(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
 
 /* Small ones are over before anybody waits. */
 static void tell_slow(mt_cuda_device *d, const matmul *p)
 {
     if (d->told_slow || 2.0 * (double)p->m * (double)p->n * (double)p->k < 1e9) return;
     d->told_slow = true;
-    mt_warn("cuBLAS has no kernel for a product of %lld x %lld x %lld; it is done by a plain one, which is slow", (long long)p->m, (long long)p->n, (long long)p->k);
+    mt_warn("cuBLAS has no kernel for a product of %lld x %lld x %lld; it is done by a plain one, which is slow", (long long)p->m,
+            (long long)p->n, (long long)p->k);
 }
 
 static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
@@ -346,14 +355,16 @@ static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
     }
     MT_TRY(mt__cuda_launched(s, "a product", err));
     if (status == CUBLAS_STATUS_SUCCESS) return MT_OK;
-    return mt_fail(err, MT_EDEVICE, "a product of %lld x %lld x %lld: cuBLAS %zu reports \"%s\"; does its version fit the GPU and the driver?", (long long)p->m, (long long)p->n,
-                   (long long)p->k, cublasLtGetVersion(), cublasLtGetStatusString(status));
+    return mt_fail(err, MT_EDEVICE,
+                   "a product of %lld x %lld x %lld: cuBLAS %zu reports \"%s\"; does its version fit the GPU and the driver?",
+                   (long long)p->m, (long long)p->n, (long long)p->k, cublasLtGetVersion(), cublasLtGetStatusString(status));
 }
 
 /* -- the op ---------------------------------------------------------------------------------------- */
 
 /* What the epilogue cannot do: y = cap(y + alpha bias) + add.  T: of bias and add; TY: of y. */
-template <typename T, typename TY> __global__ void finish_kernel(mt_linear a, int64_t first, int64_t ldy, int64_t ldadd, float alpha)
+template <typename T, typename TY>
+__global__ void finish_kernel(mt_linear a, int64_t first, int64_t ldy, int64_t ldadd, float alpha)
 {
     int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, i = first + blockIdx.y;
     if (j >= a.N) return;

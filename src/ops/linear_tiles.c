@@ -11,9 +11,9 @@ static const struct {
     int id, rows, cols; /* id: not all have names in older headers */
     bool calm;
 } tiles[] = {
-    { 17, 64, 128, false },   { 18, 128, 64, false },   { 20, 128, 128, true },  { 23, 128, 256, false },
-    { 24, 256, 128, false },  { 29, 128, 160, true },   { 31, 192, 128, false }, { 32, 128, 192, false },
-    { 165, 112, 128, false }, { 184, 144, 128, false }, { 197, 168, 128, true }, { 201, 176, 128, true },
+    { 17, 64, 128, false },   { 18, 128, 64, false },   { 20, 128, 128, true },   { 23, 128, 256, false },
+    { 24, 256, 128, false },  { 29, 128, 160, true },   { 31, 192, 128, false },  { 32, 128, 192, false },
+    { 165, 112, 128, false }, { 184, 144, 128, false }, { 197, 168, 128, true },  { 201, 176, 128, true },
     { 209, 192, 192, false }, { 247, 320, 64, false },  { 248, 320, 128, false }, { 495, 256, 96, false },
 };
 

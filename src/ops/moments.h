@@ -123,7 +123,10 @@ MT_ANYWHERE uint16_t mt_moment_to_bf16(float x, uint32_t r)
     return (uint16_t)mt__pick(magnitude > 0x7f800000, 0x7fc0, rounded);
 }
 
-enum { MT_MOMENT_LOWEST = 34, MT_MOMENT_HIGHEST = 254 }; /* of E, as fp32 has it: with 127 added.  The step of any block is a
+enum {
+    MT_MOMENT_LOWEST = 34,
+    MT_MOMENT_HIGHEST = 254
+}; /* of E, as fp32 has it: with 127 added.  The step of any block is a
                                                           * normal float */
 enum { MT_MOMENT_E_BITS_M = 4, MT_MOMENT_E_BITS_V = 5 };
 

@@ -8,10 +8,7 @@
 
 size_t mt_norm_scratch(const mt_norm *a) { return mt_sum_scratch(a->N, a->db ? 2 * a->D : a->D); }
 
-static float weight(const mt_norm *a, int64_t d)
-{
-    return a->w ? mt_get(a->w, a->t, d) + (a->one_plus ? 1.0f : 0.0f) : 1.0f;
-}
+static float weight(const mt_norm *a, int64_t d) { return a->w ? mt_get(a->w, a->t, d) + (a->one_plus ? 1.0f : 0.0f) : 1.0f; }
 
 static float center(const mt_norm *a, const void *x)
 {

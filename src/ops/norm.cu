@@ -125,7 +125,8 @@ __device__ __forceinline__ void forget(raw &r) { asm volatile("" : "+r"(r.at[0])
 
 enum { WARP_ROWS = 8 };
 
-template <typename T, int V, bool CENTERED> __global__ void __launch_bounds__(32 * WARP_ROWS, V <= 4 ? 4 : 3) warp_forward_kernel(mt_norm a)
+template <typename T, int V, bool CENTERED>
+__global__ void __launch_bounds__(32 * WARP_ROWS, V <= 4 ? 4 : 3) warp_forward_kernel(mt_norm a)
 {
     const int W = wide<T>();
     int64_t row = (int64_t)blockIdx.x * WARP_ROWS + threadIdx.x / 32, base = row * a.D;
@@ -134,7 +135,8 @@ template <typename T, int V, bool CENTERED> __global__ void __launch_bounds__(32
     raw x[V];
     float v[W], sum = 0, c = 0, one = a.w && a.one_plus ? 1.0f : 0.0f;
 #pragma unroll
-    for (int k = 0; k < V; k++) x[k] = first + 32 * W * k < D ? load_raw((const T *)a.x + base + first + 32 * W * k) : raw{ { 0, 0, 0, 0 } };
+    for (int k = 0; k < V; k++)
+        x[k] = first + 32 * W * k < D ? load_raw((const T *)a.x + base + first + 32 * W * k) : raw{ { 0, 0, 0, 0 } };
     if (CENTERED) {
 #pragma unroll
         for (int k = 0; k < V; k++) {
@@ -355,9 +357,9 @@ template <typename T, int V> static void warp_forward(mt_stream *s, const mt_nor
 
 template <typename T, int W, int V> static void backward(mt_stream *s, const mt_norm *a)
 {
-    void (*kernel)(mt_norm, int) =
-        a->centered ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
-                    : (a->db ? backward_kernel<T, W, V, false, true> : backward_kernel<T, W, V, false, false>);
+    void (*kernel)(mt_norm, int) = a->centered
+                                       ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
+                                       : (a->db ? backward_kernel<T, W, V, false, true> : backward_kernel<T, W, V, false, false>);
     size_t bytes = has_ring<T, W, V> ? ring_bytes(a->D, W, V) : 0;
     if (bytes > 48 << 10) cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     kernel<<<(unsigned)div_up(a->N, rows_per_block(a)), threads_for(a->D, W * V), bytes, mt_cuda_raw(s)>>>(*a, rows_per_block(a));
@@ -415,7 +417,8 @@ template <typename T> static void by_width(mt_stream *s, const mt_norm *a, bool 
 
 static mt_rc run(mt_stream *s, const mt_norm *a, bool back, mt_err *err)
 {
-    if (a->D > MAX_WIDTH) return mt_fail(err, MT_EUNSUPPORTED, "norms over %lld numbers, at most %d", (long long)a->D, (int)MAX_WIDTH);
+    if (a->D > MAX_WIDTH)
+        return mt_fail(err, MT_EUNSUPPORTED, "norms over %lld numbers, at most %d", (long long)a->D, (int)MAX_WIDTH);
     if (a->t == MT_DTYPE_BF16)
         by_width<bf16>(s, a, back);
     else

@@ -33,12 +33,12 @@ typedef struct mt_embed {
     const void *dy;            /* [N, D] */
     float *dw;                 /* [V, D] or NULL: not trained */
     float scale;
-    int32_t pad_id;            /* this row gets no gradient; -1: none */
-    const void *w_pos;         /* [positions, D] learned positions, or NULL */
-    const int32_t *pos;        /* [N]; forward, with w_pos */
-    const int32_t *doc_start;  /* [n_docs + 1] device; backward, with dw_pos */
+    int32_t pad_id;           /* this row gets no gradient; -1: none */
+    const void *w_pos;        /* [positions, D] learned positions, or NULL */
+    const int32_t *pos;       /* [N]; forward, with w_pos */
+    const int32_t *doc_start; /* [n_docs + 1] device; backward, with dw_pos */
     int64_t n_docs;
-    float *dw_pos;             /* or NULL */
+    float *dw_pos; /* or NULL */
 } mt_embed;
 
 /* y = w * x / rms(x) (+ b) (+ add), rms over D with eps;   dx (+)= ..., dw += ..., db += ...
@@ -47,7 +47,7 @@ typedef struct mt_norm {
     mt_dtype t;
     int64_t N, D;
     float eps;
-    bool one_plus;   /* the stored weight is w - 1 */
+    bool one_plus; /* the stored weight is w - 1 */
     bool centered;
     bool dx_add;     /* backward adds to dx instead of writing it */
     void *y;         /* [N, D] */
@@ -67,18 +67,18 @@ typedef struct mt_norm {
  * cross_entropy. */
 typedef struct mt_linear {
     mt_dtype t;
-    int64_t M, N, K;        /* x [M, K], w [N, K], y [M, N] */
+    int64_t M, N, K;         /* x [M, K], w [N, K], y [M, N] */
     int64_t ldx, ldy, ldadd; /* elements from row to row; 0: packed */
-    bool y_f32;             /* y is fp32 whatever t is (logits) */
-    float alpha;            /* 0: 1 */
-    float softcap;          /* 0: none */
+    bool y_f32;              /* y is fp32 whatever t is (logits) */
+    float alpha;             /* 0: 1 */
+    float softcap;           /* 0: none */
     bool dx_add;
-    const void *x, *w, *b;  /* b [N] or NULL */
+    const void *x, *w, *b; /* b [N] or NULL */
     void *y;
-    const void *add;        /* [M, N] or NULL; may be y */
-    const void *dy;         /* [M, N], rows ldy apart */
-    void *dx;               /* [M, K] or NULL, rows ldx apart */
-    float *dw, *db;         /* or NULL */
+    const void *add; /* [M, N] or NULL; may be y */
+    const void *dy;  /* [M, N], rows ldy apart */
+    void *dx;        /* [M, K] or NULL, rows ldx apart */
+    float *dw, *db;  /* or NULL */
     void *scratch;
 } mt_linear;
 
@@ -103,16 +103,16 @@ typedef struct mt_qk_prepare {
     const void *qkv;                /* q heads, then k heads, at the start of each row */
     void *qk;
     void *dqkv;
-    const void *wq, *wk;            /* [Dh] norm weights, or NULL; whole, own_weights: [H Dh] and [K Dh] */
-    float *dwq, *dwk;               /* like wq, wk, or NULL */
+    const void *wq, *wk; /* [Dh] norm weights, or NULL; whole, own_weights: [H Dh] and [K Dh] */
+    float *dwq, *dwk;    /* like wq, wk, or NULL */
     float eps;
     bool one_plus;
     bool whole;
-    bool centered, own_weights;     /* the mean is taken off first; every head has weights of its own */
+    bool centered, own_weights; /* the mean is taken off first; every head has weights of its own */
     bool norm_last;
-    bool bare;                      /* norms without weights: wq and wk are NULL */
-    float q_beta;                   /* 0: query heads are not scaled by position */
-    int64_t q_period;               /* positions per step of that scale */
+    bool bare;        /* norms without weights: wq and wk are NULL */
+    float q_beta;     /* 0: query heads are not scaled by position */
+    int64_t q_period; /* positions per step of that scale */
     void *scratch;
 } mt_qk_prepare;
 
@@ -127,12 +127,12 @@ typedef enum mt_attention_way {
 
 /* What a run may use.  Part of its arithmetic: it decides bits. */
 typedef struct mt_attention_use {
-    uint32_t ways;      /* a bit for each mt_attention_way; 0: our own two */
-    int32_t cudnn_head; /* widest heads cuDNN computes right here */
-    uint64_t workspace; /* bytes cuDNN's repeatable backward may take */
-    bool parts;         /* documents that do not fit there go through it in parts; the runs of before there were any go on
+    uint32_t ways;         /* a bit for each mt_attention_way; 0: our own two */
+    int32_t cudnn_head;    /* widest heads cuDNN computes right here */
+    uint64_t workspace;    /* bytes cuDNN's repeatable backward may take */
+    bool parts;            /* documents that do not fit there go through it in parts; the runs of before there were any go on
                          * without */
-    bool caps;          /* cuDNN knows soft caps, too; likewise */
+    bool caps;             /* cuDNN knows soft caps, too; likewise */
     int64_t docs, longest; /* most documents of a call and rows of one, over the run; 0: this call's.  Kernels are made for
                             * these */
 } mt_attention_use;
@@ -143,19 +143,19 @@ typedef struct mt_attention_use {
 typedef struct mt_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
-    int64_t ldq, ldk, ldv, ldo;    /* elements from row to row */
-    int64_t n_docs, longest;       /* documents, rows of the longest */
-    const int32_t *doc_start;      /* [n_docs + 1], device */
-    const int32_t *host_start;     /* the same in host memory, read while the call is queued; backward */
+    int64_t ldq, ldk, ldv, ldo; /* elements from row to row */
+    int64_t n_docs, longest;    /* documents, rows of the longest */
+    const int32_t *doc_start;   /* [n_docs + 1], device */
+    const int32_t *host_start;  /* the same in host memory, read while the call is queued; backward */
     float scale;
-    int64_t window;                /* 0: none */
-    float softcap;                 /* 0: none */
-    float alibi;                   /* factor on the slopes of mt_alibi_slope; 0: none */
-    const void *q, *k, *v;         /* [N, heads, Dh] */
-    void *o;                       /* [N, H, Dh] */
-    float *lse;                    /* [N, H] log of the softmax denominators */
-    const void *d_o;               /* rows ldo apart */
-    void *dq, *dk, *dv;            /* rows ld_d apart */
+    int64_t window;        /* 0: none */
+    float softcap;         /* 0: none */
+    float alibi;           /* factor on the slopes of mt_alibi_slope; 0: none */
+    const void *q, *k, *v; /* [N, heads, Dh] */
+    void *o;               /* [N, H, Dh] */
+    float *lse;            /* [N, H] log of the softmax denominators */
+    const void *d_o;       /* rows ldo apart */
+    void *dq, *dk, *dv;    /* rows ld_d apart */
     int64_t ld_d;
     mt_attention_use use;
     void *scratch;
@@ -167,18 +167,18 @@ typedef struct mt_attention {
 typedef struct mt_cache_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
-    int64_t ldq, ldk, ldv, ldo;    /* elements from row to row */
-    int64_t n_docs, longest;       /* sequences, most new rows of one */
-    int64_t deepest;               /* rows of the longest sequence, cached and new */
-    const int32_t *doc_start;      /* [n_docs + 1] new rows of each sequence, device */
-    const int32_t *pos;            /* [N] positions of the new rows in their sequences */
-    const int32_t *cache_row;      /* [n_docs] */
+    int64_t ldq, ldk, ldv, ldo; /* elements from row to row */
+    int64_t n_docs, longest;    /* sequences, most new rows of one */
+    int64_t deepest;            /* rows of the longest sequence, cached and new */
+    const int32_t *doc_start;   /* [n_docs + 1] new rows of each sequence, device */
+    const int32_t *pos;         /* [N] positions of the new rows in their sequences */
+    const int32_t *cache_row;   /* [n_docs] */
     float scale;
-    int64_t window;                /* 0: none */
-    float softcap, alibi;          /* as in attention */
-    const void *q, *k, *v;         /* [N, heads, Dh] */
-    void *o;                       /* [N, H, Dh] */
-    void *cache_k, *cache_v;       /* [cache rows, K, Dh] */
+    int64_t window;          /* 0: none */
+    float softcap, alibi;    /* as in attention */
+    const void *q, *k, *v;   /* [N, heads, Dh] */
+    void *o;                 /* [N, H, Dh] */
+    void *cache_k, *cache_v; /* [cache rows, K, Dh] */
     void *scratch;
 } mt_cache_attention;
 
@@ -202,14 +202,14 @@ typedef struct mt_activation {
     mt_act act;
     bool plain;
     int64_t N, F;
-    const void *gu; /* [N, 2F]: gate, up; plain: [N, F] */
-    void *y;        /* [N, F] */
-    const void *dy; /* [N, F] */
-    void *dgu;      /* like gu */
-    const int32_t *first, *last; /* device, or NULL: N rows */
-    const int32_t *order;        /* pairs by packed row; with weights */
-    const float *weights;        /* [pairs] or NULL: 1 */
-    float *dweights;             /* [pairs]; backward, with weights */
+    const void *gu;                 /* [N, 2F]: gate, up; plain: [N, F] */
+    void *y;                        /* [N, F] */
+    const void *dy;                 /* [N, F] */
+    void *dgu;                      /* like gu */
+    const int32_t *first, *last;    /* device, or NULL: N rows */
+    const int32_t *order;           /* pairs by packed row; with weights */
+    const float *weights;           /* [pairs] or NULL: 1 */
+    float *dweights;                /* [pairs]; backward, with weights */
     const float *alpha_p, *alpha_n; /* [1] each; xIELU, which is plain and has no packed rows */
     float *dalpha_p, *dalpha_n;     /* or NULL: not trained */
     void *scratch;                  /* backward of xIELU */
@@ -358,11 +358,11 @@ typedef struct mt_rows {
 typedef struct mt_normhead {
     mt_dtype t;
     int64_t N, V, D;
-    const void *w;  /* [V, D] */
-    float *logits;  /* [N, V] */
-    float *rnorm;   /* [V] 1 / |w[j]|; written by forward, read by backward */
-    void *dlogits;  /* [N, V] */
-    float *dw;      /* [V, D] or NULL: not trained */
+    const void *w; /* [V, D] */
+    float *logits; /* [N, V] */
+    float *rnorm;  /* [V] 1 / |w[j]|; written by forward, read by backward */
+    void *dlogits; /* [N, V] */
+    float *dw;     /* [V, D] or NULL: not trained */
 } mt_normhead;
 
 /* Causal depthwise convolution, then silu; every document starts with zeros before it:
@@ -371,9 +371,9 @@ typedef struct mt_normhead {
  * dw[c][m] += sum over t of ds[t] x[t - width + 1 + m].  Nothing may alias. */
 typedef struct mt_conv {
     mt_dtype t;
-    int64_t N, C;             /* rows, channels */
-    int64_t width;            /* MT_CONV_LEAST to MT_CONV_MOST */
-    int64_t ldx, ldy, ld_dx;  /* elements from row to row; dy has ldy */
+    int64_t N, C;            /* rows, channels */
+    int64_t width;           /* MT_CONV_LEAST to MT_CONV_MOST */
+    int64_t ldx, ldy, ld_dx; /* elements from row to row; dy has ldy */
     int64_t n_docs;
     const int32_t *doc_start; /* [n_docs + 1], device; the documents cover all N rows */
     const void *x;            /* [N, C] */
@@ -381,7 +381,7 @@ typedef struct mt_conv {
     void *y;                  /* [N, C] */
     const void *dy;
     void *dx;
-    float *dw;                /* [C, width] or NULL: not trained */
+    float *dw; /* [C, width] or NULL: not trained */
     void *scratch;
 } mt_conv;
 enum { MT_CONV_LEAST = 2, MT_CONV_MOST = 8 };
@@ -405,18 +405,18 @@ typedef struct mt_cache_conv {
 typedef struct mt_delta_rule {
     mt_dtype t;
     int64_t N, H, K, Dk, Dv;
-    int64_t ldq, ldk, ldv, ldo;     /* elements from row to row; d_o has ldo */
-    int64_t ld_ab;                  /* of a and b */
-    int64_t ld_d, ld_dab;           /* of dq, dk, dv; of da, db */
+    int64_t ldq, ldk, ldv, ldo; /* elements from row to row; d_o has ldo */
+    int64_t ld_ab;              /* of a and b */
+    int64_t ld_d, ld_dab;       /* of dq, dk, dv; of da, db */
     int64_t n_docs;
-    const int32_t *doc_start;       /* [n_docs + 1], device; the documents cover all N rows */
-    const void *q, *k, *v;          /* [N, K, Dk], [N, K, Dk], [N, H, Dv] */
-    const void *a, *b;              /* [N, H] */
-    const float *A_log, *dt_bias;   /* [H], fp32 whatever t is */
-    void *o;                        /* [N, H, Dv] */
+    const int32_t *doc_start;     /* [n_docs + 1], device; the documents cover all N rows */
+    const void *q, *k, *v;        /* [N, K, Dk], [N, K, Dk], [N, H, Dv] */
+    const void *a, *b;            /* [N, H] */
+    const float *A_log, *dt_bias; /* [H], fp32 whatever t is */
+    void *o;                      /* [N, H, Dv] */
     const void *d_o;
     void *dq, *dk, *dv, *da, *db;
-    float *dA_log, *ddt_bias;       /* [H] or NULL: not trained */
+    float *dA_log, *ddt_bias; /* [H] or NULL: not trained */
     void *scratch;
 } mt_delta_rule;
 enum { MT_DELTA_ROWS = 64 };
@@ -443,7 +443,7 @@ typedef struct mt_gated_norm {
     void *y;              /* [N, H, D] */
     const void *dy;
     void *dx, *dgate;
-    float *dw;            /* [D] or NULL: not trained */
+    float *dw; /* [D] or NULL: not trained */
     void *scratch;
 } mt_gated_norm;
 
@@ -453,7 +453,7 @@ typedef struct mt_gate {
     mt_dtype t;
     int64_t N, D;
     int64_t ldx, ld_gate, ldy, ld_dx, ld_dgate; /* elements from row to row; dy has ldy */
-    const void *x, *gate; /* [N, D] */
+    const void *x, *gate;                       /* [N, D] */
     void *y;
     const void *dy;
     void *dx, *dgate;
@@ -465,7 +465,7 @@ typedef struct mt_bound {
     int64_t N, D;
     int64_t ldx, ld_dx; /* elements from row to row */
     float limit;
-    void *x, *dx;       /* [N, D] */
+    void *x, *dx; /* [N, D] */
 } mt_bound;
 
 /* What a step's loss adds up to, on the device; added to row by row in order. */
@@ -478,7 +478,7 @@ typedef struct mt_loss_sum {
  * softcap: the loss is of softcap tanh(logits / softcap), dlogits are of the logits: times 1 - tanh^2.  Here, because a pass over
  * all logits before this one takes longer than the rest of capping. */
 typedef struct mt_cross_entropy {
-    mt_dtype t;             /* of dlogits */
+    mt_dtype t; /* of dlogits */
     int64_t N, V;
     const float *logits;    /* [N, V] */
     const int32_t *targets; /* [N], all trained */
@@ -514,12 +514,12 @@ typedef struct mt_adamw {
     int64_t n, n_decay;
     uint16_t *hi;
     int16_t *lo;
-    void *m, *v;  /* mt_moments_bytes(moments, n) each */
+    void *m, *v; /* mt_moments_bytes(moments, n) each */
     const void *g;
-    uint64_t key; /* of the random bits that round m and v; not for fp32 */
+    uint64_t key;                      /* of the random bits that round m and v; not for fp32 */
     mt_adamw_coef coef, coef_no_decay; /* the same but for .decay */
-    const double *guard; /* do nothing unless *guard is finite; NULL: always */
-    int64_t *n_bad;      /* += weights that left the finite range */
+    const double *guard;               /* do nothing unless *guard is finite; NULL: always */
+    int64_t *n_bad;                    /* += weights that left the finite range */
 } mt_adamw;
 
 /* Numbers [from, to) of it on the calling thread, whose memory it must be; `from` begins a block of moments and so does `to`,
@@ -535,29 +535,29 @@ typedef struct mt_join_halves {
 
 /* What an op may be asked beyond its plain form.  A device that lacks one says so in its table, and a model that needs it is
  * refused before anything is allocated (model/traits.h). */
-#define MT_TRAIT_LIST(X)                                                                                     \
-    X(LAYERNORM, "LayerNorm (norm: centered, b)")                                                         \
-    X(PLAIN_MLP, "an mlp without a gate (activation: plain)")                                                       \
-    X(RELU, "relu activations (activation: MT_ACT_RELU, MT_ACT_RELU2)")                                             \
-    X(ATTENTION_SOFTCAP, "soft-capped attention scores (attention: softcap)")                                \
-    X(ALIBI, "ALiBi positions (attention: alibi)")                                                           \
-    X(WHOLE_QK_NORM, "query and key norms over all heads (rope: whole)")                                     \
-    X(LOGIT_SOFTCAP, "soft-capped logits (linear, cross_entropy: softcap)")                                  \
-    X(MULTIPLIERS, "scaled residuals or logits (linear: alpha)")                                             \
-    X(LEARNED_POSITIONS, "learned positions (embed: w_pos)")                                                 \
-    X(QK_LAYERNORM, "LayerNorms of query and key heads (rope: centered, own_weights)")                       \
-    X(NORM_HEAD, "a head of normalised rows (normhead)")                                                     \
-    X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")                                          \
-    X(BARE_NORM, "norms without weights (norm: no w; rope: bare)")                                        \
-    X(QK_NORM_LAST, "query and key norms after the rotation (rope: norm_last)")                              \
-    X(XIELU, "the xIELU activation (activation: MT_ACT_XIELU)")                                                     \
+#define MT_TRAIT_LIST(X)                                                                                                         \
+    X(LAYERNORM, "LayerNorm (norm: centered, b)")                                                                                \
+    X(PLAIN_MLP, "an mlp without a gate (activation: plain)")                                                                    \
+    X(RELU, "relu activations (activation: MT_ACT_RELU, MT_ACT_RELU2)")                                                          \
+    X(ATTENTION_SOFTCAP, "soft-capped attention scores (attention: softcap)")                                                    \
+    X(ALIBI, "ALiBi positions (attention: alibi)")                                                                               \
+    X(WHOLE_QK_NORM, "query and key norms over all heads (rope: whole)")                                                         \
+    X(LOGIT_SOFTCAP, "soft-capped logits (linear, cross_entropy: softcap)")                                                      \
+    X(MULTIPLIERS, "scaled residuals or logits (linear: alpha)")                                                                 \
+    X(LEARNED_POSITIONS, "learned positions (embed: w_pos)")                                                                     \
+    X(QK_LAYERNORM, "LayerNorms of query and key heads (rope: centered, own_weights)")                                           \
+    X(NORM_HEAD, "a head of normalised rows (normhead)")                                                                         \
+    X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")                                                              \
+    X(BARE_NORM, "norms without weights (norm: no w; rope: bare)")                                                               \
+    X(QK_NORM_LAST, "query and key norms after the rotation (rope: norm_last)")                                                  \
+    X(XIELU, "the xIELU activation (activation: MT_ACT_XIELU)")                                                                  \
     X(BOUND, "bounded queries, keys and values (bound)")
 
 enum mt_trait_bit {
 #define MT_TRAIT_BIT(name, words) MT_TRAIT_BIT_##name,
     MT_TRAIT_LIST(MT_TRAIT_BIT)
 #undef MT_TRAIT_BIT
-    MT_TRAITS
+        MT_TRAITS
 };
 #define MT_TRAIT(name) (1u << MT_TRAIT_BIT_##name)
 #define MT_TRAITS_ALL  ((1u << MT_TRAITS) - 1)
@@ -566,12 +566,12 @@ enum mt_trait_bit {
 float mt_alibi_slope(int64_t H, int64_t h);
 
 typedef struct mt_ops {
-#define MT_OP(n)                                                                                             \
-    mt_rc (*n##_fwd)(mt_stream *, const mt_##n *, mt_err *);                                                 \
+#define MT_OP(n)                                                                                                                 \
+    mt_rc (*n##_fwd)(mt_stream *, const mt_##n *, mt_err *);                                                                     \
     mt_rc (*n##_bwd)(mt_stream *, const mt_##n *, mt_err *);
 #define MT_OP1(n) mt_rc (*n)(mt_stream *, const mt_##n *, mt_err *);
 #include "ops/ops.def"
-    uint32_t traits; /* which of MT_TRAIT_* it does */
+    uint32_t traits;                                              /* which of MT_TRAIT_* it does */
     void (*attention_use)(mt_device *dev, mt_attention_use *use); /* fills in what it has: ways, cudnn_head */
 } mt_ops;
 

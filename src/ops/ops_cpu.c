@@ -4,13 +4,13 @@
 #include "device/device_cpu.h"
 
 /* Copying the arguments into the queue needs the function behind a uniform type. */
-#define QUEUED(fn, type)                                                                                     \
-    _Static_assert(sizeof(type) <= MT_CPU_TASK_BYTES, "raise MT_CPU_TASK_BYTES");                            \
-    static mt_rc task_##fn(mt_pool *pool, const void *args, mt_err *err) { return mt__##fn##_run(pool, args, err); } \
+#define QUEUED(fn, type)                                                                                                         \
+    _Static_assert(sizeof(type) <= MT_CPU_TASK_BYTES, "raise MT_CPU_TASK_BYTES");                                                \
+    static mt_rc task_##fn(mt_pool *pool, const void *args, mt_err *err) { return mt__##fn##_run(pool, args, err); }             \
     static mt_rc queue_##fn(mt_stream *s, const type *a, mt_err *err) { return mt_cpu_enqueue(s, task_##fn, a, sizeof *a, err); }
 
-#define MT_OP(n)                                                                                             \
-    QUEUED(n##_fwd, mt_##n)                                                                                  \
+#define MT_OP(n)                                                                                                                 \
+    QUEUED(n##_fwd, mt_##n)                                                                                                      \
     QUEUED(n##_bwd, mt_##n)
 #define MT_OP1(n) QUEUED(n, mt_##n)
 #include "ops/ops.def"

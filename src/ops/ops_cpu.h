@@ -5,8 +5,8 @@
 #include "base/pool.h"
 #include "ops/ops.h"
 
-#define MT_OP(n)                                                                                             \
-    mt_rc mt__##n##_fwd_run(mt_pool *pool, const mt_##n *a, mt_err *err);                                    \
+#define MT_OP(n)                                                                                                                 \
+    mt_rc mt__##n##_fwd_run(mt_pool *pool, const mt_##n *a, mt_err *err);                                                        \
     mt_rc mt__##n##_bwd_run(mt_pool *pool, const mt_##n *a, mt_err *err);
 #define MT_OP1(n) mt_rc mt__##n##_run(mt_pool *pool, const mt_##n *a, mt_err *err);
 #include "ops/ops.def"

@@ -68,25 +68,26 @@ static label name_grouped(const char *fn, const void *a)
     return l;
 }
 
-#define SPLIT(a) _Generic((a), const mt_linear *: split_product, const mt_grouped_linear *: split_grouped, default: split_plain)
-#define NAME(a)  _Generic((a), const mt_linear *: name_product, const mt_grouped_linear *: name_grouped, default: name_plain)
+#define SPLIT(a)                                                                                                                 \
+    _Generic((a), const mt_linear * : split_product, const mt_grouped_linear * : split_grouped, default : split_plain)
+#define NAME(a) _Generic((a), const mt_linear * : name_product, const mt_grouped_linear * : name_grouped, default : name_plain)
 
-#define TRACED(fn, type)                                                                                     \
-    static mt_rc traced_##fn(mt_stream *s, const type *a, mt_err *err)                                       \
-    {                                                                                                        \
-        type parts[2];                                                                                       \
-        int n = SPLIT(a)(parts, a, sizeof *a);                                                               \
-        for (int i = 0; i < n; i++) {                                                                        \
-            label l = NAME(a)(#fn, &parts[i]);                                                               \
-            MT_TRY(mt_trace_begin(s, MT_SPAN_OP, l.name, l.flops, 0, err));                                  \
-            MT_TRY(mt_ops_of(s->dev)->fn(s, &parts[i], err));                                                \
-            MT_TRY(mt_trace_end(s, err));                                                                    \
-        }                                                                                                    \
-        return MT_OK;                                                                                        \
+#define TRACED(fn, type)                                                                                                         \
+    static mt_rc traced_##fn(mt_stream *s, const type *a, mt_err *err)                                                           \
+    {                                                                                                                            \
+        type parts[2];                                                                                                           \
+        int n = SPLIT(a)(parts, a, sizeof *a);                                                                                   \
+        for (int i = 0; i < n; i++) {                                                                                            \
+            label l = NAME(a)(#fn, &parts[i]);                                                                                   \
+            MT_TRY(mt_trace_begin(s, MT_SPAN_OP, l.name, l.flops, 0, err));                                                      \
+            MT_TRY(mt_ops_of(s->dev)->fn(s, &parts[i], err));                                                                    \
+            MT_TRY(mt_trace_end(s, err));                                                                                        \
+        }                                                                                                                        \
+        return MT_OK;                                                                                                            \
     }
 
-#define MT_OP(n)                                                                                             \
-    TRACED(n##_fwd, mt_##n)                                                                                  \
+#define MT_OP(n)                                                                                                                 \
+    TRACED(n##_fwd, mt_##n)                                                                                                      \
     TRACED(n##_bwd, mt_##n)
 #define MT_OP1(n) TRACED(n, mt_##n)
 #include "ops/ops.def"

@@ -40,7 +40,8 @@ __global__ void rotate_kernel(mt_qk_prepare a, const T *in, int64_t ld_in, T *ou
 }
 
 /* What does not rotate: dimensions from `from` on of every head. */
-template <typename T> __global__ void rest_kernel(mt_qk_prepare a, const T *in, int64_t ld_in, T *out, int64_t ld_out, int64_t from)
+template <typename T>
+__global__ void rest_kernel(mt_qk_prepare a, const T *in, int64_t ld_in, T *out, int64_t ld_out, int64_t from)
 {
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, heads = a.H + a.K, rest = a.Dh - from;
     if (at >= a.N * heads * rest) return;
@@ -50,7 +51,8 @@ template <typename T> __global__ void rest_kernel(mt_qk_prepare a, const T *in, 
 }
 
 template <typename T, int W, mt_rope_style STYLE>
-static void rotate_all(mt_stream *s, const mt_qk_prepare *a, const void *in, int64_t ld_in, void *out, int64_t ld_out, float direction)
+static void rotate_all(mt_stream *s, const mt_qk_prepare *a, const void *in, int64_t ld_in, void *out, int64_t ld_out,
+                       float direction)
 {
     int per_head = (int)(a->dr / 2 / W);
     unsigned blocks = (unsigned)div_up(a->N * (a->H + a->K) * per_head, THREADS);
@@ -63,7 +65,8 @@ static void rotate_all(mt_stream *s, const mt_qk_prepare *a, const void *in, int
 }
 
 template <typename T>
-static void rotate_by(mt_stream *s, const mt_qk_prepare *a, const void *in, int64_t ld_in, void *out, int64_t ld_out, float direction)
+static void rotate_by(mt_stream *s, const mt_qk_prepare *a, const void *in, int64_t ld_in, void *out, int64_t ld_out,
+                      float direction)
 {
     int64_t w = wide<T>(), heads = a->N * (a->H + a->K), rotated = a->style == MT_ROPE_NONE ? 0 : a->dr;
     bool whole =

@@ -11,7 +11,10 @@
 
 enum { THREADS = 256, N_WARPS = THREADS / 32 };
 
-static __host__ __device__ __forceinline__ int half_of(const mt_qk_prepare &a) { return a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2; }
+static __host__ __device__ __forceinline__ int half_of(const mt_qk_prepare &a)
+{
+    return a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2;
+}
 
 /* -- the usual one --------------------------------------------------------------------------------- */
 
@@ -125,8 +128,8 @@ template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__
 
 /* The gradient of one head, back through rotation and norm; if it counts, its share of dw is added to sums. */
 template <typename T, int W, int G, bool LAST>
-__device__ __forceinline__ void head_backward(const mt_qk_prepare &a, float *dx, float *x, const T *weights, const places &p, const float *c,
-                                              const float *s, float *sums, bool counts)
+__device__ __forceinline__ void head_backward(const mt_qk_prepare &a, float *dx, float *x, const T *weights, const places &p,
+                                              const float *c, const float *s, float *sums, bool counts)
 {
     if constexpr (LAST) rotate<W>(x, c, s, 1.0f);
     float r = rstd_of<W, G>(a, x), one = a.one_plus ? 1.0f : 0.0f, dot = 0, w[2 * W];
@@ -240,13 +243,16 @@ __device__ __forceinline__ float mean_of(const mt_qk_prepare &a, const float *of
 }
 
 template <typename T> struct row_of {
-    const T *x;    /* q heads, then k heads */
-    T *grad;       /* the same, their gradients; backward */
-    float *sums;   /* [4][heads] in shared memory: x, (x - c)^2, u xh, u */
+    const T *x;  /* q heads, then k heads */
+    T *grad;     /* the same, their gradients; backward */
+    float *sums; /* [4][heads] in shared memory: x, (x - c)^2, u xh, u */
     int heads, pos;
 };
 
-__device__ __forceinline__ bool is_normed(const mt_qk_prepare &a, int h) { return a.bare || (h < a.H ? a.wq != NULL : a.wk != NULL); }
+__device__ __forceinline__ bool is_normed(const mt_qk_prepare &a, int h)
+{
+    return a.bare || (h < a.H ? a.wq != NULL : a.wk != NULL);
+}
 
 template <typename T> __device__ __forceinline__ float weight_of(const mt_qk_prepare &a, int h, int d)
 {
@@ -278,7 +284,8 @@ __device__ __forceinline__ void input_at(const row_of<T> &row, const place &p, i
 }
 
 /* The sums of x - c, or of its squares, over each head; the warps take heads in turn. */
-template <typename T, bool LAST, bool SQUARES> __device__ __forceinline__ void measure_heads(const mt_qk_prepare &a, const row_of<T> &row, float *sums)
+template <typename T, bool LAST, bool SQUARES>
+__device__ __forceinline__ void measure_heads(const mt_qk_prepare &a, const row_of<T> &row, float *sums)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
     for (int h = warp; h < row.heads; h += N_WARPS) {
@@ -311,7 +318,8 @@ template <typename T, bool LAST> __device__ __forceinline__ void measure(const m
 
 /* xh at a place of head h. */
 template <typename T, bool LAST>
-__device__ __forceinline__ void normed_at(const mt_qk_prepare &a, const row_of<T> &row, stats n, const place &p, int h, float *x0, float *x1)
+__device__ __forceinline__ void normed_at(const mt_qk_prepare &a, const row_of<T> &row, stats n, const place &p, int h, float *x0,
+                                          float *x1)
 {
     input_at<T, LAST>(row, p, h * a.Dh, x0, x1);
     *x0 = (*x0 - n.c) * n.r;
@@ -319,7 +327,8 @@ __device__ __forceinline__ void normed_at(const mt_qk_prepare &a, const row_of<T
 }
 
 /* The norm's weights there. */
-template <typename T> __device__ __forceinline__ void weights_at(const mt_qk_prepare &a, const place &p, int h, float *w0, float *w1)
+template <typename T>
+__device__ __forceinline__ void weights_at(const mt_qk_prepare &a, const place &p, int h, float *w0, float *w1)
 {
     *w0 = weight_of<T>(a, h, p.d0);
     *w1 = p.d1 >= 0 ? weight_of<T>(a, h, p.d1) : 0.0f;
@@ -389,7 +398,8 @@ template <typename T, bool LAST> __device__ __forceinline__ void measure_gradien
 }
 
 /* sums [weights] += this row's share of dwq, then of dwk.  A thread has its own weights; those that heads share meet in it, head by head. */
-template <typename T, bool LAST> __device__ __forceinline__ void add_weights(const mt_qk_prepare &a, const row_of<T> &row, float *sums, bool first)
+template <typename T, bool LAST>
+__device__ __forceinline__ void add_weights(const mt_qk_prepare &a, const row_of<T> &row, float *sums, bool first)
 {
     bool each = a.whole || a.own_weights;
     int Dh = (int)a.Dh, n_places = Dh - half_of(a), owners = each ? row.heads : 2;
@@ -410,7 +420,8 @@ template <typename T, bool LAST> __device__ __forceinline__ void add_weights(con
     __syncthreads(); /* gradients are read here and overwritten next */
 }
 
-template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_backward_kernel(mt_qk_prepare a, int64_t n_weights)
+template <typename T, bool LAST>
+__global__ void __launch_bounds__(THREADS) any_backward_kernel(mt_qk_prepare a, int64_t n_weights)
 {
     extern __shared__ float shares[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
@@ -447,8 +458,10 @@ template <typename T, bool LAST> __global__ void __launch_bounds__(THREADS) any_
 template <typename T> static bool is_usual(const mt_qk_prepare *a, bool back)
 {
     int w = wide<T>();
-    bool norm = !a->whole && !a->centered && !a->own_weights && (a->norm_last || !a->bare) && (a->style == MT_ROPE_HALF || a->style == MT_ROPE_NONE);
-    bool fits = half_of(*a) % w == 0 && (a->Dh == 64 || a->Dh == 128 || a->Dh == 256) && a->ld_qkv % w == 0 && is_aligned(a->qkv, 16);
+    bool norm = !a->whole && !a->centered && !a->own_weights && (a->norm_last || !a->bare) &&
+                (a->style == MT_ROPE_HALF || a->style == MT_ROPE_NONE);
+    bool fits =
+        half_of(*a) % w == 0 && (a->Dh == 64 || a->Dh == 128 || a->Dh == 256) && a->ld_qkv % w == 0 && is_aligned(a->qkv, 16);
     bool ends = back ? a->ld_dqkv % w == 0 && is_aligned(a->dqkv, 16) : a->ld_qk % w == 0 && is_aligned(a->qk, 16);
     return norm && fits && ends && is_aligned(a->wq, 16) && is_aligned(a->wk, 16);
 }

@@ -74,8 +74,15 @@ static size_t update_f32(const mt_adamw *a, int64_t from, int64_t to, float *m, 
 static size_t update_block(const mt_adamw *a, int64_t from, int64_t to)
 {
     float m[MT_MOMENT_BLOCK], v[MT_MOMENT_BLOCK];
-    mt_moments_chunk c = { .form = a->moments, .m = a->m, .v = a->v, .n_all = (size_t)a->n, .at = (size_t)from,
-                           .n = (size_t)(to - from), .key = a->key, .m32 = m, .v32 = v };
+    mt_moments_chunk c = { .form = a->moments,
+                           .m = a->m,
+                           .v = a->v,
+                           .n_all = (size_t)a->n,
+                           .at = (size_t)from,
+                           .n = (size_t)(to - from),
+                           .key = a->key,
+                           .m32 = m,
+                           .v32 = v };
     mt_moments_load(&c);
     size_t bad = update_f32(a, from, to, m, v);
     mt_moments_store(&c);

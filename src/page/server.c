@@ -144,7 +144,8 @@ static void *serve(void *arg)
 
 static int listen_on(int port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int fd = mt_fault(MT_FAULT_FILE) ? (errno = EMFILE, -1) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
         yes = 1;
@@ -193,8 +194,8 @@ static bool find_key(mt_server *s)
     size_t n = 0;
     bool there = folder && path && is_private(folder) && !mt_file_read_own(&text, &n, path, sizeof s->url, &ignored);
     const char *key = there && n > MT__KEY_DIGITS + 2 ? text + n - MT__KEY_DIGITS - 2 : NULL; /* .../KEY/ and the line's end */
-    bool found = key && key[-1] == '/' && strspn(key, "0123456789abcdef") == MT__KEY_DIGITS &&
-                 strcmp(key + MT__KEY_DIGITS, "/\n") == 0;
+    bool found =
+        key && key[-1] == '/' && strspn(key, "0123456789abcdef") == MT__KEY_DIGITS && strcmp(key + MT__KEY_DIGITS, "/\n") == 0;
     if (found) memcpy(s->key, key, MT__KEY_DIGITS);
     mt_free(text);
     mt_free(folder);

@@ -10,8 +10,8 @@
 
 mt_job mt_question_job(const mt_question *q, int64_t batch)
 {
-    return (mt_job){ .train = true, .clip = q->clip, .step_tokens = batch * q->seq_len, .step_docs = batch,
-                     .longest = q->seq_len };
+    return (
+        mt_job){ .train = true, .clip = q->clip, .step_tokens = batch * q->seq_len, .step_docs = batch, .longest = q->seq_len };
 }
 
 static mt_plan_inputs inputs(const mt_question *q, const mt_job *job)
@@ -92,7 +92,7 @@ static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
     return MT_OK;
 }
 
-#define FAR_OFF 0.85 /* so much slower: half as many will not be faster */
+#define FAR_OFF 0.85         /* so much slower: half as many will not be faster */
 enum { FEWEST_SAMPLES = 8 }; /* of a step that somebody is told to take: with fewer its gradient is mostly noise */
 
 /* From 262,144 tokens a step, beyond which little gets faster, down as long as little is lost. */

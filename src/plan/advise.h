@@ -9,11 +9,11 @@ typedef struct mt_question {
     const mt_model *model;
     mt_machine machine;
     size_t device_there, host_there; /* the machine's, where settings allow the run less of it; 0: they do not */
-    mt_arithmetic form; /* all of the arithmetic but the numbers of rows */
+    mt_arithmetic form;              /* all of the arithmetic but the numbers of rows */
     bool clip;
-    int64_t seq_len;    /* rows of a sample, at most */
-    int64_t batch;      /* samples of a step */
-    bool auto_batch;    /* that is the least: where more fit it has as many as are recommended */
+    int64_t seq_len;      /* rows of a sample, at most */
+    int64_t batch;        /* samples of a step */
+    bool auto_batch;      /* that is the least: where more fit it has as many as are recommended */
     int64_t accumulation; /* batches it is gathered from, for advice in terms of the settings; 0: one */
 } mt_question;
 
@@ -39,9 +39,9 @@ mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err);
 /* A change that makes a run fit which does not. */
 typedef struct mt_remedy {
     char change[160]; /* "max_grad_norm: 0", or what to buy */
-    char cost[192];  /* what it costs, in words: of every change that is named */
-    double tokens_s; /* with it */
-    int64_t batch;   /* and with so many samples a step */
+    char cost[192];   /* what it costs, in words: of every change that is named */
+    double tokens_s;  /* with it */
+    int64_t batch;    /* and with so many samples a step */
 } mt_remedy;
 
 enum { MT_REMEDIES = 8 };
@@ -51,9 +51,9 @@ enum { MT_REMEDIES = 8 };
 mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, const mt_batch_advice *batch, mt_err *err);
 /* What would hide updates that a step waits for. */
 typedef struct mt_update_advice {
-    double wait;      /* seconds by which the step would be shorter if updates on the host took no time; 0: hardly any */
-    int64_t batch;    /* samples of a step in which they are hidden; 0: none was found */
-    mt_moments form;  /* of Adam's moments, a smaller one with which the step is faster; the question's: none is */
+    double wait;     /* seconds by which the step would be shorter if updates on the host took no time; 0: hardly any */
+    int64_t batch;   /* samples of a step in which they are hidden; 0: none was found */
+    mt_moments form; /* of Adam's moments, a smaller one with which the step is faster; the question's: none is */
     double batch_tokens_s, form_tokens_s; /* with either */
 } mt_update_advice;
 

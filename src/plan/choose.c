@@ -20,17 +20,21 @@ typedef struct merit {
     double cost;
 } merit;
 
-enum { KEEPS = 5, LEAST = 3 * KEEPS, STARTS }; /* kinds of starts: what layers keep, in one sweep or several, or staged; and
+enum {
+    KEEPS = 5,
+    LEAST = 3 * KEEPS,
+    STARTS
+}; /* kinds of starts: what layers keep, in one sweep or several, or staged; and
                                                 * the smallest */
 enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 #define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late, */
 /* Updates on the host above all: the forward of their units stands behind them, and cores have other work. */
 #define ADAM_COST 0.1
-#define NEAR 1.02 /* starts this little slower may become the best in smaller steps */
+#define NEAR      1.02 /* starts this little slower may become the best in smaller steps */
 /* Of a step: what pieces and more slots must save.  Their copies stand before the weights that forward waits for, which the time
  * model does not see: 4% predicted were 18% lost on an H200, 25% predicted were 23% won (docs/benchmarks.md). */
-#define WORTH 0.1
-#define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
+#define WORTH   0.1
+#define FAR_OFF 1.25 /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
     mt_plan_inputs in;
@@ -48,7 +52,7 @@ typedef struct search {
         candidate c;
         merit m;
         bool bound; /* m.cost is not the candidate's but less */
-    } *known; /* [KNOWN] what was judged lately, by its hash */
+    } * known;      /* [KNOWN] what was judged lately, by its hash */
     mt_least least;
     int64_t spent; /* units of all candidates that were measured */
 } search;
@@ -299,7 +303,7 @@ static mt_rc trade(search *s, struct start *at, int from, int step, int to, int 
 static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err *err)
 {
     static const int memory[] = { MICROS,   KEEP_ALL,  KEEP_MIXER, HOMES, STAGED,    OWN,
-                                  RESIDENT, OFFLOADED, INTERVAL,       RING,  GRAD_SLOTS };
+                                  RESIDENT, OFFLOADED, INTERVAL,   RING,  GRAD_SLOTS };
     for (size_t i = 0; i < MT_COUNT(memory); i++)
         for (size_t j = 0; j < MT_COUNT(memory); j++)
             for (int sign = -1; sign <= 1 && i != j && !is_spent(s); sign += 2) {

@@ -17,14 +17,14 @@ typedef struct mt_costs {
     const mt_model *model;
     const mt_config *c;
     const mt_machine *m;
-    double e;             /* bytes of an activation */
-    double head_rows;     /* of logits at a time */
-    double micro_rows;    /* of a full micro-batch: small products are slower */
-    double pass_rows;     /* of a full pass through experts */
-    double document;      /* rows of a usual document */
-    double trained;       /* share of rows that reach the head */
+    double e;          /* bytes of an activation */
+    double head_rows;  /* of logits at a time */
+    double micro_rows; /* of a full micro-batch: small products are slower */
+    double pass_rows;  /* of a full pass through experts */
+    double document;   /* rows of a usual document */
+    double trained;    /* share of rows that reach the head */
     mt_attention_use use;
-    mt_kind_cost *kinds; /* [model's]; the caller's */
+    mt_kind_cost *kinds;                /* [model's]; the caller's */
     double head_forward, head_backward; /* seconds a row */
     double embed_forward, embed_backward;
 } mt_costs;

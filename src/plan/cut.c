@@ -34,8 +34,9 @@ int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int
     int64_t n = count_micros(doc_start, n_docs, 0, micro_tokens);
     for (int64_t i = 0, first = 0; i < n; i++) {
         int64_t end = equal_micro(doc_start, n_docs, first, n - i, micro_tokens);
-        cuts[i] = (mt_cut){ .first_doc = first, .n_docs = end - first, .first_row = doc_start[first],
-                            .n_rows = doc_start[end] - doc_start[first] };
+        cuts[i] = (mt_cut){
+            .first_doc = first, .n_docs = end - first, .first_row = doc_start[first], .n_rows = doc_start[end] - doc_start[first]
+        };
         for (; first < end; first++) cuts[i].longest = mt_max_i64(cuts[i].longest, doc_start[first + 1] - doc_start[first]);
     }
     return n;

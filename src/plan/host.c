@@ -149,8 +149,10 @@ static void read_cpu_name(mt_host *h, const char *root)
 {
     char *text = read_small(root, "/proc/cpuinfo"), *at = text ? strstr(text, "model name") : NULL;
     at = at ? strchr(at, ':') : NULL;
-    if (at) snprintf(h->cpu, sizeof h->cpu, "%.*s", (int)strcspn(at + 2, "\n"), at + 2);
-    else snprintf(h->cpu, sizeof h->cpu, "unknown");
+    if (at)
+        snprintf(h->cpu, sizeof h->cpu, "%.*s", (int)strcspn(at + 2, "\n"), at + 2);
+    else
+        snprintf(h->cpu, sizeof h->cpu, "unknown");
     mt_free(text);
 }
 

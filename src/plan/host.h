@@ -8,17 +8,17 @@
 #include <stddef.h>
 
 typedef struct mt_host {
-    size_t ram_total;      /* of the machine */
-    size_t own;            /* this process holds, files not counted: libraries set up, threads, the device's driver */
-    size_t files;          /* pages of files this process has in memory: program and libraries, mostly */
-    size_t ram_free;       /* what this process may still take: the least of MemAvailable and every memory cgroup it is in */
-    size_t ram_limit;      /* and all that it and those who share that may take: of the machine, or of the cgroup */
-    char limited_by[96];   /* what says so: "MemAvailable", "the memory cgroup /user.slice" */
-    size_t memlock;        /* bytes that may be pinned; SIZE_MAX: any number */
-    bool huge_pages;       /* transparent ones, for memory that asks or always */
-    int numa_nodes;        /* at least 1 */
-    int cores;             /* this process may use */
-    char cpu[96];          /* "AMD EPYC 9B14" */
+    size_t ram_total;    /* of the machine */
+    size_t own;          /* this process holds, files not counted: libraries set up, threads, the device's driver */
+    size_t files;        /* pages of files this process has in memory: program and libraries, mostly */
+    size_t ram_free;     /* what this process may still take: the least of MemAvailable and every memory cgroup it is in */
+    size_t ram_limit;    /* and all that it and those who share that may take: of the machine, or of the cgroup */
+    char limited_by[96]; /* what says so: "MemAvailable", "the memory cgroup /user.slice" */
+    size_t memlock;      /* bytes that may be pinned; SIZE_MAX: any number */
+    bool huge_pages;     /* transparent ones, for memory that asks or always */
+    int numa_nodes;      /* at least 1 */
+    int cores;           /* this process may use */
+    char cpu[96];        /* "AMD EPYC 9B14" */
 } mt_host;
 
 /* root: "" for this machine; tests lay out proc and sys elsewhere. */

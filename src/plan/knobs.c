@@ -18,8 +18,7 @@ static void set_range(knob_ranges *r, knob k, int64_t lowest, int64_t highest)
 static int piece_size(const mt_plan *trial, const mt_machine *m)
 {
     int size = SMALLEST_PIECE;
-    while (size < LARGEST_PIECE &&
-           mt_plan_piece(trial, (int64_t)2 << size).bytes * PIECE_SLOTS <= m->device_bytes / PIECE_MEMORY)
+    while (size < LARGEST_PIECE && mt_plan_piece(trial, (int64_t)2 << size).bytes * PIECE_SLOTS <= m->device_bytes / PIECE_MEMORY)
         size++;
     return size;
 }
@@ -86,7 +85,7 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
         p->layers[l].place = host ? MT_HOST : MT_DEVICE;
         p->layers[l].keep = all ? cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])]
                             : others++ < c->k[KEEP_MIXER] ? MT_KEEP_MIXER
-                                                              : MT_KEEP_INPUT;
+                                                          : MT_KEEP_INPUT;
     }
 }
 
@@ -126,7 +125,8 @@ static void fill_units(mt_plan *trial, const candidate *c)
         bool stays = home || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
         at += layer && !home;
         if (c->k[ACC_HOST] && c->k[RING] > 1) pair_sums(&trial->place, m, u);
-        trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST,
+        trial->place.units[u] = (mt_unit_place){ .resident = stays,
+                                                 .home = home ? MT_DEVICE : MT_HOST,
                                                  .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
     mt_reuse_search lending = { 0 };

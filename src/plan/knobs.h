@@ -6,25 +6,25 @@
 #include "plan/plan.h"
 
 typedef enum knob {
-    MICROS,         /* micro-batches of a sweep */
-    INTERVAL,       /* layers redone from one kept input */
-    KEEP_ALL,       /* layers that keep everything: of those in host memory, then from the first */
-    KEEP_CHEAP,     /* of those of them that keep it on the device, from the first, so many their norms; beyond all of them,
+    MICROS,        /* micro-batches of a sweep */
+    INTERVAL,      /* layers redone from one kept input */
+    KEEP_ALL,      /* layers that keep everything: of those in host memory, then from the first */
+    KEEP_CHEAP,    /* of those of them that keep it on the device, from the first, so many their norms; beyond all of them,
                        activations again from the first; not searched for */
-    KEEP_MIXER,     /* the next so many keep input and what the mixer made, the rest their input */
-    OFFLOADED,      /* layers whose kept activations go to host memory, spread */
-    HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
-    HOMES_SKIP,     /* ... but not the embedding, which may be too large */
-    STAGED,         /* the next so many are updated through the device, in memory they borrow */
-    OWN,            /* ... but for the first so many of them, whose state would arrive last: they have memory of their own
+    KEEP_MIXER,    /* the next so many keep input and what the mixer made, the rest their input */
+    OFFLOADED,     /* layers whose kept activations go to host memory, spread */
+    HOMES,         /* units, from the first (needed first, ready last), whose masters and state live on the device */
+    HOMES_SKIP,    /* ... but not the embedding, which may be too large */
+    STAGED,        /* the next so many are updated through the device, in memory they borrow */
+    OWN,           /* ... but for the first so many of them, whose state would arrive last: they have memory of their own
                      * there */
-    PIECES,         /* of what the host would update, this many PIECE_SHARES of each unit are updated on the device in pieces; not
+    PIECES,        /* of what the host would update, this many PIECE_SHARES of each unit are updated on the device in pieces; not
                      * searched for until the rest is settled, like the next */
-    PIECE_SIZE,     /* of a piece, in elements: a power of two, this one; follows from the device */
-    KEEP_SLOTS,     /* that kept activations pass through on their way to host memory */
-    RESIDENT,       /* of the other layers' units, spread, weights that stay on the device through the step */
-    ENDS_RESIDENT,  /* embedding and head too */
-    ACC_HOST,       /* gradients wait in host memory between sweeps */
+    PIECE_SIZE,    /* of a piece, in elements: a power of two, this one; follows from the device */
+    KEEP_SLOTS,    /* that kept activations pass through on their way to host memory */
+    RESIDENT,      /* of the other layers' units, spread, weights that stay on the device through the step */
+    ENDS_RESIDENT, /* embedding and head too */
+    ACC_HOST,      /* gradients wait in host memory between sweeps */
     RING,
     GRAD_SLOTS,
     SLABS,

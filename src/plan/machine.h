@@ -28,10 +28,10 @@ typedef struct mt_machine {
      * tokenizer and what is being read; the driver's context and workspaces.  device_bytes is without base_device already. */
     size_t base_host, base_device;
     size_t host_page; /* pinned buffers take whole pages of this size */
-    int threads; /* of a CPU that is the device: each has scratch for the products it computes */
+    int threads;      /* of a CPU that is the device: each has scratch for the products it computes */
 
     /* Of the device. */
-    double flops;            /* of large bf16 products in a run (not alone: cards throttle), a second */
+    double flops; /* of large bf16 products in a run (not alone: cards throttle), a second */
     double flops_f32;
     /* What a product takes longer than at full rate, as a share: a result of rows x columns leaves part of the device idle in its
      * last wave, small_result / (rows x columns) and at most 0.15; a sum of `depth` has hardly begun when it ends, short_sum /
@@ -45,10 +45,10 @@ typedef struct mt_machine {
     double sync;             /* seconds from the last kernel of a step to the first of the next */
 
     /* Of the host and the link. */
-    double copy_in, copy_out; /* bytes a second, one way at a time */
-    double copy_both;         /* each way when both are busy */
-    double copy_toll;         /* how much slower products are beside copies */
-    double host_bandwidth;    /* bytes a second that copies and Adam share */
+    double copy_in, copy_out;           /* bytes a second, one way at a time */
+    double copy_both;                   /* each way when both are busy */
+    double copy_toll;                   /* how much slower products are beside copies */
+    double host_bandwidth;              /* bytes a second that copies and Adam share */
     double adam_host[MT_MOMENTS_FORMS]; /* parameters a second, alone */
 } mt_machine;
 

@@ -48,8 +48,8 @@ typedef struct lab {
     mt_device *dev;
     mt_stream *compute, *in, *out;
     mt_event *done[2];
-    void *x, *y, *w;    /* on the device */
-    void *host[2];      /* pinned */
+    void *x, *y, *w; /* on the device */
+    void *host[2];   /* pinned */
 } lab;
 
 static void close_lab(lab *l)
@@ -161,12 +161,18 @@ static void adam_piece(void *arg, int64_t i) { mt_adamw_piece(arg, i * PIECE, (i
 
 static mt_adamw adam_over(char *block, int64_t n, mt_moments form)
 {
-    mt_adamw w = { .t = MT_DTYPE_BF16, .moments = form, .n = n, .n_decay = n, .key = 1, .m = block, .v = block + 4 * n,
+    mt_adamw w = { .t = MT_DTYPE_BF16,
+                   .moments = form,
+                   .n = n,
+                   .n_decay = n,
+                   .key = 1,
+                   .m = block,
+                   .v = block + 4 * n,
                    .hi = (uint16_t *)(void *)(block + 8 * n) };
     w.g = w.hi + n;
     w.lo = (int16_t *)(void *)(w.hi + 2 * n);
-    w.coef = w.coef_no_decay = mt_adamw_coef_of(&(mt_adamw_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
-                                                                  .grad_scale = 1, .t = 1 });
+    w.coef = w.coef_no_decay =
+        mt_adamw_coef_of(&(mt_adamw_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 1 });
     return w;
 }
 
@@ -232,25 +238,40 @@ typedef mt_rc (*experiment)(cpu_lab *l, mt_dtype t, mt_err *err);
 
 static mt_rc cpu_product(cpu_lab *l, mt_dtype t, mt_err *err)
 {
-    return mt_ops_of(l->dev)->linear_fwd(l->stream, &(mt_linear){ .t = t, .M = CPU_ROWS, .N = CPU_WIDTH, .K = CPU_WIDTH,
-                                                                  .x = l->x, .w = l->w, .y = l->y }, err);
+    return mt_ops_of(l->dev)->linear_fwd(
+        l->stream, &(mt_linear){ .t = t, .M = CPU_ROWS, .N = CPU_WIDTH, .K = CPU_WIDTH, .x = l->x, .w = l->w, .y = l->y }, err);
 }
 
 static mt_rc cpu_norm(cpu_lab *l, mt_dtype t, mt_err *err)
 {
-    return mt_ops_of(l->dev)->norm_fwd(l->stream, &(mt_norm){ .t = t, .N = CPU_ROWS, .D = CPU_WIDTH, .eps = 1, .y = l->y,
-                                                                    .rstd = l->sums, .x = l->x, .w = l->w }, err);
+    return mt_ops_of(l->dev)->norm_fwd(
+        l->stream,
+        &(mt_norm){ .t = t, .N = CPU_ROWS, .D = CPU_WIDTH, .eps = 1, .y = l->y, .rstd = l->sums, .x = l->x, .w = l->w }, err);
 }
 
 static mt_rc cpu_attention(cpu_lab *l, mt_dtype t, mt_err *err)
 {
     static const int32_t starts[] = { 0, CPU_ROWS };
-    return mt_ops_of(l->dev)->attention_fwd(l->stream, &(mt_attention){ .t = t, .N = CPU_ROWS, .H = CPU_HEADS, .K = CPU_HEADS,
-                                                                        .Dh = 64, .ldq = CPU_WIDTH, .ldk = CPU_WIDTH,
-                                                                        .ldv = CPU_WIDTH, .ldo = CPU_WIDTH, .n_docs = 1,
-                                                                        .longest = CPU_ROWS, .doc_start = starts, .scale = 1,
-                                                                        .q = l->x, .k = l->x, .v = l->w, .o = l->y,
-                                                                        .lse = l->sums }, err);
+    return mt_ops_of(l->dev)->attention_fwd(l->stream,
+                                            &(mt_attention){ .t = t,
+                                                             .N = CPU_ROWS,
+                                                             .H = CPU_HEADS,
+                                                             .K = CPU_HEADS,
+                                                             .Dh = 64,
+                                                             .ldq = CPU_WIDTH,
+                                                             .ldk = CPU_WIDTH,
+                                                             .ldv = CPU_WIDTH,
+                                                             .ldo = CPU_WIDTH,
+                                                             .n_docs = 1,
+                                                             .longest = CPU_ROWS,
+                                                             .doc_start = starts,
+                                                             .scale = 1,
+                                                             .q = l->x,
+                                                             .k = l->x,
+                                                             .v = l->w,
+                                                             .o = l->y,
+                                                             .lse = l->sums },
+                                            err);
 }
 
 /* Products for as long as the system may leave threads that have just woken up on one core, before it spreads them. */

@@ -519,7 +519,8 @@ static mt_rc add_stage_slots(mt_plan *p, mt_err *err)
         if (p->private_slots) MT_TRY(plan_add(p, MT_BUF_STAGE, mt_plan_private_slot(p, u), -1, MT_DEVICE, bytes, err));
         if (bytes > largest) largest = bytes;
     }
-    for (int s = 0; !p->private_slots && s < p->place.staging_slots; s++) MT_TRY(plan_add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, largest, err));
+    for (int s = 0; !p->private_slots && s < p->place.staging_slots; s++)
+        MT_TRY(plan_add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, largest, err));
     return MT_OK;
 }
 
@@ -571,7 +572,8 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
             MT_TRY(plan_add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }
-    for (int s = 0; s < p->place.keep_slots && largest; s++) MT_TRY(plan_add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));
+    for (int s = 0; s < p->place.keep_slots && largest; s++)
+        MT_TRY(plan_add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));
     return plan_add(p, MT_BUF_DX, -1, -1, MT_DEVICE, rows * (size_t)c->D * size_of(t), err);
 }
 
@@ -586,7 +588,6 @@ static size_t work_bytes(const mt_plan *p, bool shared)
     }
     return most;
 }
-
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
@@ -639,11 +640,11 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     int64_t head_rows = mt_min_i64(a->head_rows, a->micro_tokens);
     MT_TRY(plan_add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p, true), err));
     MT_TRY(plan_add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
-               mt_ends_carve(NULL, NULL, p->model, a->compute, a->micro_tokens, head_rows, j->train), err));
+                    mt_ends_carve(NULL, NULL, p->model, a->compute, a->micro_tokens, head_rows, j->train), err));
     MT_TRY(plan_add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch_bytes(p), err));
     size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
-    MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float),
-               err));
+    MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE,
+                    (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
     size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t),
            sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
     MT_TRY(plan_add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
@@ -759,20 +760,10 @@ mt_attention_use mt_plan_attention(const mt_plan *p)
 
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    const int64_t fields[] = { a->compute,
-                               a->grad,
-                               a->moments,
-                               a->micro_tokens,
-                               a->mlp_rows,
-                               a->head_rows,
-                               a->attention.ways,
-                               a->attention.cudnn_head,
-                               (int64_t)a->attention.workspace,
-                               a->attention.parts,
-                               a->attention.caps,
+    const int64_t fields[] = { a->compute, a->grad, a->moments, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways,
+                               a->attention.cudnn_head, (int64_t)a->attention.workspace, a->attention.parts, a->attention.caps,
                                /* Of models with experts. */
-                               a->unit_experts,
-                               a->moe_tokens };
+                               a->unit_experts, a->moe_tokens };
     enum { OF_EXPERTS = 2 };
     size_t n = MT_COUNT(fields) - (a->unit_experts ? 0 : OF_EXPERTS);
     return mt_hash(fields, n * sizeof *fields, 1);

@@ -15,9 +15,9 @@
 enum {
     MT_BOUNCE_BYTES = 1 << 20,
     MT_STATE_SLOTS = 8
-};                                  /* state and results on their way between the device and a caller; of
+};                            /* state and results on their way between the device and a caller; of
                                      * threads that load or save, so many pieces at once */
-enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
+enum { MT_MAX_SEGMENT = 64 }; /* layers redone from one kept input */
 
 typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
 
@@ -28,29 +28,29 @@ typedef enum mt_site {
 } mt_site;
 
 typedef struct mt_arithmetic {
-    mt_dtype compute;     /* F32 or BF16 */
-    mt_dtype grad;        /* finished gradients are rounded to this everywhere */
-    mt_moments moments;   /* how Adam's m and v are stored between updates */
-    int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
+    mt_dtype compute;            /* F32 or BF16 */
+    mt_dtype grad;               /* finished gradients are rounded to this everywhere */
+    mt_moments moments;          /* how Adam's m and v are stored between updates */
+    int64_t micro_tokens;        /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
     int64_t moe_tokens;   /* whole micro-batches pass an expert together, up to this many rows; fewer than a micro-batch has: each
                              alone */
     int64_t unit_experts; /* the model's; 0: it has no experts, or (before there is a plan) whatever it has */
-    mt_attention_use attention;  /* which kernels; its docs and longest follow from the job */
+    mt_attention_use attention; /* which kernels; its docs and longest follow from the job */
 } mt_arithmetic;
 
 typedef struct mt_unit_place {
-    bool resident;  /* weights stay on the device through the step instead of passing through the ring */
-    mt_place home;  /* of hi, lo, m, v; on the device implies resident */
+    bool resident; /* weights stay on the device through the step instead of passing through the ring */
+    mt_place home; /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
-    bool reuses;  /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last
+    bool reuses;       /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last
                       backward frees; else they take a stage slot: one of their own, where they stay from step to step
                       (mt_plan_private_slot), or one that several take in turn */
     int64_t in_pieces; /* site host: the device updates this many of the last trained elements, piece by piece (piece_slots); the
                           workers update the rest.  0: the workers update all of them */
     /* Worked out by the plan (mt_plan_settle). */
-    int reused[2]; /* those layers: of v, and of the rest */
-    int private_slot;  /* the stage slot that is the unit's own; -1: none */
+    int reused[2];    /* those layers: of v, and of the rest */
+    int private_slot; /* the stage slot that is the unit's own; -1: none */
 } mt_unit_place;
 
 /* What the units of a group share. */
@@ -70,13 +70,13 @@ typedef struct mt_layer_place {
 } mt_layer_place;
 
 typedef struct mt_placement {
-    int64_t sweep_tokens;  /* rows of one sweep; fewer than the step's: several sweeps */
-    mt_place accumulators; /* where gradients wait between sweeps */
-    int keep_slots;        /* device slots that kept activations pass through on their way to the host */
-    int staging_slots;       /* device slots of staged updates */
-    int piece_slots;       /* device slots that pieces of units pass through: state in, update, state back */
-    int64_t piece_elems;   /* elements of a piece, whole blocks of moments; the last piece of a unit may be shorter */
-    int n_slabs;           /* host slabs for gradients when clipping is off */
+    int64_t sweep_tokens;   /* rows of one sweep; fewer than the step's: several sweeps */
+    mt_place accumulators;  /* where gradients wait between sweeps */
+    int keep_slots;         /* device slots that kept activations pass through on their way to the host */
+    int staging_slots;      /* device slots of staged updates */
+    int piece_slots;        /* device slots that pieces of units pass through: state in, update, state back */
+    int64_t piece_elems;    /* elements of a piece, whole blocks of moments; the last piece of a unit may be shorter */
+    int n_slabs;            /* host slabs for gradients when clipping is off */
     mt_unit_place *units;   /* [n_units] */
     mt_group_place *groups; /* [n_groups] */
     mt_layer_place *layers; /* [L] */
@@ -139,15 +139,15 @@ typedef enum mt_buffer_kind {
 #define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,
     MT_BUFFER_LIST(MT_BUFFER_ENUM)
 #undef MT_BUFFER_ENUM
-    MT_BUFFER_KINDS
+        MT_BUFFER_KINDS
 } mt_buffer_kind;
 
 typedef struct mt_buffer {
     mt_buffer_kind kind;
-    int i, j;       /* unit, layer, group, slot: see the list; -1: none */
+    int i, j; /* unit, layer, group, slot: see the list; -1: none */
     mt_place place;
     size_t bytes;
-    char name[40];  /* "weights.ring 1.0" */
+    char name[40]; /* "weights.ring 1.0" */
 } mt_buffer;
 
 /* Seconds of a step: what each part would take alone, and all of it, overlapped. */
@@ -165,16 +165,16 @@ typedef struct mt_plan {
     /* Worked out by the plan (mt_plan_settle): */
     int longest_segment;       /* layers between kept inputs, the kept one included */
     bool has_pieces;           /* some unit is updated in pieces */
-    bool private_slots;           /* every unit that needs a stage slot has its own */
+    bool private_slots;        /* every unit that needs a stage slot has its own */
     int shared_keep[MT_KEEPS]; /* the first layer that keeps so much in host memory; -1: none */
     mt_buffer *buffers;
     size_t n_buffers, cap_buffers;
     size_t device_bytes, host_bytes;
     size_t base_host, base_device; /* what the runtime takes besides, of the machine it was chosen for */
-    mt_times times;           /* of a step, by whoever chose the placement; 0: nobody */
-    double predicted_seconds; /* times.step */
-    bool counting;            /* only sizes are wanted: no list is made */
-    size_t scratch;           /* bytes of op scratch, which follow from model, job and arithmetic; 0: not known yet */
+    mt_times times;                /* of a step, by whoever chose the placement; 0: nobody */
+    double predicted_seconds;      /* times.step */
+    bool counting;                 /* only sizes are wanted: no list is made */
+    size_t scratch;                /* bytes of op scratch, which follow from model, job and arithmetic; 0: not known yet */
 } mt_plan;
 
 /* A plan from both halves, which are copied.  Refuses what contradicts itself. */

@@ -23,17 +23,18 @@
 
 /* What is done, and on which queue. */
 #define MT_DO_LIST(X)                                                                                                            \
-    X(SWEEP, COMPUTE)    /* sweep `sweep` begins: nothing is queued */                                                           \
-    X(FETCH, IN)         /* weights of `unit` into ring slot `slot` */                                                           \
-    X(EMBED, COMPUTE)    /* ids to the first layer's input */                                                                    \
-    X(FORWARD, COMPUTE)  /* layer `layer`; if it has experts, all but those */                                                   \
-    X(EXPERTS, COMPUTE)  /* those of `unit`, of layer `layer` */                                                                 \
-    X(CLOSE, COMPUTE)    /* the experts' sum to the output of layer `layer` */                                                   \
-    X(HEAD, COMPUTE)     /* loss, in training with its gradients; or logits */                                                   \
-    X(REOPEN, COMPUTE)   /* what the experts of layer `layer` read, again */                                                     \
+    X(SWEEP, COMPUTE)            /* sweep `sweep` begins: nothing is queued */                                                   \
+    X(FETCH, IN)                 /* weights of `unit` into ring slot `slot` */                                                   \
+    X(EMBED, COMPUTE)            /* ids to the first layer's input */                                                            \
+    X(FORWARD, COMPUTE)          /* layer `layer`; if it has experts, all but those */                                           \
+    X(EXPERTS, COMPUTE)          /* those of `unit`, of layer `layer` */                                                         \
+    X(CLOSE, COMPUTE)            /* the experts' sum to the output of layer `layer` */                                           \
+    X(HEAD, COMPUTE)             /* loss, in training with its gradients; or logits */                                           \
+    X(REOPEN, COMPUTE)           /* what the experts of layer `layer` read, again */                                             \
     X(EXPERTS_BACKWARD, COMPUTE) /* those of `unit`, of layer `layer` */                                                         \
-    X(BACKWARD, COMPUTE) /* layers [layer, end), redone from the first one's kept activations; one alone, if it has experts,    \
-                            after theirs */                                                                                      \
+    X(BACKWARD,                                                                                                                  \
+      COMPUTE) /* layers [layer, end), redone from the first one's kept activations; one alone, if it has experts,    \
+                            after theirs */          \
     X(EMBED_BACKWARD, COMPUTE)                                                                                                   \
     X(KEEP_OUT, OUT)      /* kept activations of `layer` from keep slot `slot` to the host */                                    \
     X(KEEP_IN, IN)        /* and back */                                                                                         \

@@ -18,14 +18,16 @@
     ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V             \
     ",\"dtype\":\"bfloat16\"" REST "}",                                                                                          \
         NULL, 0
-#define QWEN2(D, F, L, H, K, V, REST)                                                                        \
-    "{\"model_type\":\"qwen2\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                  \
-    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                       \
-    ",\"rope_theta\":1000000.0,\"max_position_embeddings\":32768,\"dtype\":\"bfloat16\"" REST "}", NULL, 0
-#define QWEN3(D, F, L, H, K, V, REST)                                                                        \
-    "{\"model_type\":\"qwen3\",\"head_dim\":128,\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L  \
-    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                       \
-    ",\"rope_theta\":1000000.0,\"max_position_embeddings\":40960,\"dtype\":\"bfloat16\"" REST "}", NULL, 0
+#define QWEN2(D, F, L, H, K, V, REST)                                                                                            \
+    "{\"model_type\":\"qwen2\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                    \
+    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                          \
+    ",\"rope_theta\":1000000.0,\"max_position_embeddings\":32768,\"dtype\":\"bfloat16\"" REST "}",                               \
+        NULL, 0
+#define QWEN3(D, F, L, H, K, V, REST)                                                                                            \
+    "{\"model_type\":\"qwen3\",\"head_dim\":128,\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L   \
+    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                          \
+    ",\"rope_theta\":1000000.0,\"max_position_embeddings\":40960,\"dtype\":\"bfloat16\"" REST "}",                               \
+        NULL, 0
 /* The text model: its last number is of value heads, beside 16 key heads. */
 #define QWEN3_5(D, F, L, H, K, HEADS, REST)                                                                                      \
     "{\"model_type\":\"qwen3_5_text\",\"head_dim\":256,\"hidden_size\":" #D ",\"intermediate_size\":" #F                         \
@@ -35,8 +37,8 @@
         NULL, 0
 /* Any family: type, D, F, L, H, K, V. */
 #define OF(TYPE, D, F, L, H, K, V, REST) TEXT(TYPE, D, F, L, H, K, V, REST), NULL, 0
-#define TEXT(TYPE, D, F, L, H, K, V, REST)                                                                   \
-    "{\"model_type\":\"" TYPE "\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L               \
+#define TEXT(TYPE, D, F, L, H, K, V, REST)                                                                                       \
+    "{\"model_type\":\"" TYPE "\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                 \
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}"
 /* Families with keys of their own. */
 #define OPT(D, F, L, H)                                                                                                          \
@@ -55,23 +57,25 @@
         NULL, 0
 /* With experts: those of a layer, those of a row. */
 #define EXPERTS(E, T, REST) ",\"num_experts\":" #E ",\"num_experts_per_tok\":" #T REST
-#define WIDE(I)        ",\"moe_intermediate_size\":" #I
-#define SHARED(N)      ",\"n_shared_experts\":" #N
-#define SHARED_WIDE(N) ",\"shared_expert_intermediate_size\":" #N
-#define DENSE(N)       ",\"first_k_dense_replace\":" #N
+#define WIDE(I)             ",\"moe_intermediate_size\":" #I
+#define SHARED(N)           ",\"n_shared_experts\":" #N
+#define SHARED_WIDE(N)      ",\"shared_expert_intermediate_size\":" #N
+#define DENSE(N)            ",\"first_k_dense_replace\":" #N
 /* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
-#define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                            \
+#define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                                                \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
 /* Gated delta nets with so many value heads, beside 16 key heads. */
 #define DELTA(n) ",\"linear_num_key_heads\":16,\"linear_num_value_heads\":" #n ",\"rope_theta\":10000000.0"
-#define DH(n)  ",\"head_dim\":" #n
+#define DH(n)    ",\"head_dim\":" #n
 #define OWN_HEAD ",\"tie_word_embeddings\":false" /* where the family's default is to share the embedding's */
-#define TIED   ",\"tie_word_embeddings\":true"
-#define POS(n) ",\"max_position_embeddings\":" #n
-#define L3     ",\"rope_theta\":500000.0,\"max_position_embeddings\":131072,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0," \
-           "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}"
+#define TIED     ",\"tie_word_embeddings\":true"
+#define POS(n)   ",\"max_position_embeddings\":" #n
+#define L3                                                                                                                       \
+    ",\"rope_theta\":500000.0,\"max_position_embeddings\":131072,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"     \
+    "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}"
 #define MINISTRAL3                                                                                                               \
-    ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":1000000.0,\"factor\":16.0,\"mscale\":1.0,\"mscale_all_dim\":1.0,"       \
+    ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":1000000.0,\"factor\":16.0,\"mscale\":1.0,\"mscale_all_dim\":1." \
+    "0,"                                                                                                                         \
     "\"original_max_position_embeddings\":16384,\"llama_4_scaling_beta\":0.1}"
 
 const mt_shape mt_shapes[] = {
@@ -206,9 +210,11 @@ const mt_shape mt_shapes[] = {
     { "nanochat-d32", OF("nanochat", 2048, 8192, 32, 16, 16, 65536, POS(2048)) },
     { "apertus-8b-2509", OF("apertus", 4096, 21504, 32, 32, 8, 131072, POS(65536)) },
     { "bloomz-560m",
-      "{\"model_type\":\"bloom\",\"hidden_size\":1024,\"n_layer\":24,\"n_head\":16,\"vocab_size\":250880,\"dtype\":\"float16\"}", NULL, 0 },
+      "{\"model_type\":\"bloom\",\"hidden_size\":1024,\"n_layer\":24,\"n_head\":16,\"vocab_size\":250880,\"dtype\":\"float16\"}",
+      NULL, 0 },
     { "bloomz-7b1",
-      "{\"model_type\":\"bloom\",\"hidden_size\":4096,\"n_layer\":30,\"n_head\":32,\"vocab_size\":250880,\"dtype\":\"float16\"}", NULL, 0 },
+      "{\"model_type\":\"bloom\",\"hidden_size\":4096,\"n_layer\":30,\"n_head\":32,\"vocab_size\":250880,\"dtype\":\"float16\"}",
+      NULL, 0 },
     { "gpt-j-6b",
       "{\"model_type\":\"gptj\",\"n_embd\":4096,\"n_layer\":28,\"n_head\":16,\"n_positions\":2048,\"rotary_dim\":64,"
       "\"vocab_size\":50400,\"dtype\":\"float16\"}",
@@ -251,33 +257,35 @@ const mt_shape mt_shapes[] = {
     { "qwen3-coder-30b-a3b", OF("qwen3_moe", 2048, 6144, 48, 32, 4, 151936, DH(128) EXPERTS(128, 8, WIDE(768) POS(262144))) },
     { "qwen3-235b-a22b", OF("qwen3_moe", 4096, 12288, 94, 64, 4, 151936, DH(128) EXPERTS(128, 8, WIDE(1536) POS(40960))) },
     { "qwen3-coder-480b-a35b", OF("qwen3_moe", 6144, 8192, 62, 96, 8, 151936, DH(128) EXPERTS(160, 8, WIDE(2560) POS(262144))) },
-    { "qwen1.5-moe-a2.7b", OF("qwen2_moe", 2048, 5632, 24, 16, 16, 151936, EXPERTS(60, 4, WIDE(1408) SHARED_WIDE(5632) POS(8192))) },
-    { "qwen2-57b-a14b", OF("qwen2_moe", 3584, 18944, 28, 28, 4, 151936, EXPERTS(64, 8, WIDE(2560) SHARED_WIDE(20480) POS(65536))) },
+    { "qwen1.5-moe-a2.7b",
+      OF("qwen2_moe", 2048, 5632, 24, 16, 16, 151936, EXPERTS(60, 4, WIDE(1408) SHARED_WIDE(5632) POS(8192))) },
+    { "qwen2-57b-a14b",
+      OF("qwen2_moe", 3584, 18944, 28, 28, 4, 151936, EXPERTS(64, 8, WIDE(2560) SHARED_WIDE(20480) POS(65536))) },
     { "olmoe-1b-7b-0924", OF("olmoe", 2048, 1024, 16, 16, 16, 50304, EXPERTS(64, 8, POS(4096))) },
-    { "deepseek-moe-16b-base", OF("deepseek", 2048, 10944, 28, 16, 16, 102400, EXPERTS(64, 6, WIDE(1408) SHARED(2) DENSE(1) POS(4096))) },
-    { "glm-4.5-air",
-      OF("glm4_moe", 4096, 10944, 46, 96, 8, 151552,
-         DH(128) ",\"attention_bias\":true" EXPERTS(128, 8, WIDE(1408) SHARED(1) DENSE(1) POS(131072))) },
+    { "deepseek-moe-16b-base",
+      OF("deepseek", 2048, 10944, 28, 16, 16, 102400, EXPERTS(64, 6, WIDE(1408) SHARED(2) DENSE(1) POS(4096))) },
+    { "glm-4.5-air", OF("glm4_moe", 4096, 10944, 46, 96, 8, 151552,
+                        DH(128) ",\"attention_bias\":true" EXPERTS(128, 8, WIDE(1408) SHARED(1) DENSE(1) POS(131072))) },
     { "glm-4.5",
       OF("glm4_moe", 5120, 12288, 92, 96, 8, 151552,
          DH(128) ",\"attention_bias\":true,\"use_qk_norm\":true" EXPERTS(160, 8, WIDE(1536) SHARED(1) DENSE(3) POS(131072))) },
     { "glm-4.6",
       OF("glm4_moe", 5120, 12288, 92, 96, 8, 151552,
          DH(128) ",\"attention_bias\":true,\"use_qk_norm\":true" EXPERTS(160, 8, WIDE(1536) SHARED(1) DENSE(3) POS(202752))) },
-    { "dots.llm1", OF("dots1", 4096, 10944, 62, 32, 32, 152064, DH(128) EXPERTS(128, 6, WIDE(1408) SHARED(2) DENSE(1) POS(32768))) },
+    { "dots.llm1",
+      OF("dots1", 4096, 10944, 62, 32, 32, 152064, DH(128) EXPERTS(128, 6, WIDE(1408) SHARED(2) DENSE(1) POS(32768))) },
     { "granite-3.0-1b-a400m", OF("granitemoe", 1024, 512, 24, 16, 8, 49155, EXPERTS(32, 8, POS(4096) TIED)) },
     { "granite-3.0-3b-a800m", OF("granitemoe", 1536, 512, 32, 24, 8, 49155, EXPERTS(40, 8, POS(4096) TIED)) },
     { "moe-7b-1b-active-shared-experts",
       OF("granitemoeshared", 1536, 512, 40, 24, 8, 49160, EXPERTS(62, 6, ",\"shared_intermediate_size\":1024" POS(4096) TIED)) },
-    { "ernie-4.5-21b-a3b",
-      OF("ernie4_5_moe", 2560, 12288, 28, 20, 4, 103424, EXPERTS(64, 6, WIDE(1536) SHARED(2) ",\"moe_layer_start_index\":1" POS(131072))) },
+    { "ernie-4.5-21b-a3b", OF("ernie4_5_moe", 2560, 12288, 28, 20, 4, 103424,
+                              EXPERTS(64, 6, WIDE(1536) SHARED(2) ",\"moe_layer_start_index\":1" POS(131072))) },
     { "hunyuan-a13b", OF("hunyuan_v1_moe", 4096, 3072, 32, 32, 8, 128167, DH(128) EXPERTS(64, 8, POS(32768) TIED)) },
     { "minimax-m2", OF("minimax_m2", 3072, 1536, 62, 48, 8, 200064, DH(128) EXPERTS(256, 8, ",\"rotary_dim\":64" POS(196608))) },
     { "phi-3.5-moe",
-      OF("phimoe", 4096, 6400, 32, 32, 8, 32064,
-         ",\"attention_bias\":true,\"lm_head_bias\":true" EXPERTS(16, 2, POS(131072))) },
-    { "qwen3-next-80b-a3b",
-      OF("qwen3_next", 2048, 5120, 48, 16, 2, 151936, DH(256) EXPERTS(512, 10, WIDE(512) SHARED_WIDE(512) DELTA(32) POS(262144))) },
+      OF("phimoe", 4096, 6400, 32, 32, 8, 32064, ",\"attention_bias\":true,\"lm_head_bias\":true" EXPERTS(16, 2, POS(131072))) },
+    { "qwen3-next-80b-a3b", OF("qwen3_next", 2048, 5120, 48, 16, 2, 151936,
+                               DH(256) EXPERTS(512, 10, WIDE(512) SHARED_WIDE(512) DELTA(32) POS(262144))) },
     { "qwen3.5-35b-a3b", OF("qwen3_5_moe_text", 2048, 512, 40, 16, 2, 248320,
                             DH(256) EXPERTS(256, 8, WIDE(512) SHARED_WIDE(512) DELTA(32) POS(262144))) },
     { "qwen3.5-122b-a10b", OF("qwen3_5_moe_text", 3072, 1024, 48, 32, 2, 248320,

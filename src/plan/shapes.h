@@ -5,8 +5,8 @@
 #include "model/model.h"
 
 typedef struct mt_shape {
-    const char *name;   /* as the hub names it: last part, lower case, without -instruct */
-    const char *config; /* what its config.json says, as far as it matters */
+    const char *name;      /* as the hub names it: last part, lower case, without -instruct */
+    const char *config;    /* what its config.json says, as far as it matters */
     const char *untrained; /* its model_type, where that can be planned but not trained yet: config is then a dense block of the
                               width and the work a token meets, and the layers hold the other parameters too */
     double billions;       /* of parameters, of those */

@@ -71,9 +71,16 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
 static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o,
                       const mt_batch *largest, mt_err *err)
 {
-    mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs,
-                   .longest = largest->longest, .alias_layers = o->alias_layers };
-    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .moments = o->moments, .mlp_rows = 16384,
+    mt_job job = { .train = true,
+                   .clip = o->clip,
+                   .step_tokens = largest->n_tokens,
+                   .step_docs = largest->n_docs,
+                   .longest = largest->longest,
+                   .alias_layers = o->alias_layers };
+    mt_arithmetic a = { .compute = o->compute,
+                        .grad = o->compute,
+                        .moments = o->moments,
+                        .mlp_rows = 16384,
                         .head_rows = o->head_rows ? o->head_rows : 1024,
                         .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
     if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, (mt_plan_inputs){ m, &job, &a, machine }, err);
@@ -91,8 +98,9 @@ static int by_size(const void *a, const void *b)
 static mt_rc one_step(mt_engine *e, const mt_bench_options *o, const mt_batch *batch, mt_step_result *r, mt_err *err)
 {
     /* Layers that share memory are updated one over the other, at any time: weights must stay what they are. */
-    const mt_hyper h = { .lr = o->alias_layers ? 0 : 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01,
-                         .max_grad_norm = 1.0 };
+    const mt_hyper h = {
+        .lr = o->alias_layers ? 0 : 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0
+    };
     MT_TRY(mt_engine_step(e, batch, &h, r, err));
     return isfinite(r->loss) ? MT_OK
                              : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");

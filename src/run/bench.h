@@ -9,30 +9,30 @@ typedef struct mt_bench_options {
     int64_t seq_len, tokens_per_step;
     double lognormal_mean; /* document lengths are drawn with this mean, at most seq_len; 0: all seq_len */
     double trained;        /* share of tokens that are trained */
-    int steps, warmup;       /* steps 0: the one that is traced is the one that is timed */
+    int steps, warmup;     /* steps 0: the one that is traced is the one that is timed */
     int64_t warmup_tokens; /* of a step before the timed ones, and of the first traced where nothing else is timed; 0: as many as
                               in those.  State that is staged hides behind a step, and less of it behind a short one: then the
                               timed step pays for the rest */
     bool clip;
-    bool alias_layers; /* layers share one layer's host memory: a speed, not a training */
+    bool alias_layers;  /* layers share one layer's host memory: a speed, not a training */
     bool deterministic; /* repeatable kernels only */
     mt_dtype compute;
-    mt_moments moments; /* how Adam's are stored */
+    mt_moments moments;   /* how Adam's are stored */
     int64_t micro_tokens; /* 0: chosen */
     int64_t head_rows;    /* logits at a time; 0: chosen */
     uint64_t seed;
     double product_rate; /* of a large product, where it is known; 0: measure it */
-    bool table;        /* trace a step after the timed ones: fills result.spent */
-    const char *trace; /* and write it to this file; NULL: no file */
+    bool table;          /* trace a step after the timed ones: fills result.spent */
+    const char *trace;   /* and write it to this file; NULL: no file */
 } mt_bench_options;
 
 enum { MT_BENCH_EACH = 64 };
 
 typedef struct mt_bench_result {
-    double seconds;                  /* of a step: from the norm of the last warm-up step to the norm of the last timed one */
-    double median, slowest;          /* of single steps, from norm to norm */
-    double each[MT_BENCH_EACH];      /* the first so many of them, in order; 0: no more */
-    double tokens, trained, flops;   /* of a step */
+    double seconds;                /* of a step: from the norm of the last warm-up step to the norm of the last timed one */
+    double median, slowest;        /* of single steps, from norm to norm */
+    double each[MT_BENCH_EACH];    /* the first so many of them, in order; 0: no more */
+    double tokens, trained, flops; /* of a step */
     double predicted_seconds;
     double wait_update_seconds;      /* of a step */
     double loss;                     /* of the last step: a number that must not be NaN */

@@ -120,8 +120,7 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     f->n_eval = eval->n;
     f->sets = mt_calloc(f->n_train + f->n_eval, sizeof *f->sets);
     if (!f->sets) return mt_no_memory(err, "the data of a run");
-    if (train->n == 0)
-        MT_TRY(find_direct(s, &f->sets[0].entry, err));
+    if (train->n == 0) MT_TRY(find_direct(s, &f->sets[0].entry, err));
     for (size_t i = 0; i < train->n; i++) MT_TRY(find_entry(f, s, o, train->items[i], &f->sets[i].entry, err));
     for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {

@@ -12,8 +12,8 @@ typedef struct mt_metrics {
     char *path;
     int fd; /* valid while `opened` */
     bool opened;
-    int64_t bytes; /* of whole lines so far */
-    mt_str line;   /* the one being made */
+    int64_t bytes;    /* of whole lines so far */
+    mt_str line;      /* the one being made */
     mt_events events; /* the same for TensorBoard, when it is opened */
 } mt_metrics;
 

@@ -256,7 +256,7 @@ mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err)
     bool held;
     d->to_come = 0;
     MT_TRY(mt_output_dir_holds_run(d, &held, err));
-    if (!held) return MT_OK; /* a config.yaml without a run is somebody's own */
+    if (!held) return MT_OK;                       /* a config.yaml without a run is somebody's own */
     MT_TRY(with_list(d->path, check_listed, err)); /* again: time has passed since the run began to look */
     MT_TRY(for_each(d->path, discard_quiet, NULL, err));
     return for_each(d->path, discard_speaking, NULL, err); /* last: killed in between, it is still a run's */

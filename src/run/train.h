@@ -22,8 +22,8 @@ typedef struct mt_trainer mt_trainer;
 typedef struct mt_train_step {
     int64_t step, n_steps; /* step: updates done */
     double epoch, loss, learning_rate, grad_norm;
-    bool skipped; /* not finite: nothing was updated */
-    bool empty;   /* nothing to train on: nothing was updated */
+    bool skipped;                                   /* not finite: nothing was updated */
+    bool empty;                                     /* nothing to train on: nothing was updated */
     double seconds;                                 /* a step */
     double tokens_s, trained_s;                     /* tokens a second; padding is never counted because there is none */
     double flops_s;                                 /* by plan/flops.h */
@@ -73,9 +73,9 @@ typedef struct mt_train_info {
 
 /* What the plan said, and what came of it; 0: not known. */
 typedef struct mt_train_compared {
-    double planned_tokens_s, tokens_s;     /* without the first step */
-    size_t planned_host, host;             /* bytes at the peak; host is the process's largest resident size */
-    size_t aside;                          /* of host, at most: a checkpoint until it was written */
+    double planned_tokens_s, tokens_s; /* without the first step */
+    size_t planned_host, host;         /* bytes at the peak; host is the process's largest resident size */
+    size_t aside;                      /* of host, at most: a checkpoint until it was written */
     size_t planned_device, device;
 } mt_train_compared;
 

@@ -44,11 +44,11 @@ typedef struct saver {
     pthread_t thread;
     bool running;         /* not joined yet */
     atomic_bool finished; /* joining will not wait */
-    mt_state *trained; /* the engine's */
+    mt_state *trained;    /* the engine's */
     mt_snapshot *snapshot;
-    size_t planned_room; /* for it, by the plan */
+    size_t planned_room;     /* for it, by the plan */
     mt_snapshot_options how; /* with the room there is now */
-    size_t aside; /* what the largest so far took */
+    size_t aside;            /* what the largest so far took */
     mt_export model;
     mt_state_io io;
     mt_ckpt_save ckpt;

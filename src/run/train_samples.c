@@ -96,9 +96,11 @@ static mt_rc generate(mt_trainer *t, mt_err *err)
         prompts[i] = (mt_prompt){ s->items[i].tokens.ids, (int64_t)s->items[i].tokens.n, i };
         s->items[i].answer.n = 0;
     }
-    const mt_generate_options o = {
-        .max_new_tokens = NEW_TOKENS, .stop_ids = s->stops.ids, .n_stop_ids = s->stops.n, .on_token = train_samples_take, .user = s
-    };
+    const mt_generate_options o = { .max_new_tokens = NEW_TOKENS,
+                                    .stop_ids = s->stops.ids,
+                                    .n_stop_ids = s->stops.n,
+                                    .on_token = train_samples_take,
+                                    .user = s };
     mt_rc rc = mt_generate(t->exec.engine, prompts, s->n, &o, NULL, err);
     mt_free(prompts);
     return rc;

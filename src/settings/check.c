@@ -38,8 +38,8 @@ static mt_rc check_model(mt_settings *s, int needs, mt_err *err)
             s, "model", "devices", err,
             "more than one GPU is not supported yet; name one, and the run uses it whole instead of quietly dropping the others");
     if (m->devices.n == 1) {
-        bool other =
-            check_given(s, "model", "device") && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == m->devices.items[0]);
+        bool other = check_given(s, "model", "device") &&
+                     !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == m->devices.items[0]);
         if (other)
             MT_TRY(
                 mt__settings_notice(s, err, "model.devices names GPU %" PRId64 "; model.device is ignored", m->devices.items[0]));

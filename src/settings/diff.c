@@ -5,9 +5,9 @@
 
 const char *mt_setting_class_name(mt_setting_class cls)
 {
-    static const char *const names[] = {
-        [MT_CLASS_FREE] = "free", [MT_CLASS_ARITHMETIC] = "arithmetic", [MT_CLASS_PLACE] = "place", [MT_CLASS_STATE] = "state", [MT_CLASS_DATA] = "data", [MT_CLASS_MODEL] = "model"
-    };
+    static const char *const names[] = { [MT_CLASS_FREE] = "free",   [MT_CLASS_ARITHMETIC] = "arithmetic",
+                                         [MT_CLASS_PLACE] = "place", [MT_CLASS_STATE] = "state",
+                                         [MT_CLASS_DATA] = "data",   [MT_CLASS_MODEL] = "model" };
     return names[cls];
 }
 

@@ -213,9 +213,10 @@ static mt_rc read_bf16(flat *f, const row *r, const mt_yaml_item *it, mt_err *er
 static mt_rc say_dtype(flat *f, mt_err *err)
 {
     if (flat_find(f, "bf16") || flat_find(f, "fp16") || flat_find(f, "pure_bf16")) return MT_OK;
-    return mt__settings_notice(f->s, err,
-                               "without bf16 or fp16 LLaMA-Factory computes in float32; here bfloat16 is the default, and bf16: false asks "
-                               "for float32");
+    return mt__settings_notice(
+        f->s, err,
+        "without bf16 or fp16 LLaMA-Factory computes in float32; here bfloat16 is the default, and bf16: false asks "
+        "for float32");
 }
 
 static mt_rc read_thinking(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
@@ -262,7 +263,8 @@ static mt_rc put_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *er
 /* Has a say only with a strategy of steps. */
 static mt_rc read_eval_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
-    const mt_yaml_item *strategy = flat_find(f, "eval_strategy") ? flat_find(f, "eval_strategy") : flat_find(f, "evaluation_strategy");
+    const mt_yaml_item *strategy =
+        flat_find(f, "eval_strategy") ? flat_find(f, "eval_strategy") : flat_find(f, "evaluation_strategy");
     if (is_text(strategy, "steps")) return put_steps(f, r, it, err);
     return say(f, it, "has no effect without eval_strategy: steps", err);
 }
@@ -567,13 +569,14 @@ static mt_rc set_default(mt_settings *s, const char *to, const char *value, mt_e
 
 static mt_rc set_defaults(flat *f, mt_err *err)
 {
-    const mt_yaml_item *strategy = flat_find(f, "eval_strategy") ? flat_find(f, "eval_strategy") : flat_find(f, "evaluation_strategy");
+    const mt_yaml_item *strategy =
+        flat_find(f, "eval_strategy") ? flat_find(f, "eval_strategy") : flat_find(f, "evaluation_strategy");
     for (size_t i = 0; i < MT_COUNT(defaults); i++) MT_TRY(set_default(f->s, defaults[i].to, defaults[i].value, err));
     if (is_text(flat_find(f, "stage"), "pt"))
         MT_TRY(set_default(f->s, "dataset.packing", "true", err)); /* documents are always packed */
     if (!flat_find(f, "enable_thinking")) /* it is on by default, and then an answer without a thought learns an empty one */
         MT_TRY(set_default(f->s, "dataset.empty_thought", "trained", err));
-    if (is_text(strategy, "steps")) {                              /* as often as logging */
+    if (is_text(strategy, "steps")) { /* as often as logging */
         const mt_yaml_item *logging = flat_find(f, "logging_steps");
         MT_TRY(set_default(f->s, "eval.eval_steps",
                            logging && logging->value->kind == MT_YAML_SCALAR ? logging->value->text : "500", err));

@@ -65,6 +65,7 @@ mt_rc mt__foreign_check(const mt_yaml *root, const char *name, mt_err *err)
 {
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         if (is_of(root, &shapes[i]))
-            return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: %s", name, foreign_find(root, shapes[i].needs)->key->line, shapes[i].text);
+            return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: %s", name, foreign_find(root, shapes[i].needs)->key->line,
+                           shapes[i].text);
     return MT_OK;
 }

@@ -157,16 +157,16 @@ typedef struct mt_optimizer_settings {
 } mt_optimizer_settings;
 
 typedef struct mt_memory_settings {
-    int64_t checkpoint_interval;  /* layers between kept inputs, at most; the plan keeps more when it fits */
-    int64_t num_grad_slabs;       /* pinned buffers for gradients on their way out, at most */
-    bool strict_checkpointing;    /* hold checkpoint_interval exactly */
-    uint64_t device_memory;       /* bytes of device memory to use at most; 0: what is free */
-    uint64_t host_memory;         /* bytes of host memory to use at most; 0: what is free */
-    mt_set_home home;             /* where master weights and Adam's state may live */
-    mt_moments adam_state; /* how Adam's two moments are stored */
-    mt_tri offload_inputs;        /* kept layer inputs in host memory */
-    int64_t optimizer_threads;    /* Adam on the host; 0: measured */
-    bool force;                   /* flag only: start although the plan says that it does not fit */
+    int64_t checkpoint_interval; /* layers between kept inputs, at most; the plan keeps more when it fits */
+    int64_t num_grad_slabs;      /* pinned buffers for gradients on their way out, at most */
+    bool strict_checkpointing;   /* hold checkpoint_interval exactly */
+    uint64_t device_memory;      /* bytes of device memory to use at most; 0: what is free */
+    uint64_t host_memory;        /* bytes of host memory to use at most; 0: what is free */
+    mt_set_home home;            /* where master weights and Adam's state may live */
+    mt_moments adam_state;       /* how Adam's two moments are stored */
+    mt_tri offload_inputs;       /* kept layer inputs in host memory */
+    int64_t optimizer_threads;   /* Adam on the host; 0: measured */
+    bool force;                  /* flag only: start although the plan says that it does not fit */
 } mt_memory_settings;
 
 typedef struct mt_eval_settings {

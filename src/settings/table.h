@@ -28,7 +28,7 @@ typedef struct mt_setting {
     size_t offset;              /* of the field in mt_settings */
     const char *fallback;       /* the default, as a file would say it */
     const char *shown_default;  /* when the fallback needs words: "runs/<config name>" */
-    const char *old_default;   /* of earlier versions: a checkpoint that has it means what the default means now */
+    const char *old_default;    /* of earlier versions: a checkpoint that has it means what the default means now */
     double min, max;            /* numbers and the items of number lists */
     bool above_min, below_max;  /* the bound itself is not allowed */
     const char *const *choices; /* ENUM and DTYPE: NULL-terminated */

@@ -65,7 +65,8 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("inspect --tensors " MODEL, 0, "model.layers.1.self_attn.q_norm.weight");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/llama_sharded", 0, "3 files");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/glm4_moe", 0, "2 tensors of the files are not part of this model");
-    expect_program("inspect " MT_TESTS_DIR "/golden/models/glm4_moe", 0, "8 experts on 1 of 2 layers, 3 for each row, 6 wide; a shared one, 6 wide");
+    expect_program("inspect " MT_TESTS_DIR "/golden/models/glm4_moe", 0,
+                   "8 experts on 1 of 2 layers, 3 for each row, 6 wide; a shared one, 6 wide");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/phimoe", 0, "phimoe's router works as in evaluation");
     expect_program("inspect /nowhere", 1, "is no directory here and no name on the hub");
     expect_program("families", 0, "qwen3");
@@ -172,7 +173,7 @@ static void inspect_says_how_it_told_the_family(void **state)
     expect_program("inspect " MODEL, 0, "family       qwen3, told by model_type (model_type \"qwen3\", Qwen3ForCausalLM)");
     snprintf(command, sizeof command,
              "cd " MT_TESTS_DIR "/golden/models/qwen2 && cp model.safetensors '%s' && sed 's/qwen2/wombat/; "
-                                "s/Qwen2For/WombatFor/' config.json > '%s/config.json'",
+             "s/Qwen2For/WombatFor/' config.json > '%s/config.json'",
              dir, dir);
     assert_int_equal(system(command), 0);
     snprintf(args, sizeof args, "inspect %s", dir);
@@ -187,7 +188,9 @@ static void grad_writes_what_hugging_face_would(void **state)
 {
     static const struct {
         const char *model, *memory;
-    } runs[] = { { "qwen3", "" }, { "qwen3", "--device-memory 250K" }, { "mixtral", "" }, { "mixtral_fused", "" }, { "qwen2_moe", "" } };
+    } runs[] = {
+        { "qwen3", "" }, { "qwen3", "--device-memory 250K" }, { "mixtral", "" }, { "mixtral_fused", "" }, { "qwen2_moe", "" }
+    };
     for (size_t m = 0; m < MT_COUNT(runs); m++) {
         char args[2048], path[512];
         mt_err err = { 0 };
@@ -214,7 +217,10 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
 {
     char args[2048], tokens[512];
     snprintf(tokens, sizeof tokens, "%s/tokens.json", (const char *)*state);
-    static const struct { const char *text, *says; int status; } bad[] = {
+    static const struct {
+        const char *text, *says;
+        int status;
+    } bad[] = {
         { "{\"input_ids\": [[1, 2, 97]]}", "token id 97 at position 2", 1 },
         { "{\"input_ids\": [[1, 2], [3]], \"labels\": [[1, 2]]}", "one row for each of the 2", 1 },
         { "{\"input_ids\": [[1, 2]], \"labels\": [[1]]}", "as long as its ids", 1 },
@@ -251,5 +257,5 @@ MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test
              IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went),
              IN_TEMPDIR(what_bench_prints_for_programs_is_json_whatever_the_model_is_called),
              cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
-             cmocka_unit_test(bench_freezes_what_it_is_told_to), cmocka_unit_test(bench_runs_several_in_one_process), IN_TEMPDIR(grad_writes_what_hugging_face_would),
-             IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
+             cmocka_unit_test(bench_freezes_what_it_is_told_to), cmocka_unit_test(bench_runs_several_in_one_process),
+             IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

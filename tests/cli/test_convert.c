@@ -112,7 +112,8 @@ static void infinity_stays_a_number(void **state)
     snprintf(path, sizeof path, "%s/config.json", in);
     FILE *f = fopen(path, "w");
     fputs("{\"model_type\": \"llama\", \"time_step_limit\": [0.0, Infinity], "
-          "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [4, 6]}}", f);
+          "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [4, 6]}}",
+          f);
     fclose(f);
     snprintf(args, sizeof args, "convert '%s' '%s'", in, out);
     expect_program(args, 0, "8 tensors");

@@ -62,8 +62,9 @@ static void a_thought_that_is_never_closed_is_found(void **state)
 {
     static char out[16384];
     char args[1024];
-    template_model_write(*state, "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
-                        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}");
+    template_model_write(*state,
+                         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+                         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}");
     write_file(*state, "qa.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"c\", \"answer\": \"d\"}\n");
     snprintf(args, sizeof args, "data --model-name %s --cache-dir %s --dataset-path %s/qa.jsonl", (const char *)*state,
              (const char *)*state, (const char *)*state);

@@ -88,7 +88,7 @@ static void make_start(const char *root)
              "/tok* s && sed 's/\"hidden_size\": *[0-9]*/\"hidden_size\": 32/; "
              "s/\"intermediate_size\": *[0-9]*/\"intermediate_size\": 64/; s/\"num_hidden_layers\": "
              "*[0-9]*/\"num_hidden_layers\": 1/' " DEMO "/config.json > s/config.json && printf '{\"query\": \"a\", "
-                                                        "\"response\": \"b\"}\\n' > d.jsonl && echo 'hello' > prompts.txt && "
+             "\"response\": \"b\"}\\n' > d.jsonl && echo 'hello' > prompts.txt && "
              "echo 'training: {learning_rate: 1e-3}' > c.yaml && '" MT_BINARY
              "' train --config c.yaml --model-name s --from-scratch --dataset-path d.jsonl --output-dir o " MADE
              "2>&1 && mv o/final m && "

@@ -38,7 +38,8 @@ static int hold(int leave)
     size_t left = (size_t)leave * MIB;
     if (mt_device_alloc(dev, &p, info.memory_limit - left, "all", &err)) return 2;
     /* What a device leaves alone, too; the last of them finds nothing. */
-    while (!leave && !mt_device_open(&more, "cuda", &(mt_device_options){ .memory_limit = 16 * MIB }, &err)) {}
+    while (!leave && !mt_device_open(&more, "cuda", &(mt_device_options){ .memory_limit = 16 * MIB }, &err)) {
+    }
     if (write(STDOUT_FILENO, &byte, 1) != 1) return 3;
     return read(STDIN_FILENO, &byte, 1) == 0 ? 0 : 4;
 }

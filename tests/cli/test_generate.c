@@ -7,9 +7,9 @@
 #include "pty.h"
 #include "tempdir.h"
 
-#define MODEL MT_TESTS_DIR "/../data/demo_model"
+#define MODEL  MT_TESTS_DIR "/../data/demo_model"
 #define RANDOM "generate " MODEL " --from-scratch --device cpu --max-new-tokens 12 "
-#define DRAWN RANDOM "--temperature 1 --top-p 0.9 --top-k 100 --seed 3 --chat "
+#define DRAWN  RANDOM "--temperature 1 --top-p 0.9 --top-k 100 --seed 3 --chat "
 
 /* Everything a run printed, speed included, without what differs from run to run. */
 static void output_of(const char *args, char *out, size_t size)
@@ -114,7 +114,8 @@ static void check_counts_what_is_right(void **state)
     FILE *f = fopen(file, "w");
     assert_non_null(f);
     fputs("[{\"instruction\": \"Reverse this word.\", \"input\": \"owl\", \"output\": \"lwo\", \"task\": \"reverse\"},\n"
-          " {\"instruction\": \"Write 3 in words.\", \"output\": \"three\", \"task\": \"words\"}]\n", f);
+          " {\"instruction\": \"Write 3 in words.\", \"output\": \"three\", \"task\": \"words\"}]\n",
+          f);
     fclose(f);
     snprintf(args, sizeof args, RANDOM "--chat --check --prompts %s", file);
     expect_program(args, 0, "reverse         0 of    1 right");

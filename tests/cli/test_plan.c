@@ -306,7 +306,9 @@ static void what_is_written_is_counted_as_train_counts_it(void **state)
                  cases[i].args);
         expect_program(args, 0, cases[i].says);
     }
-#define ENDLESS "plan " MT_TESTS_DIR "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --num-steps 1000000000 --save-steps 1 --keep-last all"
+#define ENDLESS                                                                                                                  \
+    "plan " MT_TESTS_DIR                                                                                                         \
+    "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --num-steps 1000000000 --save-steps 1 --keep-last all"
     expect_program(ENDLESS, 0, "WOULD FIT, but the run writes ");
     expect_program(ENDLESS, 0, "  training:\n"); /* which another disk may hold */
     expect_program(ENDLESS " --json", 0, "train refuses to start; another --output-dir");

@@ -239,13 +239,14 @@ static void apply_names(const journal *j, const moment *m, tree *t)
     tree_clear(t, j->n_objects);
     for (int i = 0; i < m->at; i++) {
         const op *o = &j->ops[i];
-        bool changes =
-            o->c.r.op == MT_DISK_CREATE || o->c.r.op == MT_DISK_MKDIR || o->c.r.op == MT_DISK_RENAME || o->c.r.op == MT_DISK_REMOVE;
+        bool changes = o->c.r.op == MT_DISK_CREATE || o->c.r.op == MT_DISK_MKDIR || o->c.r.op == MT_DISK_RENAME ||
+                       o->c.r.op == MT_DISK_REMOVE;
         if (!changes || o->dir < 0 || i > upto[o->dir]) continue;
         const char *from = mt_path_base(o->c.path), *to = mt_path_base(o->c.to);
         if (o->c.r.op == MT_DISK_RENAME || o->c.r.op == MT_DISK_REMOVE) tree_drop(t, o->dir, from, strlen(from));
         if (o->c.r.op != MT_DISK_REMOVE)
-            tree_set(t, o->dir, o->c.r.op == MT_DISK_RENAME ? to : from, strlen(o->c.r.op == MT_DISK_RENAME ? to : from), o->object);
+            tree_set(t, o->dir, o->c.r.op == MT_DISK_RENAME ? to : from, strlen(o->c.r.op == MT_DISK_RENAME ? to : from),
+                     o->object);
     }
 }
 

@@ -130,7 +130,8 @@ static void strategies_and_switches_set_what_they_mean(void **state)
     mt_err err = { 0 };
     mt_settings s;
     assert_ok(read_with("save_strategy: epoch\nsave_steps: 40\neval_strategy: epoch\neval_steps: 7\nval_size: 4\n"
-                        "logging_strategy: epoch\nlogging_steps: 3", &s, &err));
+                        "logging_strategy: epoch\nlogging_steps: 3",
+                        &s, &err));
     assert_int_equal(s.save.save_steps, MT_EVERY_EPOCH);
     assert_int_equal(s.eval.eval_steps, MT_EVERY_EPOCH);
     assert_int_equal(s.logging.log_interval, MT_EVERY_EPOCH);
@@ -228,6 +229,5 @@ static void lora_is_refused_said_or_not(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(files_resolve_to_the_committed_tables), cmocka_unit_test(what_is_not_done_here_is_refused),
              cmocka_unit_test(what_is_off_may_be_said), cmocka_unit_test(strategies_and_switches_set_what_they_mean),
-             cmocka_unit_test(no_to_bfloat16_is_yes_to_float32),
-             cmocka_unit_test(what_is_replaced_is_told),
+             cmocka_unit_test(no_to_bfloat16_is_yes_to_float32), cmocka_unit_test(what_is_replaced_is_told),
              cmocka_unit_test(lora_is_refused_said_or_not))

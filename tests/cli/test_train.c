@@ -801,8 +801,9 @@ static void samples_are_shown_and_change_no_bit(void **state)
 static void epochs_may_be_the_measure_of_saving_and_evaluating(void **state)
 {
     const char *root = *state;
-    const char *const more[] = { "--val-size", "8", "--eval-at-start", "false", "--num-steps", "14", "--keep-last", "all",
-                                 "--save-steps", "epoch", "--eval-steps", "epoch", "--log-interval", "epoch" };
+    const char *const more[] = { "--val-size",     "8",    "--eval-at-start", "false", "--num-steps",  "14",
+                                 "--keep-last",    "all",  "--save-steps",    "epoch", "--eval-steps", "epoch",
+                                 "--log-interval", "epoch" };
     static const char *const saved[] = { "4", "8", "12", "14" };
     set_up(root);
     for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);

@@ -9,14 +9,14 @@ enum { DONE = 0, NO_DRIVER = 34 };
 
 static char thing; /* whatever is asked for */
 
-#define REFUSE(name)                                                                                         \
-    int name(void);                                                                                          \
+#define REFUSE(name)                                                                                                             \
+    int name(void);                                                                                                              \
     int name(void) { return NO_DRIVER; }
-#define ACCEPT(name)                                                                                         \
-    int name(void);                                                                                          \
+#define ACCEPT(name)                                                                                                             \
+    int name(void);                                                                                                              \
     int name(void) { return DONE; }
-#define HAND_OUT(name)                                                                                       \
-    int name(void **out);                                                                                    \
+#define HAND_OUT(name)                                                                                                           \
+    int name(void **out);                                                                                                        \
     int name(void **out) { return *out = &thing, DONE; }
 
 /* What cuDNN looks up by name. */

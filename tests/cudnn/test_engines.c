@@ -39,8 +39,19 @@ static int close_fake(void **state)
 static mt_attention call_of(int64_t docs)
 {
     const int64_t H = 2, Dh = 64, ld = 3 * H * Dh;
-    return (mt_attention){ .t = MT_DTYPE_BF16, .N = 256 * docs, .H = H, .K = H, .Dh = Dh, .ldq = ld, .ldk = ld, .ldv = ld,
-                           .ldo = H * Dh, .ld_d = ld, .n_docs = docs, .longest = 256, .scale = 1,
+    return (mt_attention){ .t = MT_DTYPE_BF16,
+                           .N = 256 * docs,
+                           .H = H,
+                           .K = H,
+                           .Dh = Dh,
+                           .ldq = ld,
+                           .ldk = ld,
+                           .ldv = ld,
+                           .ldo = H * Dh,
+                           .ld_d = ld,
+                           .n_docs = docs,
+                           .longest = 256,
+                           .scale = 1,
                            .use = { .ways = 1u << MT_ATTENTION_CUDNN, .cudnn_head = 128, .workspace = (uint64_t)1 << 30 } };
 }
 
@@ -55,7 +66,8 @@ static void one_that_does_not_compile_is_passed_over(void **state)
     (void)state;
     mt_err err = { 0 };
     size_t workspace;
-    PROPOSE({ .mode = CUDNN_HEUR_MODE_A, .refuses = true }, { .mode = CUDNN_HEUR_MODE_A, .workspace = 12 }, { .mode = CUDNN_HEUR_MODE_A, .workspace = 13 });
+    PROPOSE({ .mode = CUDNN_HEUR_MODE_A, .refuses = true }, { .mode = CUDNN_HEUR_MODE_A, .workspace = 12 },
+            { .mode = CUDNN_HEUR_MODE_A, .workspace = 13 });
     assert_ok(prepare(false, &workspace, &err));
     assert_int_equal(workspace, 12);
     assert_int_equal(fake->n_tried, 2); /* and the third is not asked */
@@ -70,7 +82,8 @@ static void one_that_wants_more_than_was_planned_is_passed_over(void **state)
     PROPOSE({ .mode = CUDNN_HEUR_MODE_A, .workspace = SMALL + 1 }, { .mode = CUDNN_HEUR_MODE_A, .workspace = SMALL });
     assert_ok(prepare(false, &workspace, &err));
     assert_int_equal(workspace, SMALL);
-    PROPOSE({ .mode = CUDNN_HEUR_MODE_A, .workspace = SMALL + squares + 1 }, { .mode = CUDNN_HEUR_MODE_A, .workspace = SMALL + squares });
+    PROPOSE({ .mode = CUDNN_HEUR_MODE_A, .workspace = SMALL + squares + 1 },
+            { .mode = CUDNN_HEUR_MODE_A, .workspace = SMALL + squares });
     assert_ok(prepare(true, &workspace, &err));
     assert_int_equal(workspace, SMALL + squares);
     mt_attention a = call_of(1);
@@ -121,9 +134,24 @@ static void later_calls_compile_nothing(void **state)
     const int64_t H = 4, K = 2, Dh = 64, ld = (H + 2 * K) * Dh;
     const mt_attention_way both[] = { MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
     for (int first = 0; first < 3; first++) {
-        mt_attention a = { .t = MT_DTYPE_BF16, .N = 4096, .H = H, .K = K, .Dh = Dh, .ldq = ld + 64 * first, .ldk = ld, .ldv = ld, .ldo = H * Dh, .ld_d = ld, .n_docs = 2, .longest = 1024, .scale = 0.1f,
+        mt_attention a = { .t = MT_DTYPE_BF16,
+                           .N = 4096,
+                           .H = H,
+                           .K = K,
+                           .Dh = Dh,
+                           .ldq = ld + 64 * first,
+                           .ldk = ld,
+                           .ldv = ld,
+                           .ldo = H * Dh,
+                           .ld_d = ld,
+                           .n_docs = 2,
+                           .longest = 1024,
+                           .scale = 0.1f,
                            .use = { .ways = 1u << MT_ATTENTION_CUDNN | 1u << MT_ATTENTION_CUDNN_FAST | 1u << MT_ATTENTION_FLASH,
-                                    .cudnn_head = 256, .workspace = (uint64_t)1 << 30, .docs = 2, .longest = 1024 } };
+                                    .cudnn_head = 256,
+                                    .workspace = (uint64_t)1 << 30,
+                                    .docs = 2,
+                                    .longest = 1024 } };
         mt_attention brief = a;
         brief.longest = 300;
         assert_int_equal(mt_attention_choose(&a, true), MT_ATTENTION_CUDNN_FAST);

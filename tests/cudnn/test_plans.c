@@ -53,10 +53,24 @@ static void plans_need_what_was_planned(void **state)
         mt_err err = { 0 };
         size_t workspace;
         int64_t H = cases[i].H, K = cases[i].K, Dh = cases[i].Dh, ld = (H + 2 * K) * Dh;
-        mt_attention a = { .t = MT_DTYPE_BF16, .N = cases[i].docs * cases[i].longest, .H = H, .K = K, .Dh = Dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = H * Dh, .ld_d = ld,
-                           .n_docs = cases[i].docs, .longest = cases[i].longest, .scale = 0.1f, .window = cases[i].window, .softcap = (float)cases[i].softcap,
-                           .use = { .ways = 1u << cases[i].way, .cudnn_head = 128, .workspace = (uint64_t)1 << 30, .parts = true,
-                                    .caps = true } };
+        mt_attention a = {
+            .t = MT_DTYPE_BF16,
+            .N = cases[i].docs * cases[i].longest,
+            .H = H,
+            .K = K,
+            .Dh = Dh,
+            .ldq = ld,
+            .ldk = ld,
+            .ldv = ld,
+            .ldo = H * Dh,
+            .ld_d = ld,
+            .n_docs = cases[i].docs,
+            .longest = cases[i].longest,
+            .scale = 0.1f,
+            .window = cases[i].window,
+            .softcap = (float)cases[i].softcap,
+            .use = { .ways = 1u << cases[i].way, .cudnn_head = 128, .workspace = (uint64_t)1 << 30, .parts = true, .caps = true }
+        };
         /* Refuses more than planned. */
         assert_ok(mt_cudnn_attention_prepare(cudnn, &a, cases[i].backward, cases[i].way, &workspace, &err));
         mt_cudnn_layout l = mt_cudnn_layout_of(&a, cases[i].way, cases[i].backward);
@@ -77,8 +91,20 @@ static void caps_have_plans_of_their_own(void **state)
     int before = mt_cudnn_attention_plans(cudnn), made[MT_COUNT(caps)];
     for (size_t i = 0; i < MT_COUNT(caps); i++) {
         size_t workspace;
-        mt_attention a = { .t = MT_DTYPE_BF16, .N = 128, .H = 2, .K = 1, .Dh = 32, .ldq = 64, .ldk = 32, .ldv = 32, .ldo = 64,
-                           .ld_d = 64, .n_docs = 1, .longest = 128, .scale = 0.1f, .softcap = caps[i],
+        mt_attention a = { .t = MT_DTYPE_BF16,
+                           .N = 128,
+                           .H = 2,
+                           .K = 1,
+                           .Dh = 32,
+                           .ldq = 64,
+                           .ldk = 32,
+                           .ldv = 32,
+                           .ldo = 64,
+                           .ld_d = 64,
+                           .n_docs = 1,
+                           .longest = 128,
+                           .scale = 0.1f,
+                           .softcap = caps[i],
                            .use = { .ways = 1u << MT_ATTENTION_CUDNN, .caps = true } };
         assert_ok(mt_cudnn_attention_prepare(cudnn, &a, false, MT_ATTENTION_CUDNN, &workspace, &err));
         made[i] = mt_cudnn_attention_plans(cudnn) - before;
@@ -91,8 +117,19 @@ static void a_shape_it_cannot_do_is_refused(void **state)
     (void)state;
     mt_err err = { 0 };
     size_t workspace;
-    mt_attention a = { .t = MT_DTYPE_BF16, .N = 128, .H = 1, .K = 1, .Dh = 512, .ldq = 512, .ldk = 512, .ldv = 512, .ldo = 512,
-                       .ld_d = 512, .n_docs = 1, .longest = 128, .scale = 1 };
+    mt_attention a = { .t = MT_DTYPE_BF16,
+                       .N = 128,
+                       .H = 1,
+                       .K = 1,
+                       .Dh = 512,
+                       .ldq = 512,
+                       .ldk = 512,
+                       .ldv = 512,
+                       .ldo = 512,
+                       .ld_d = 512,
+                       .n_docs = 1,
+                       .longest = 128,
+                       .scale = 1 };
     assert_int_equal(mt_cudnn_attention_prepare(cudnn, &a, true, MT_ATTENTION_CUDNN_FAST, &workspace, &err), MT_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "cuDNN"));
 }

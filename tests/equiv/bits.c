@@ -21,7 +21,9 @@ static const struct {
 
 static uint64_t three_steps(rig *r, const mt_job *job, const mt_arithmetic *a, uint64_t seed, double *loss)
 {
-    static const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5 };
+    static const mt_hyper h = {
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5
+    };
     mt_err err = { 0 };
     mt_placement p;
     mt_plan *plan;
@@ -53,8 +55,12 @@ static void every_golden_model(void **state)
             snprintf(dir, sizeof dir, "%s%s", GOLDEN_DIR, golden_cases[i]);
             rig_open_model(&r, dir, NULL);
             mt_job job = rig_job(&r, forms[k].clip);
-            mt_arithmetic a = { .compute = forms[k].compute, .grad = forms[k].grad, .moments = forms[k].moments,
-                                .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+            mt_arithmetic a = { .compute = forms[k].compute,
+                                .grad = forms[k].grad,
+                                .moments = forms[k].moments,
+                                .micro_tokens = r.batch.longest,
+                                .mlp_rows = 5,
+                                .head_rows = 4 };
             uint64_t first = three_steps(&r, &job, &a, 1, &loss);
             for (int n = 1; n < draws; n++)
                 assert_true(three_steps(&r, &job, &a, 1 + (uint64_t)n, &other) == first && other == loss);

@@ -67,8 +67,9 @@ static void close_model(rig *r)
 
 static mt_arithmetic arithmetic_of(mt_dtype t, mt_attention_use use, int64_t micro)
 {
-    return (mt_arithmetic){ .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = 4096, .head_rows = 4096,
-                            .attention = use };
+    return (mt_arithmetic){
+        .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = 4096, .head_rows = 4096, .attention = use
+    };
 }
 
 /* `room`: bytes of device memory that the plan may use; 0: any. */
@@ -121,8 +122,9 @@ static void every_way_is_as_near_the_cpu(void **state)
     static const struct {
         uint32_t ways;
         uint64_t workspace; /* 0: as the GPU has */
-    } asks[] = { { PLAIN, 0 }, { FLASH, 0 }, { FLASH | CUDNN, 0 }, { FLASH | CUDNN | FAST, 0 }, { FLASH | FAST, 0 },
-                 { PLAIN | CUDNN, (uint64_t)4 << 20 } }; /* the longest document's heads two at a time */
+    } asks[] = { { PLAIN, 0 },         { FLASH, 0 },
+                 { FLASH | CUDNN, 0 }, { FLASH | CUDNN | FAST, 0 },
+                 { FLASH | FAST, 0 },  { PLAIN | CUDNN, (uint64_t)4 << 20 } }; /* the longest document's heads two at a time */
     for (size_t m = 0; m < MT_COUNT(configs); m++) {
         rig r;
         double plain = 0;

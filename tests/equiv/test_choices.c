@@ -48,9 +48,12 @@ static void each_takes_the_bytes_it_says(void **state)
         mt_moments moments;
         double bytes; /* a parameter: master 4, moments, gradient */
     } choices[] = {
-        { MT_DTYPE_F32, true, MT_MOMENTS_F32, 16 },   { MT_DTYPE_BF16, true, MT_MOMENTS_F32, 14 },
-        { MT_DTYPE_BF16, false, MT_MOMENTS_F32, 12 }, { MT_DTYPE_BF16, true, MT_MOMENTS_BF16, 10 },
-        { MT_DTYPE_BF16, false, MT_MOMENTS_BF16, 8 }, { MT_DTYPE_BF16, true, MT_MOMENTS_8BIT, 8 + 2.0 / MT_MOMENT_BLOCK },
+        { MT_DTYPE_F32, true, MT_MOMENTS_F32, 16 },
+        { MT_DTYPE_BF16, true, MT_MOMENTS_F32, 14 },
+        { MT_DTYPE_BF16, false, MT_MOMENTS_F32, 12 },
+        { MT_DTYPE_BF16, true, MT_MOMENTS_BF16, 10 },
+        { MT_DTYPE_BF16, false, MT_MOMENTS_BF16, 8 },
+        { MT_DTYPE_BF16, true, MT_MOMENTS_8BIT, 8 + 2.0 / MT_MOMENT_BLOCK },
         { MT_DTYPE_BF16, false, MT_MOMENTS_8BIT, 6 + 2.0 / MT_MOMENT_BLOCK },
     };
     rig r;
@@ -82,8 +85,9 @@ static uint64_t three_steps(rig *r, mt_plan *plan, double max_grad_norm)
 {
     mt_err err = { 0 };
     uint64_t sum;
-    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1,
-                         .max_grad_norm = max_grad_norm };
+    const mt_hyper h = {
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = max_grad_norm
+    };
     rig_start(r, plan, 2);
     for (int i = 0; i < 3; i++) {
         mt_step_result s;

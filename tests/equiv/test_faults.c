@@ -13,16 +13,18 @@
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
 
-static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1,
-                                .max_grad_norm = 1.0 };
+static const mt_hyper hyper = {
+    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.0
+};
 
 /* A placement with something of everything: both homes, all sites, kept on both sides, two sweeps. */
 static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
-    mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8,
-                        .head_rows = 8 };
+    mt_arithmetic a = {
+        .compute = MT_DTYPE_F32, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8
+    };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.longest;
     p.accumulators = MT_HOST;
@@ -30,7 +32,8 @@ static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     p.keep_slots = 2, p.staging_slots = 1, p.n_slabs = 1;
     for (int u = 0; u < r->model->n_units; u++) {
         mt_site site = (mt_site)(u % 3);
-        p.units[u] = (mt_unit_place){ .site = site, .home = site == MT_SITE_DEVICE ? MT_DEVICE : MT_HOST,
+        p.units[u] = (mt_unit_place){ .site = site,
+                                      .home = site == MT_SITE_DEVICE ? MT_DEVICE : MT_HOST,
                                       .resident = site == MT_SITE_DEVICE };
     }
     for (int l = 0; l < r->config->L; l++)
@@ -45,8 +48,9 @@ static mt_rc borrowing_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
-    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8,
-                        .head_rows = 8 };
+    mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8
+    };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.longest;
     p.accumulators = MT_DEVICE;
@@ -67,14 +71,16 @@ static mt_rc private_slots_plan(mt_plan **out, const rig *r, bool clip, mt_err *
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
-    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8,
-                        .head_rows = 8 };
+    mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8
+    };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.n_tokens;
     mt_placement_set_slots(&p, r->model, 1, 1, 1);
     p.staging_slots = r->model->n_units;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
-    for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .site = u == 1 ? MT_SITE_HOST : MT_SITE_STAGED };
+    for (int u = 0; u < r->model->n_units; u++)
+        p.units[u] = (mt_unit_place){ .resident = true, .site = u == 1 ? MT_SITE_HOST : MT_SITE_STAGED };
     mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
     mt_placement_free(&p);
     return rc;
@@ -85,8 +91,12 @@ static mt_rc pieces_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
-    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .moments = MT_MOMENTS_8BIT,
-                        .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8 };
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16,
+                        .grad = MT_DTYPE_BF16,
+                        .moments = MT_MOMENTS_8BIT,
+                        .micro_tokens = r->batch.longest,
+                        .mlp_rows = 8,
+                        .head_rows = 8 };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.n_tokens;
     mt_placement_set_slots(&p, r->model, 2, 1, 1);
@@ -112,10 +122,11 @@ typedef struct fault_case {
     int stride; /* of the points after the first; 0: each */
 } fault_case;
 
-static const fault_case mixed = { .plan = mixed_plan, .model = "qwen3",
-                                  .clip = true }, unclipped = { .plan = mixed_plan, .model = "qwen3" };
-static const fault_case borrowing = { .plan = borrowing_plan, .model = "qwen2_window",
-                                      .freeze = { "*_proj.weight", "lm_head.weight" }, .clip = true, .looks = true };
+static const fault_case mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true },
+                        unclipped = { .plan = mixed_plan, .model = "qwen3" };
+static const fault_case borrowing = {
+    .plan = borrowing_plan, .model = "qwen2_window", .freeze = { "*_proj.weight", "lm_head.weight" }, .clip = true, .looks = true
+};
 
 /* Layers of several units. */
 static const fault_case experts = { .plan = mixed_plan, .model = "mixtral_fused", .clip = true, .stride = 5 };
@@ -249,7 +260,10 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
     rig_close(&r);
 }
 
-static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed), fail_everywhere(MT_FAULT_ALLOC, &experts); }
+static void every_allocation_may_fail(void **state)
+{
+    (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed), fail_everywhere(MT_FAULT_ALLOC, &experts);
+}
 static void every_device_buffer_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing),
@@ -260,14 +274,16 @@ static void every_copy_may_fail(void **state)
     (void)state, fail_everywhere(MT_FAULT_COPY, &mixed), fail_everywhere(MT_FAULT_COPY, &unclipped),
         fail_everywhere(MT_FAULT_COPY, &borrowing), fail_everywhere(MT_FAULT_COPY, &saving),
         fail_everywhere(MT_FAULT_COPY, &saving_mixed), fail_everywhere(MT_FAULT_COPY, &in_pieces),
-        fail_everywhere(MT_FAULT_COPY, &unclipped_pieces), fail_everywhere(MT_FAULT_COPY, &saving_pieces), fail_everywhere(MT_FAULT_COPY, &experts);
+        fail_everywhere(MT_FAULT_COPY, &unclipped_pieces), fail_everywhere(MT_FAULT_COPY, &saving_pieces),
+        fail_everywhere(MT_FAULT_COPY, &experts);
 }
 static void every_queue_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_QUEUE, &mixed), fail_everywhere(MT_FAULT_QUEUE, &unclipped),
         fail_everywhere(MT_FAULT_QUEUE, &borrowing), fail_everywhere(MT_FAULT_QUEUE, &saving),
         fail_everywhere(MT_FAULT_QUEUE, &saving_mixed), fail_everywhere(MT_FAULT_QUEUE, &in_pieces),
-        fail_everywhere(MT_FAULT_QUEUE, &unclipped_pieces), fail_everywhere(MT_FAULT_QUEUE, &saving_pieces), fail_everywhere(MT_FAULT_QUEUE, &experts);
+        fail_everywhere(MT_FAULT_QUEUE, &unclipped_pieces), fail_everywhere(MT_FAULT_QUEUE, &saving_pieces),
+        fail_everywhere(MT_FAULT_QUEUE, &experts);
 }
 static void every_thread_may_be_refused(void **state)
 {
@@ -289,8 +305,8 @@ static void gradients_before_a_step_change_no_bit(void **state)
         mt_step_result s;
         open_case(&r, &borrowing);
         assert_ok(borrowing_plan(&r.plan, &r, true, &err));
-        assert_ok(mt_device_open(&r.dev, "cpu", &(mt_device_options){ .n_threads = 2, .dawdle_us = slow_us[k],
-                                                                      .slow_stream = "copy-in" }, &err));
+        assert_ok(mt_device_open(
+            &r.dev, "cpu", &(mt_device_options){ .n_threads = 2, .dawdle_us = slow_us[k], .slow_stream = "copy-in" }, &err));
         assert_ok(mt_engine_create(&r.engine, r.dev, r.plan, NULL, &err));
         assert_ok(mt_engine_load(r.engine, r.model, r.shards, &err));
         for (int i = 0; i < 3; i++) {

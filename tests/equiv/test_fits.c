@@ -216,8 +216,12 @@ static void check_case(uint64_t seed)
     mt_err err = { 0 };
     subject s = draw_model(&d);
     mt_dtype t = roll(&d, 2) ? MT_DTYPE_F32 : MT_DTYPE_BF16;
-    mt_question q = { .model = s.model, .machine = mt_machine_typical(), .form = { .compute = t, .grad = t }, .clip = roll(&d, 2),
-                      .seq_len = 2 + roll(&d, 60), .batch = 1 };
+    mt_question q = { .model = s.model,
+                      .machine = mt_machine_typical(),
+                      .form = { .compute = t, .grad = t },
+                      .clip = roll(&d, 2),
+                      .seq_len = 2 + roll(&d, 60),
+                      .batch = 1 };
     mt_need need;
     assert_ok(mt_advise_need(&need, &q, &err));
     q.machine.device_bytes = need.device + (size_t)roll(&d, (int)need.device / 2);
@@ -260,8 +264,9 @@ static void aliased_layers_run_in_any_placement(void **state)
     mt_err err = { 0 };
     rig r;
     rig_open_model(&r, MT_TESTS_DIR "/golden/models/qwen3_tied", NULL);
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5,
-                              .head_rows = 4 };
+    const mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4
+    };
     mt_job own = rig_job(&r, true), shared = own;
     shared.alias_layers = true;
     for (int i = 0, n_less = 0; i < 12 || n_less == 0; i++) {

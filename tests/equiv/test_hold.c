@@ -60,8 +60,9 @@ static void *save(void *arg)
     saver *s = arg;
     int n = s->r->model->n_units;
     mt_snapshot *copies = NULL;
-    const mt_snapshot_options o = { .room = s->room, .n_threads = 1 + roll(&s->d, 3), .backwards = s->backwards,
-                                    .moments = MT_DTYPE_F32 };
+    const mt_snapshot_options o = {
+        .room = s->room, .n_threads = 1 + roll(&s->d, 3), .backwards = s->backwards, .moments = MT_DTYPE_F32
+    };
     doze(&s->d);
     s->rc = mt_snapshot_take(&copies, mt_engine_state(s->r->engine), s->r->model, &o, &s->err);
     if (!s->rc && mt_snapshot_bytes(copies) != mt_snapshot_would_take(s->r->model, &o))
@@ -128,8 +129,8 @@ static void watched(rig *r, uint64_t sums[STEPS], dice *d, bool backwards)
 static void stage_all(mt_placement *p, const mt_model *m)
 {
     p->staging_slots = m->n_units;
-    for (int u = 0; u < m->n_units; u++) p->units[u] = (mt_unit_place){ .resident = true, .home = MT_HOST,
-                                                                        .site = MT_SITE_STAGED };
+    for (int u = 0; u < m->n_units; u++)
+        p->units[u] = (mt_unit_place){ .resident = true, .home = MT_HOST, .site = MT_SITE_STAGED };
 }
 
 static void piece_all(mt_placement *p, const mt_model *m)
@@ -156,14 +157,16 @@ static void check(const char *model, mt_dtype compute, bool clip, int draws, uin
         mt_plan *plan;
         assert_ok(mt_placement_init(&p, r.model, &err));
         draw(&p, r.model, &job, &a, &d);
-        bool slow = i % 3 == 2; /* write-backs that last into the next update (U3) */
+        bool slow = i % 3 == 2;   /* write-backs that last into the next update (U3) */
         bool pieces = i % 3 == 1; /* the same of pieces */
         if (slow) stage_all(&p, r.model);
         if (pieces) piece_all(&p, r.model);
         assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
         mt_placement_free(&p);
         rig_start_slow(&r, rig_device(), plan, 1 + i % 3, slow || pieces ? 1000 : 0,
-                       slow ? "write-back" : pieces ? "piece-back" : NULL);
+                       slow     ? "write-back"
+                       : pieces ? "piece-back"
+                                : NULL);
         if (i == 0)
             undisturbed(&r, expected);
         else
@@ -191,8 +194,9 @@ static void a_saver_sees_the_state_it_was_held_at(void **state)
 
 /* -- updates through the device: in borrowed memory, in slots of units' own ------------------------- */
 
-static const mt_arithmetic lent = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64,
-                                    .head_rows = 64 };
+static const mt_arithmetic lent = {
+    .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64
+};
 
 static void check_lenders(bool tied, bool clip, bool resident)
 {
@@ -379,8 +383,9 @@ static void a_copy_that_fails_leaves_the_state_to_read(void **state)
     rig r;
     rig_open_model(&r, GOLDEN_DIR "qwen3_tied", NULL);
     mt_job job = rig_job(&r, true);
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5,
-                              .head_rows = 4 };
+    const mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4
+    };
     assert_ok(mt_placement_init(&p, r.model, &err));
     draw(&p, r.model, &job, &a, &(dice){ 500, 0 });
     assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));

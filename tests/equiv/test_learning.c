@@ -16,8 +16,8 @@ enum { PLACED_STEPS = 20, LEARNED_STEPS = 50 };
 static const struct {
     const char *name;
     double lr;
-} models[] = { { "qwen3", 5e-4 }, { "gpt2", 6e-4 }, { "olmo2", 5e-4 }, { "cohere2", 2.5e-2 }, { "baichuan_alibi", 6e-4 },
-             { "qwen3_5_tied", 7e-4 }, { "qwen3_moe", 6e-4 } };
+} models[] = { { "qwen3", 5e-4 },          { "gpt2", 6e-4 },         { "olmo2", 5e-4 },    { "cohere2", 2.5e-2 },
+               { "baichuan_alibi", 6e-4 }, { "qwen3_5_tied", 7e-4 }, { "qwen3_moe", 6e-4 } };
 
 /* -- a wrong gradient ------------------------------------------------------------------------------ */
 

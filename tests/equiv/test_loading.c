@@ -68,8 +68,10 @@ static void write_model(const char *dir, const char *config, mt_dtype t)
                 char name[MT_NAME_BYTES];
                 if (!mt_weight_leads(&m->units[u], x)) continue;
                 mt_weight_name(&m->units[u], x, name);
-                if (pass == 0) assert_ok(mt_safetensors_writer_add(w, name, t, x->slice.n_dims, x->slice.shape, &err));
-                else put_tensor(w, name, t, mt_slice_elems(&x->slice));
+                if (pass == 0)
+                    assert_ok(mt_safetensors_writer_add(w, name, t, x->slice.n_dims, x->slice.shape, &err));
+                else
+                    put_tensor(w, name, t, mt_slice_elems(&x->slice));
             }
         if (pass == 0) assert_ok(mt_safetensors_writer_start(w, &err));
     }
@@ -95,7 +97,8 @@ static void start(rig *r, bool by_turns)
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) {
         bool there = by_turns && u % 2;
-        p.units[u] = (mt_unit_place){ .site = there ? MT_SITE_DEVICE : MT_SITE_HOST, .home = there ? MT_DEVICE : MT_HOST,
+        p.units[u] = (mt_unit_place){ .site = there ? MT_SITE_DEVICE : MT_SITE_HOST,
+                                      .home = there ? MT_DEVICE : MT_HOST,
                                       .resident = there };
     }
     assert_ok(mt_plan_create(&r->plan, r->model, &job, &a, &p, &err));
@@ -169,9 +172,9 @@ static void compare_ways(const char *dir)
 static void every_family_loads_the_same_by_one_thread_and_many(void **state)
 {
     (void)state;
-    static const char *const models[] = { "llama_fp16", "llama_sharded",  "llama_tied", "phi3_window", "gemma3_vl",  "glm4",
-                                          "chatglm",    "internlm2_bias", "baichuan",   "gpt_neox",    "falcon_40b", "falcon_rw",
-                                          "gpt2",       "qwen3_5_tied",   "qwen3_5_vl" };
+    static const char *const models[] = { "llama_fp16", "llama_sharded", "llama_tied",     "phi3_window",  "gemma3_vl",
+                                          "glm4",       "chatglm",       "internlm2_bias", "baichuan",     "gpt_neox",
+                                          "falcon_40b", "falcon_rw",     "gpt2",           "qwen3_5_tied", "qwen3_5_vl" };
     for (size_t i = 0; i < MT_COUNT(models); i++) {
         char dir[512];
         snprintf(dir, sizeof dir, GOLDEN_DIR "%s", models[i]);

@@ -15,8 +15,9 @@ static void compute(rig *r, const mt_batch *batch, const mt_arithmetic *a, int64
     mt_err err = { 0 };
     mt_plan *plan;
     mt_step_result result;
-    mt_job job = { .train = true, .clip = true, .step_tokens = batch->n_tokens, .step_docs = batch->n_docs,
-                   .longest = batch->longest };
+    mt_job job = {
+        .train = true, .clip = true, .step_tokens = batch->n_tokens, .step_docs = batch->n_docs, .longest = batch->longest
+    };
     assert_ok(mt_plan_choose(&plan, r->model, &job, a, 0, &err));
     rig_start(r, plan, 2);
     assert_ok(mt_engine_gradients(r->engine, batch, &result, &err));
@@ -37,8 +38,9 @@ static void compute(rig *r, const mt_batch *batch, const mt_arithmetic *a, int64
 
 static mt_arithmetic arithmetic(int64_t micro, int64_t mlp, int64_t head)
 {
-    return (mt_arithmetic){ .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = mlp,
-                            .head_rows = head };
+    return (mt_arithmetic){
+        .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = mlp, .head_rows = head
+    };
 }
 
 static void one_row(const rig *r, int64_t d, mt_batch *out)
@@ -52,7 +54,8 @@ static void one_row(const rig *r, int64_t d, mt_batch *out)
     assert_ok(mt_batch_add(out, ids, labels, n, r->config->V, &err));
 }
 
-static const char *const models[] = { "llama_tied", "mistral_window", "qwen2_window", "qwen3", "mixtral", "qwen3_5_tied", "qwen3_5_vl" };
+static const char *const models[] = { "llama_tied", "mistral_window", "qwen2_window", "qwen3",
+                                      "mixtral",    "qwen3_5_tied",   "qwen3_5_vl" };
 
 /* The rig's batch in one pass, and its documents one by one. */
 static void compare_with_rows_alone(rig *r)
@@ -183,5 +186,6 @@ static void a_document_that_trains_nothing_changes_nothing(void **state)
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone),
-             cmocka_unit_test(so_they_are_on_both_sides_of_longropes_border), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
-             cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))
+              cmocka_unit_test(so_they_are_on_both_sides_of_longropes_border),
+              cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
+              cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))

@@ -93,9 +93,9 @@ static void three_steps(rig *r, outcome *out, dice *d)
 static void describe(const mt_plan *plan, char *out, size_t n)
 {
     const mt_placement *p = &plan->place;
-    int k = snprintf(out, n, "sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups", (int)p->sweep_tokens,
-                     (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->staging_slots,
-                     p->n_slabs, p->piece_slots, (int)p->piece_elems);
+    int k = snprintf(out, n, "sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups",
+                     (int)p->sweep_tokens, (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device",
+                     p->keep_slots, p->staging_slots, p->n_slabs, p->piece_slots, (int)p->piece_elems);
     for (int g = 0; g < plan->model->n_groups; g++)
         k += snprintf(out + k, n - (size_t)k, " %d/%d/%d", p->groups[g].ring_slots, p->groups[g].sum_slots,
                       p->groups[g].out_slots);
@@ -119,8 +119,9 @@ static void check_case(const arithmetic_case *c, mt_moments moments, int draws, 
     snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
     rig_open_model(&r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = n_freeze });
     mt_job job = rig_job(&r, c->clip);
-    mt_arithmetic a = { .compute = c->compute, .grad = c->grad, .moments = moments, .micro_tokens = r.batch.longest,
-                        .mlp_rows = 5, .head_rows = 4 };
+    mt_arithmetic a = {
+        .compute = c->compute, .grad = c->grad, .moments = moments, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4
+    };
     if (r.model->unit_experts && seed / 1000 % 2) a.moe_tokens = 2 * r.batch.longest; /* else each micro-batch alone */
     for (int i = 0; i < draws; i++) {
         dice d = { seed + (uint64_t)i, 0 };
@@ -274,8 +275,9 @@ static void the_smallest_memory_that_works_gives_the_same_bits(void **state)
         snprintf(dir, sizeof dir, GOLDEN_DIR "%s", cases[i].model);
         rig_open_model(&r, dir, NULL);
         mt_job job = rig_job(&r, cases[i].clip);
-        mt_arithmetic a = { .compute = cases[i].compute, .grad = cases[i].grad, .micro_tokens = r.batch.longest, .mlp_rows = 5,
-                            .head_rows = 4 };
+        mt_arithmetic a = {
+            .compute = cases[i].compute, .grad = cases[i].grad, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4
+        };
         assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
         size_t lo = 0, hi = plan->device_bytes;
         rig_start(&r, plan, 2);
@@ -390,8 +392,11 @@ static void another_arithmetic_is_noticed(void **state)
     for (int i = 0; i < 2; i++) {
         mt_plan *plan;
         outcome now;
-        mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = i ? r.batch.n_tokens : r.batch.longest,
-                            .mlp_rows = 64, .head_rows = 64 };
+        mt_arithmetic a = { .compute = MT_DTYPE_F32,
+                            .grad = MT_DTYPE_F32,
+                            .micro_tokens = i ? r.batch.n_tokens : r.batch.longest,
+                            .mlp_rows = 64,
+                            .head_rows = 64 };
         assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
         rig_start(&r, plan, 2);
         three_steps(&r, &now, NULL);

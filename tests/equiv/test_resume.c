@@ -16,10 +16,10 @@
 
 typedef struct setup {
     mt_settings s;
-    int64_t stop_at; /* stop after this step; 0: never */
-    int64_t stop_on; /* stop when asked for this time; 0: never */
+    int64_t stop_at;     /* stop after this step; 0: never */
+    int64_t stop_on;     /* stop when asked for this time; 0: never */
     int64_t step, asked; /* so far */
-    int64_t kill_at; /* SIGKILL after this step; 0: never */
+    int64_t kill_at;     /* SIGKILL after this step; 0: never */
     test_path out;
     pthread_t opener;
     size_t loaded, to_load;
@@ -199,11 +199,12 @@ static void stopped_and_resumed_is_uninterrupted(void **state)
 /* Layers of two kinds, with numbers that stay fp32, one of them frozen. */
 static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
 {
-    workspace_write(*state, "model/config.json",
-                    "{\"model_type\": \"qwen3_5_text\", \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 6, "
-                    "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, \"vocab_size\": 61, "
-                    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
-                    "\"linear_value_head_dim\": 8, \"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n");
+    workspace_write(
+        *state, "model/config.json",
+        "{\"model_type\": \"qwen3_5_text\", \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 6, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, \"vocab_size\": 61, "
+        "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
+        "\"linear_value_head_dim\": 8, \"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n");
     setup a, b;
     set_up(&a, *state, "whole");
     set(&a, "training.freeze", "model.layers.1.linear_attn.A_log,*.in_proj_z.weight");

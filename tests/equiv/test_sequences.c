@@ -97,8 +97,9 @@ typedef struct course {
     seen seen;
 } course;
 
-static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1,
-                                .max_grad_norm = 1.5 };
+static const mt_hyper hyper = {
+    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5
+};
 
 static void step(course *c, const mt_batch *b)
 {
@@ -155,8 +156,8 @@ static void answer(course *c)
     int32_t all[1 + PROMPTS * NEW] = { 0 };
     mt_prompt prompts[PROMPTS];
     for (int i = 0; i < PROMPTS; i++) prompts[i] = (mt_prompt){ c->r.batch.ids + 32 * i, 5 + 3 * i, (uint64_t)i };
-    assert_ok(mt_generate(c->r.engine, prompts, PROMPTS, &(mt_generate_options){ .max_new_tokens = NEW, .on_token = on_token,
-                                                                                 .user = all }, NULL, &err));
+    assert_ok(mt_generate(c->r.engine, prompts, PROMPTS,
+                          &(mt_generate_options){ .max_new_tokens = NEW, .on_token = on_token, .user = all }, NULL, &err));
     see(&c->seen, all, sizeof all);
 }
 
@@ -198,7 +199,7 @@ static mt_plan *plan_for(course *c)
     if (c->plain) return plan_loans(&c->r, &c->a, c->clip, false, -1, 0);
     /* Slots of their own, written back late. */
     if (kind == 0) return plan_loans(&c->r, &c->a, c->clip, true, -1, n);
-    if (kind == 1) return plan_loans(&c->r, &c->a, c->clip, roll(d, 3) > 0, -1, 1 + roll(d, 3)); /* slots they share */
+    if (kind == 1) return plan_loans(&c->r, &c->a, c->clip, roll(d, 3) > 0, -1, 1 + roll(d, 3));         /* slots they share */
     if (kind <= 3) return plan_loans(&c->r, &c->a, c->clip, roll(d, 2), roll(d, 3), roll(d, 2) ? n : 0); /* borrowed memory */
     assert_ok(mt_placement_init(&p, c->r.model, &err));
     draw(&p, c->r.model, &job, &c->a, d);
@@ -227,7 +228,8 @@ static void move(course *c)
     char **copies = mt_calloc((size_t)n, sizeof *copies);
     for (int i = 0; i < n; i++) {
         copies[i] = mt_malloc(bytes_of(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS) + 1);
-        assert_ok(mt_engine_read(c->r.engine, i / MT_STATE_KINDS, i % MT_STATE_KINDS, 0, count_of(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS), copies[i], &err));
+        assert_ok(mt_engine_read(c->r.engine, i / MT_STATE_KINDS, i % MT_STATE_KINDS, 0,
+                                 count_of(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS), copies[i], &err));
     }
     int64_t t = mt_state_updates(mt_engine_state(c->r.engine));
     rig_stop(&c->r);
@@ -311,8 +313,9 @@ static const form forms[] = {
 
 static void check(uint64_t seed, const form *f)
 {
-    const mt_arithmetic a = { .compute = f->compute, .grad = f->compute, .moments = f->moments, .micro_tokens = 64,
-                              .mlp_rows = 64, .head_rows = 64 };
+    const mt_arithmetic a = {
+        .compute = f->compute, .grad = f->compute, .moments = f->moments, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64
+    };
     course first = { .a = a, .clip = f->clip, .plain = true };
     char story[1024];
     run(&first, f->tied, seed, story, sizeof story);

@@ -26,7 +26,8 @@ static void choose(const mt__files *f, const char *readme, const char *subset, c
     bool found;
     for (size_t i = 0; i < f->n; i++) f->items[i].wanted = false;
     mt__files copy = *f;
-    mt_rc rc = mt__choose_data(&copy, &(mt__repo){ .name = "a/b", .dataset = true }, readme, strlen(readme), subset, split, folder, &err);
+    mt_rc rc = mt__choose_data(&copy, &(mt__repo){ .name = "a/b", .dataset = true }, readme, strlen(readme), subset, split,
+                               folder, &err);
     expect(rc ? *err.msg != '\0' : count_wanted(f) > 0);
     for (size_t i = 0; i < f->n; i++) f->items[i].wanted = false;
     expect(mt__choose_converted(&copy, subset, split, &found, &err) == MT_OK);

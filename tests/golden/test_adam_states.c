@@ -28,8 +28,13 @@ static void start(reference *s, mt_moments form)
     assert_ok(mt_safetensors_open(&s->file, MT_TESTS_DIR "/golden/adamw/states.safetensors", &err));
     const mt_st_tensor *w0 = tensor(s, "", "w0");
     size_t n = s->n = w0->n;
-    s->op = (mt_adamw){ .t = MT_DTYPE_F32, .moments = form, .n = (int64_t)n, .n_decay = N_DECAY, .hi = mt_calloc(n, 2),
-                        .lo = mt_calloc(n, 2), .m = mt_calloc(1, mt_moments_bytes(form, n)),
+    s->op = (mt_adamw){ .t = MT_DTYPE_F32,
+                        .moments = form,
+                        .n = (int64_t)n,
+                        .n_decay = N_DECAY,
+                        .hi = mt_calloc(n, 2),
+                        .lo = mt_calloc(n, 2),
+                        .m = mt_calloc(1, mt_moments_bytes(form, n)),
                         .v = mt_calloc(1, mt_moments_bytes(form, n)) };
     for (size_t i = 0; i < n; i++) {
         float w;
@@ -43,8 +48,9 @@ static void eight_steps(reference *s)
     const mt_st_tensor *g = tensor(s, "", "g"), *keys = tensor(s, "", "keys");
     float *grad = mt_calloc(s->n, sizeof *grad);
     for (int t = 0; t < STEPS; t++) {
-        mt_adamw_step step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.37,
-                               .t = t + 1 };
+        mt_adamw_step step = {
+            .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.37, .t = t + 1
+        };
         memcpy(grad, g->data + (size_t)t * s->n * 4, s->n * 4);
         memcpy(&s->op.key, keys->data + 8 * t, 8);
         s->op.g = grad;

@@ -41,7 +41,8 @@ static size_t prompts_of(const rig *r, mt_prompt *out)
 {
     for (int64_t d = 0; d < r->batch.n_docs && d < MAX_PROMPTS; d++) {
         const int32_t *start = r->batch.doc_start + d;
-        out[d] = (mt_prompt){ .ids = r->batch.ids + start[0], .n = mt_min_i64(start[1] - start[0], LONGEST - NEW),
+        out[d] = (mt_prompt){ .ids = r->batch.ids + start[0],
+                              .n = mt_min_i64(start[1] - start[0], LONGEST - NEW),
                               .stream = (uint64_t)d };
     }
     return (size_t)mt_min_i64(r->batch.n_docs, MAX_PROMPTS);
@@ -61,14 +62,19 @@ static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n,
     mt_plan *plan;
     mt_generate_stats stats;
     *out = (record){ .V = r->config->V };
-    assert_ok(mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = s->compute, .n_prompts = s->slots,
-                                                                    .longest = LONGEST, .pass_tokens = s->pass_tokens,
-                                                                    .mapped = s->mapped }, s->device_bytes, &err));
+    assert_ok(mt_generate_plan(&plan, r->model,
+                               &(mt_generate_job){ .compute = s->compute,
+                                                   .n_prompts = s->slots,
+                                                   .longest = LONGEST,
+                                                   .pass_tokens = s->pass_tokens,
+                                                   .mapped = s->mapped },
+                               s->device_bytes, &err));
     for (size_t i = 0; s->mapped && i < plan->n_buffers; i++)
         assert_false(plan->buffers[i].kind == MT_BUF_HI && plan->buffers[i].place == MT_HOST);
     rig_start(r, plan, 2);
-    assert_ok(mt_generate(r->engine, prompts, n, &(mt_generate_options){ .sampling = s->sampling, .max_new_tokens = NEW,
-                                                                         .on_token = keep, .user = out }, &stats, &err));
+    assert_ok(mt_generate(r->engine, prompts, n,
+                          &(mt_generate_options){ .sampling = s->sampling, .max_new_tokens = NEW, .on_token = keep, .user = out },
+                          &stats, &err));
     assert_int_equal(stats.n_new_tokens, (int)n * NEW);
     assert_int_equal(out->n_last, (int)n);
     rig_stop(r);
@@ -183,8 +189,8 @@ static void prompts_that_wait_for_a_slot_come_out_the_same(void **state)
     mt_prompt prompts[MAX_PROMPTS];
     open_model(&r, "qwen3");
     size_t n = prompts_of(&r, prompts);
-    for (size_t i = 0; n < MAX_PROMPTS; i++, n++) prompts[n] = (mt_prompt){ .ids = prompts[i].ids, .n = prompts[i].n - 2,
-                                                                            .stream = 50 + i };
+    for (size_t i = 0; n < MAX_PROMPTS; i++, n++)
+        prompts[n] = (mt_prompt){ .ids = prompts[i].ids, .n = prompts[i].n - 2, .stream = 50 + i };
     setup s = together;
     s.sampling = drawn;
     generate(&r, &s, prompts, n, all);
@@ -204,8 +210,9 @@ static size_t least_device_bytes(rig *r, mt_dtype t)
     while (most - least > 256) {
         size_t middle = (least + most) / 2;
         mt_plan *plan;
-        mt_rc rc = mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = t, .n_prompts = 3, .longest = LONGEST,
-                                                                         .pass_tokens = 16 }, middle, NULL);
+        mt_rc rc = mt_generate_plan(&plan, r->model,
+                                    &(mt_generate_job){ .compute = t, .n_prompts = 3, .longest = LONGEST, .pass_tokens = 16 },
+                                    middle, NULL);
         *(rc ? &least : &most) = middle;
         if (!rc) mt_plan_free(plan);
     }
@@ -307,8 +314,8 @@ static void ends_are_reported_as_they_come(void **state)
     size_t n = prompts_of(&r, prompts);
     generate(&r, &together, prompts, n, free_run);
     int32_t stop = free_run->ids[0][4];
-    assert_ok(mt_generate_plan(&plan, r.model, &(mt_generate_job){ .compute = MT_DTYPE_F32, .n_prompts = 1,
-                                                                   .longest = prompts[0].n + 6 }, 0, &err));
+    assert_ok(mt_generate_plan(
+        &plan, r.model, &(mt_generate_job){ .compute = MT_DTYPE_F32, .n_prompts = 1, .longest = prompts[0].n + 6 }, 0, &err));
     rig_start(&r, plan, 1);
     mt_generate_options o = { .max_new_tokens = NEW, .on_token = keep, .user = got, .stop_ids = &stop, .n_stop_ids = 1 };
     got->V = r.config->V;

@@ -327,8 +327,12 @@ static void failures_while_rendering_have_a_place_and_leave_the_output_alone(voi
 static void the_smallest_integers_are_widths_and_counts_like_others(void **state)
 {
     (void)state;
-    static const char *const calls[] = { "'ab'.center(X)", "'ab'.ljust(X)", "'ab'.rjust(X)",
-                                         "'ab'.zfill(X)",  "'ab'|center(X)", "'cb'.replace('c', 'a', X)",
+    static const char *const calls[] = { "'ab'.center(X)",
+                                         "'ab'.ljust(X)",
+                                         "'ab'.rjust(X)",
+                                         "'ab'.zfill(X)",
+                                         "'ab'|center(X)",
+                                         "'cb'.replace('c', 'a', X)",
                                          "'-7'.zfill(X)|replace('-7', 'ab', X)" };
     static const char *const smallest[] = { "-9223372036854775807 - 1", "-9223372036854775807" };
     for (size_t i = 0; i < MT_COUNT(calls); i++)

@@ -299,29 +299,66 @@ static const struct {
       false },
     { { .style = MT_ROPE_HALF, .N = 130, .H = 3, .K = 3, .Dh = 128, .dr = 32, .eps = 1e-5f, .centered = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .own_weights = true }, true, true },
-    { { .style = MT_ROPE_HALF, .N = 66, .H = 3, .K = 2, .Dh = 128, .dr = 64,
-        .eps = 1e-6f }, true, false }, /* part of a normed head rotates */
+    { { .style = MT_ROPE_HALF, .N = 66, .H = 3, .K = 2, .Dh = 128, .dr = 64, .eps = 1e-6f },
+      true,
+      false }, /* part of a normed head rotates */
     { { .style = MT_ROPE_HALF, .N = 35, .H = 5, .K = 1, .Dh = 256, .dr = 96, .eps = 1e-6f, .one_plus = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 40, .H = 6, .K = 2, .Dh = 64, .dr = 64, .eps = 1e-6f }, true, false },
     /* norms after the rotation */
-    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512,
-        .eps = 1e-6f, .norm_last = true }, true, false },
+    { { .style = MT_ROPE_HALF,
+        .N = 67,
+        .H = 4,
+        .K = 2,
+        .Dh = 64,
+        .dr = 64,
+        .ld_qkv = 512,
+        .ld_qk = 384,
+        .ld_dqkv = 512,
+        .eps = 1e-6f,
+        .norm_last = true },
+      true,
+      false },
     { { .style = MT_ROPE_HALF, .N = 33, .H = 9, .K = 3, .Dh = 128, .dr = 96, .eps = 1e-5f, .norm_last = true }, true, false },
-    { { .style = MT_ROPE_PAIR, .N = 13, .H = 3, .K = 1, .Dh = 10, .dr = 6, .eps = 1e-5f, .norm_last = true,
-        .one_plus = true }, true, false },
-    { { .style = MT_ROPE_HALF, .N = 31, .H = 5, .K = 1, .Dh = 40, .dr = 10, .eps = 1e-5f, .norm_last = true, .centered = true,
-        .own_weights = true }, true, false },
+    { { .style = MT_ROPE_PAIR, .N = 13, .H = 3, .K = 1, .Dh = 10, .dr = 6, .eps = 1e-5f, .norm_last = true, .one_plus = true },
+      true,
+      false },
+    { { .style = MT_ROPE_HALF,
+        .N = 31,
+        .H = 5,
+        .K = 1,
+        .Dh = 40,
+        .dr = 10,
+        .eps = 1e-5f,
+        .norm_last = true,
+        .centered = true,
+        .own_weights = true },
+      true,
+      false },
     { { .style = MT_ROPE_HALF, .N = 20, .H = 3, .K = 2, .Dh = 24, .dr = 24, .eps = 1e-5f, .norm_last = true, .whole = true },
-      true, true },
+      true,
+      true },
     /* norms without weights, before and after */
     { { .style = MT_ROPE_HALF, .N = 35, .H = 6, .K = 2, .Dh = 128, .dr = 128, .eps = 1e-6f, .norm_last = true, .bare = true },
-      false, false },
+      false,
+      false },
     { { .style = MT_ROPE_HALF, .N = 35, .H = 6, .K = 2, .Dh = 64, .dr = 64, .eps = 1e-6f, .bare = true }, false, false },
     { { .style = MT_ROPE_PAIR, .N = 9, .H = 3, .K = 3, .Dh = 10, .dr = 10, .eps = 1e-5f, .norm_last = true, .bare = true },
-      false, false },
+      false,
+      false },
     /* queries scaled by position */
-    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 512, .ld_dqkv = 512,
-        .q_beta = 0.5f, .q_period = 16 }, false, false },
+    { { .style = MT_ROPE_HALF,
+        .N = 67,
+        .H = 4,
+        .K = 2,
+        .Dh = 64,
+        .dr = 64,
+        .ld_qkv = 512,
+        .ld_qk = 512,
+        .ld_dqkv = 512,
+        .q_beta = 0.5f,
+        .q_period = 16 },
+      false,
+      false },
     { { .style = MT_ROPE_PAIR, .N = 13, .H = 3, .K = 1, .Dh = 10, .dr = 6, .q_beta = 0.25f, .q_period = 7 }, false, false },
     { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .q_beta = 1.0f, .q_period = 1 }, false, false },
 };
@@ -378,7 +415,7 @@ CHECKED_OP(qk_prepare, true, false, NULL)
 /* Leading dimensions: `gap` elements past the packed row. */
 typedef struct attention_case {
     mt_attention a;
-    int64_t gap; /* gradients have three times that */
+    int64_t gap;     /* gradients have three times that */
     int64_t docs[9]; /* lengths, up to the first 0; below 0: the lengths so far come as often */
 } attention_case;
 
@@ -456,17 +493,22 @@ static const attention_case packed_attention_cases[] = {
     { { .H = 2, .K = 2, .Dh = 128 }, 0, { 7, 1, 30, -40 } },
     { { .H = 4, .K = 2, .Dh = 128 }, 0, { 1500, 1, 300 } },
     { { .H = 14, .K = 2, .Dh = 64, .ldq = 18 * 64, .ld_d = 18 * 64 }, 0, { 700, 1, 129, 33 } }, /* as in a row of q, k and v */
-    { { .H = 28, .K = 4, .Dh = 128, .ldq = 36 * 128, .ldk = 36 * 128, .ldv = 36 * 128,
-        .ld_d = 36 * 128 }, 0, { 600, 1, 90 } }, /* Qwen2.5-7B */
-    { { .H = 16, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 32 * 128,
-        .ld_d = 32 * 128 }, 0, { 600, 1, 90 } }, /* Qwen3: q and k apart from v */
-    { { .H = 8, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 24 * 128,
-        .ld_d = 24 * 128 }, 0, { 600, 1, 90 } }, /* no groups */
-    { { .H = 8, .K = 4, .Dh = 256, .softcap = 50, .ldq = 16 * 256, .ldk = 16 * 256, .ldv = 16 * 256,
-        .ld_d = 16 * 256 }, 0, { 600, 1, 90 } }, /* Gemma 2 2B */
+    { { .H = 28, .K = 4, .Dh = 128, .ldq = 36 * 128, .ldk = 36 * 128, .ldv = 36 * 128, .ld_d = 36 * 128 },
+      0,
+      { 600, 1, 90 } }, /* Qwen2.5-7B */
+    { { .H = 16, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 32 * 128, .ld_d = 32 * 128 },
+      0,
+      { 600, 1, 90 } }, /* Qwen3: q and k apart from v */
+    { { .H = 8, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 24 * 128, .ld_d = 24 * 128 },
+      0,
+      { 600, 1, 90 } }, /* no groups */
+    { { .H = 8, .K = 4, .Dh = 256, .softcap = 50, .ldq = 16 * 256, .ldk = 16 * 256, .ldv = 16 * 256, .ld_d = 16 * 256 },
+      0,
+      { 600, 1, 90 } },                                                                  /* Gemma 2 2B */
     { { .H = 4, .K = 2, .Dh = 256, .softcap = 50, .scale = 0.5f }, 0, { 300, 129, 1 } }, /* scores of 8 to 30 */
-    { { .H = 8, .K = 4, .Dh = 128, .softcap = 1,
-        .scale = 0.5f }, 128, { 385, 1, 64, 63 } }, /* scores of 6, most of them at the cap */
+    { { .H = 8, .K = 4, .Dh = 128, .softcap = 1, .scale = 0.5f },
+      128,
+      { 385, 1, 64, 63 } }, /* scores of 6, most of them at the cap */
     { { .H = 4, .K = 2, .Dh = 256, .softcap = 3, .window = 64 }, 8, { 300, 1, 90 } },
     { { .H = 4, .K = 2, .Dh = 128, .softcap = 3, .window = 600 }, 0, { 1100, 33 } },
 };
@@ -624,7 +666,11 @@ static const mt_activation activation_cases[] = {
     { .act = MT_ACT_RELU2, .plain = true, .N = 70, .F = 37 },
     { .act = MT_ACT_GELU_TANH, .N = 5, .F = 3000 },
 };
-enum { ACTIVATION_KEPT = 19, ACTIVATION_PACKED = 21, ACTIVATION_WEIGHTED = 23 }; /* from ACTIVATION_KEPT on y was kept, so backward does not write it */
+enum {
+    ACTIVATION_KEPT = 19,
+    ACTIVATION_PACKED = 21,
+    ACTIVATION_WEIGHTED = 23
+}; /* from ACTIVATION_KEPT on y was kept, so backward does not write it */
 
 /* Differences across relu's corner say nothing about its slopes: keep the numbers away from it. */
 static void avoid_zero(op_buf *b)
@@ -670,7 +716,8 @@ static void declare_activation(op_run *r, int c)
     op_buf *gu = op_add(r, &a->gu, "gu", OP_INPUT, a->t, a->N, width, 0),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->F, 0);
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->F, 0),
-           *again = c < ACTIVATION_KEPT || c >= ACTIVATION_WEIGHTED ? op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0) : NULL;
+           *again = c < ACTIVATION_KEPT || c >= ACTIVATION_WEIGHTED ? op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0)
+                                                                    : NULL;
     op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, width, 0);
     if (relu) avoid_zero(gu);
     if (a->act == MT_ACT_XIELU) learn_xielu(r, a);
@@ -760,7 +807,7 @@ static const struct {
     { { .N = 2, .V = 151936, .dscale = 0.25f }, false },
     { { .N = 2, .V = 163844, .dscale = 0.5f, .softcap = 31 }, false },
     { { .N = 2, .V = 262144, .dscale = 0.5f }, false },
-    { { .N = 2, .V = 262148, .dscale = 0.5f }, true }, /* too long a row */
+    { { .N = 2, .V = 262148, .dscale = 0.5f }, true },   /* too long a row */
     { { .N = 36, .V = 81924, .dscale = 0.25f }, false }, /* more rows than a GPU's processors hold at once: twice, and four
                                                           * times over */
     { { .N = 900, .V = 40, .dscale = 0.25f }, false },
@@ -868,8 +915,10 @@ static const struct {
     int guard; /* 0: none, 1: finite, 2: infinite */
     bool bad;  /* some weights and gradients leave the range */
 } adamw_cases[] = {
-    { { .n = 1, .n_decay = 1 }, 0, false },           { { .n = 1000, .n_decay = 333 }, 1, false },
-    { { .n = 70007, .n_decay = 65000 }, 0, true },    { { .n = 5000, .n_decay = 0 }, 2, false },
+    { { .n = 1, .n_decay = 1 }, 0, false },
+    { { .n = 1000, .n_decay = 333 }, 1, false },
+    { { .n = 70007, .n_decay = 65000 }, 0, true },
+    { { .n = 5000, .n_decay = 0 }, 2, false },
     { { .n = 200000, .n_decay = 200000 }, 1, false },
     { { .n = 1, .n_decay = 0, .moments = MT_MOMENTS_BF16 }, 0, false },
     { { .n = 70007, .n_decay = 65000, .moments = MT_MOMENTS_BF16 }, 0, true },
@@ -907,8 +956,14 @@ static void add_small_moments(op_run *r, mt_adamw *a)
                       ldexpf(0.01f, -(int)mt_rng_below(r->how.seed, 92, (uint64_t)(at + i), 20));
             m32[i] = x, v32[i] = i % 7 == 3 ? 0 : x * x;
         }
-        mt_moments_store(&(mt_moments_chunk){ .form = a->moments, .m = m->init, .v = v->init, .n_all = (size_t)a->n,
-                                              .at = (size_t)at, .n = (size_t)n, .m32 = m32, .v32 = v32 });
+        mt_moments_store(&(mt_moments_chunk){ .form = a->moments,
+                                              .m = m->init,
+                                              .v = v->init,
+                                              .n_all = (size_t)a->n,
+                                              .at = (size_t)at,
+                                              .n = (size_t)n,
+                                              .m32 = m32,
+                                              .v32 = v32 });
     }
     a->key = r->how.seed * 0x9e3779b97f4a7c15u;
 }
@@ -1193,7 +1248,7 @@ CHECKED_OP(cache_delta, false, false, NULL)
 
 static const struct {
     mt_gated_norm a;
-    int64_t gap; /* x, y and the gate have this many elements past the packed row */
+    int64_t gap;       /* x, y and the gate have this many elements past the packed row */
     bool frozen, kept; /* y was kept, so backward does not write it */
 } gated_norm_cases[] = {
     { { .N = 1, .H = 1, .D = 1, .eps = 0.5f }, 0, false, false },
@@ -1242,7 +1297,7 @@ static const struct {
     int64_t gap;
     bool kept;
 } gate_cases[] = {
-    { { .N = 1, .D = 1 }, 0, false },  { { .N = 13, .D = 37 }, 3, false }, { { .N = 70, .D = 264 }, 8, false },
+    { { .N = 1, .D = 1 }, 0, false },    { { .N = 13, .D = 37 }, 3, false }, { { .N = 70, .D = 264 }, 8, false },
     { { .N = 33, .D = 2048 }, 0, true }, { { .N = 0, .D = 64 }, 0, false },
 };
 

@@ -48,9 +48,9 @@ typedef struct op_buf {
 typedef struct op_how {
     mt_dtype t;
     uint64_t seed;
-    bool rounded;  /* inputs hold bf16 values whatever t is */
-    bool in_place; /* take the liberties ops.h allows */
-    int skew;      /* buffers start this many elements past an aligned address */
+    bool rounded;                /* inputs hold bf16 values whatever t is */
+    bool in_place;               /* take the liberties ops.h allows */
+    int skew;                    /* buffers start this many elements past an aligned address */
     const mt_attention_use *use; /* attention: which kernels, or NULL: the case's */
 } op_how;
 
@@ -78,7 +78,7 @@ struct op_run {
     int case_index;
     op_how how;
     uint32_t traits; /* MT_TRAIT bits the case needs of a device */
-    mt_device *on; /* while it is placed */
+    mt_device *on;   /* while it is placed */
     mt_stream *stream;
     mt_event *done;
     int n_bufs;
@@ -89,7 +89,7 @@ struct op_run {
 extern const op_spec *const op_specs[OP_COUNT];
 /* Attention over thousands of rows, for devices that are fast enough: short sequences hide races. */
 extern const op_spec op_long_attention;
-extern const op_spec op_tall_norm; /* on a GPU alone: of many wide rows */
+extern const op_spec op_tall_norm;     /* on a GPU alone: of many wide rows */
 extern const op_spec op_large_experts; /* on a GPU alone: products of more tiles than it has processors */
 extern const op_spec op_huge_attention;
 /* Packings of every kind, bf16 and heads that the fused kernels of a library know. */

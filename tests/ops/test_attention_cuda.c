@@ -9,7 +9,7 @@
 enum { SKIPPED = 77, REPEATS = 20 };
 
 static mt_device *cpu, *gpu;
-static mt_attention_use all; /* what the GPU has */
+static mt_attention_use all;        /* what the GPU has */
 static int share = 1, n_shares = 1; /* of the cases: 2/4 as an argument is every fourth from the second on */
 
 static bool is_mine(int c) { return c % n_shares == share - 1; }
@@ -136,7 +136,8 @@ static bool chooses(const mt_attention_use *use, const op_spec *spec, int c, mt_
 
 static void assert_fast_is_right(int c, const op_run *truth)
 {
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN_FAST) | bit(MT_ATTENTION_FLASH), .cudnn_head = all.cudnn_head,
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN_FAST) | bit(MT_ATTENTION_FLASH),
+                             .cudnn_head = all.cudnn_head,
                              .caps = true };
     if (!chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN_FAST)) return;
     op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
@@ -161,8 +162,9 @@ static uint64_t tight_for(int c, uint64_t workspace)
 static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, bool parts, const char *what)
 {
     mt_err err = { 0 };
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace,
-                             .parts = parts, .caps = true };
+    mt_attention_use use = {
+        .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace, .parts = parts, .caps = true
+    };
     op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
     const char *wrong = op_check_written(r);
     if (wrong) fail_msg("%s, case %d: %s", what, c, wrong);
@@ -189,8 +191,9 @@ static void long_documents_are_right_and_repeatable(void **state)
 {
     (void)state;
     const uint64_t whole = (uint64_t)4 << 30, few = (uint64_t)256 << 20;
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole, .parts = true,
-                             .caps = true };
+    mt_attention_use use = {
+        .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole, .parts = true, .caps = true
+    };
     for (int c = 0; c < op_long_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN)) continue;
         op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL),
@@ -214,8 +217,9 @@ static void squares_of_more_than_two_gigabytes_are_right(void **state)
 {
     (void)state;
     const mt_attention_use ours = { .ways = bit(MT_ATTENTION_FLASH) };
-    const mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = (uint64_t)4 << 30,
-                                   .parts = true };
+    const mt_attention_use use = {
+        .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = (uint64_t)4 << 30, .parts = true
+    };
     for (int c = 0; c < op_huge_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_huge_attention, c, MT_ATTENTION_CUDNN)) continue;
         op_run *truth = run(gpu, &op_huge_attention, c, MT_DTYPE_BF16, &ours),

@@ -25,7 +25,7 @@ static void *numbers(mt_dtype t, int64_t n, uint64_t stream)
 typedef struct world {
     mt_dtype t;
     shape s;
-    int64_t ld, N;       /* q, k, v side by side */
+    int64_t ld, N; /* q, k, v side by side */
     int32_t starts[SLOTS + 1];
     void *qkv, *whole, *pieced, *cache;
     mt_pool *pool;
@@ -34,10 +34,26 @@ typedef struct world {
 static mt_attention whole_args(const world *w, float *lse)
 {
     const shape *s = &w->s;
-    return (mt_attention){ .t = w->t, .N = w->N, .H = s->H, .K = s->K, .Dh = s->Dh, .ldq = w->ld, .ldk = w->ld, .ldv = w->ld,
-                           .ldo = s->H * s->Dh, .n_docs = SLOTS, .longest = LONGEST, .doc_start = w->starts, .scale = 0.3f,
-                           .window = s->window, .softcap = s->softcap, .alibi = s->alibi, .q = w->qkv,
-                           .k = mt_at(w->qkv, w->t, s->H * s->Dh), .v = mt_at(w->qkv, w->t, (s->H + s->K) * s->Dh), .o = w->whole,
+    return (mt_attention){ .t = w->t,
+                           .N = w->N,
+                           .H = s->H,
+                           .K = s->K,
+                           .Dh = s->Dh,
+                           .ldq = w->ld,
+                           .ldk = w->ld,
+                           .ldv = w->ld,
+                           .ldo = s->H * s->Dh,
+                           .n_docs = SLOTS,
+                           .longest = LONGEST,
+                           .doc_start = w->starts,
+                           .scale = 0.3f,
+                           .window = s->window,
+                           .softcap = s->softcap,
+                           .alibi = s->alibi,
+                           .q = w->qkv,
+                           .k = mt_at(w->qkv, w->t, s->H * s->Dh),
+                           .v = mt_at(w->qkv, w->t, (s->H + s->K) * s->Dh),
+                           .o = w->whole,
                            .lse = lse };
 }
 
@@ -64,14 +80,31 @@ static bool pass(world *w, const int32_t *slots, int64_t *done, int64_t step)
         memcpy(qkv + (size_t)starts[d] * row, (char *)w->qkv + (size_t)from[d] * row, (size_t)(starts[d + 1] - starts[d]) * row);
     int64_t cache_n = SLOTS * LONGEST * s->K * s->Dh;
     assert_ok(mt__cache_attention_run(w->pool,
-                                      &(mt_cache_attention){ .t = w->t, .N = starts[n], .H = s->H, .K = s->K, .Dh = s->Dh,
-                                                             .ldq = w->ld, .ldk = w->ld, .ldv = w->ld, .ldo = s->H * s->Dh,
-                                                             .n_docs = n, .longest = LONGEST, .deepest = LONGEST,
-                                                             .doc_start = starts, .pos = pos, .cache_row = cache_row,
-                                                             .scale = 0.3f, .window = s->window, .softcap = s->softcap,
-                                                             .alibi = s->alibi, .q = qkv, .k = mt_at(qkv, w->t, s->H * s->Dh),
-                                                             .v = mt_at(qkv, w->t, (s->H + s->K) * s->Dh), .o = o,
-                                                             .cache_k = w->cache, .cache_v = mt_at_mut(w->cache, w->t, cache_n) },
+                                      &(mt_cache_attention){ .t = w->t,
+                                                             .N = starts[n],
+                                                             .H = s->H,
+                                                             .K = s->K,
+                                                             .Dh = s->Dh,
+                                                             .ldq = w->ld,
+                                                             .ldk = w->ld,
+                                                             .ldv = w->ld,
+                                                             .ldo = s->H * s->Dh,
+                                                             .n_docs = n,
+                                                             .longest = LONGEST,
+                                                             .deepest = LONGEST,
+                                                             .doc_start = starts,
+                                                             .pos = pos,
+                                                             .cache_row = cache_row,
+                                                             .scale = 0.3f,
+                                                             .window = s->window,
+                                                             .softcap = s->softcap,
+                                                             .alibi = s->alibi,
+                                                             .q = qkv,
+                                                             .k = mt_at(qkv, w->t, s->H * s->Dh),
+                                                             .v = mt_at(qkv, w->t, (s->H + s->K) * s->Dh),
+                                                             .o = o,
+                                                             .cache_k = w->cache,
+                                                             .cache_v = mt_at_mut(w->cache, w->t, cache_n) },
                                       &err));
     for (int d = 0; d < n; d++)
         memcpy((char *)w->pieced + (size_t)from[d] * out_row, o + (size_t)starts[d] * out_row,
@@ -96,7 +129,8 @@ static void check(mt_dtype t, shape s, int64_t step)
     float *lse = mt_calloc((size_t)(w.N * s.H), sizeof *lse);
     mt_attention whole = whole_args(&w, lse);
     assert_ok(mt__attention_fwd_run(w.pool, &whole, &err));
-    while (pass(&w, slots, done, step)) {}
+    while (pass(&w, slots, done, step)) {
+    }
     assert_memory_equal(w.whole, w.pieced, (size_t)(w.N * s.H * s.Dh) * mt_dtype_bytes(t));
     mt_free(w.qkv), mt_free(w.whole), mt_free(w.pieced), mt_free(w.cache), mt_free(lse);
     mt_pool_free(w.pool);
@@ -105,7 +139,7 @@ static void check(mt_dtype t, shape s, int64_t step)
 static void pieces_through_a_cache_equal_the_whole(void **state)
 {
     (void)state;
-    const shape shapes[] = { { 4, 2, 8, 0, 0, 0 },   { 4, 2, 8, 5, 0, 0 },    { 3, 1, 7, 1, 0, 0 },  { 2, 2, 16, 100, 0, 0 },
+    const shape shapes[] = { { 4, 2, 8, 0, 0, 0 },   { 4, 2, 8, 5, 0, 0 },    { 3, 1, 7, 1, 0, 0 }, { 2, 2, 16, 100, 0, 0 },
                              { 6, 2, 33, 24, 0, 0 }, { 4, 2, 8, 0, 1.5f, 0 }, { 5, 5, 8, 0, 0, 1 }, { 6, 2, 16, 9, 2, 0.25f } };
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         for (int64_t step = 1; step <= 20; step += i == 0 ? 1 : 6) {

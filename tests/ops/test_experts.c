@@ -172,14 +172,14 @@ static mt_grouped_linear down_of(const layer *l, int64_t e0, int64_t c)
 static mt_activation activation_of(const layer *l, int64_t e0, int64_t c)
 {
     return (mt_activation){ .t = l->s.t,
-                     .act = MT_ACT_SILU,
-                     .N = l->s.N * mt_min_i64(l->s.T, c),
-                     .F = l->s.I,
-                     .gu = l->gu,
-                     .y = l->act,
-                     .first = l->offsets + e0,
-                     .last = l->offsets + e0 + c,
-                     .order = l->order };
+                            .act = MT_ACT_SILU,
+                            .N = l->s.N * mt_min_i64(l->s.T, c),
+                            .F = l->s.I,
+                            .gu = l->gu,
+                            .y = l->act,
+                            .first = l->offsets + e0,
+                            .last = l->offsets + e0 + c,
+                            .order = l->order };
 }
 static mt_combine combine_of(const layer *l, int64_t e0, int64_t c, float *sum, void *out)
 {

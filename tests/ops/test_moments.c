@@ -38,8 +38,15 @@ static void fill(float *m, float *v, uint64_t seed, size_t n, bool tame)
 static void walk(void (*each)(const mt_moments_chunk *), mt_moments form, stored *s, size_t n, uint64_t key, float *m, float *v)
 {
     for (size_t at = 0; at < n; at += B)
-        each(&(mt_moments_chunk){ .form = form, .m = s->m, .v = s->v, .n_all = n, .at = at, .n = n - at < B ? n - at : B,
-                                  .key = key, .m32 = m + at, .v32 = v + at });
+        each(&(mt_moments_chunk){ .form = form,
+                                  .m = s->m,
+                                  .v = s->v,
+                                  .n_all = n,
+                                  .at = at,
+                                  .n = n - at < B ? n - at : B,
+                                  .key = key,
+                                  .m32 = m + at,
+                                  .v32 = v + at });
 }
 
 static void vector_code_gives_the_bits_of_plain_c(void **state)
@@ -177,8 +184,16 @@ static void update(params *p, mt_moments form, int64_t t, double beta2, const in
 {
     mt_adamw_step step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = beta2, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .t = t };
     bool f32 = form == MT_MOMENTS_F32;
-    mt_adamw a = { .t = MT_DTYPE_F32, .moments = form, .n = N, .n_decay = 300, .hi = p->hi, .lo = p->lo, .g = p->g,
-                   .key = mt_rng_u64(11, 0, (uint64_t)t), .m = f32 ? (void *)p->m32 : p->s.m, .v = f32 ? (void *)p->v32 : p->s.v,
+    mt_adamw a = { .t = MT_DTYPE_F32,
+                   .moments = form,
+                   .n = N,
+                   .n_decay = 300,
+                   .hi = p->hi,
+                   .lo = p->lo,
+                   .g = p->g,
+                   .key = mt_rng_u64(11, 0, (uint64_t)t),
+                   .m = f32 ? (void *)p->m32 : p->s.m,
+                   .v = f32 ? (void *)p->v32 : p->s.v,
                    .coef = mt_adamw_coef_of(&step) };
     step.weight_decay = 0;
     a.coef_no_decay = mt_adamw_coef_of(&step);

@@ -191,7 +191,15 @@ static void kernels_are_chosen_for_rounded_rows(void **state)
     for (int i = 0; i < 4; i++) assert_ok(mt_fill(s, p[i], 0, BYTES, &err));
     gpu->api->info(gpu, &before);
     for (int64_t M = 1; M <= MOST; M += 13) {
-        mt_linear a = { .t = MT_DTYPE_BF16, .M = M, .N = N, .K = K, .x = p[0], .w = p[1], .y = p[2], .dy = p[2], .dx = p[0],
+        mt_linear a = { .t = MT_DTYPE_BF16,
+                        .M = M,
+                        .N = N,
+                        .K = K,
+                        .x = p[0],
+                        .w = p[1],
+                        .y = p[2],
+                        .dy = p[2],
+                        .dx = p[0],
                         .dw = (float *)(void *)p[3] };
         assert_ok(ops->linear_fwd(s, &a, &err));
         assert_ok(ops->linear_bwd(s, &a, &err));

@@ -80,7 +80,8 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
         at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
         const mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
         mt_reuse_search with = lending;
-        at->reuses = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_grant_reuse(&trial, &with, u) && roll(d, 3);
+        at->reuses =
+            at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_grant_reuse(&trial, &with, u) && roll(d, 3);
         if (at->reuses) lending = with;
     }
     draw_piece_slots(p, m, d);

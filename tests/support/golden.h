@@ -26,6 +26,7 @@
 #define GOLDEN_MOMENTS 1e-4
 
 /* Every case. */
+/* clang-format off */
 static const char *const golden_cases[] = {
     "llama_default", "llama_tied", "llama_linear", "llama_llama3", "llama_yarn", "llama_dynamic", "llama_bias",
     "llama_sharded", "llama_bf16", "llama_fp16", "mistral_window", "mistral_full", "qwen2", "qwen2_tied", "qwen2_window",
@@ -40,6 +41,7 @@ static const char *const golden_cases[] = {
     "hunyuan", "nanochat", "apertus", "bloom", "gptj", "gpt_neo", "gpt_bigcode", "gpt_bigcode_heads", "mpt", "biogpt",
     "hyperclovax", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl", "qwen3_5_moe_vl", "qwen3_next",
 };
+/* clang-format on */
 
 /* A file of a case, to be closed by the caller; the test fails if it does not open. */
 static inline mt_safetensors *golden_open(const char *case_name, const char *file)

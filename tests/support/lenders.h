@@ -31,8 +31,9 @@ static inline void open_lenders(rig *r, bool tied)
 static inline void start_lenders_slow(rig *r, mt_plan *plan, int dawdle_us, const char *slow)
 {
     mt_err err = { 0 };
-    const mt_device_options o = { .memory_limit = plan->device_bytes, .n_threads = 2, .dawdle_us = dawdle_us,
-                                  .slow_stream = slow };
+    const mt_device_options o = {
+        .memory_limit = plan->device_bytes, .n_threads = 2, .dawdle_us = dawdle_us, .slow_stream = slow
+    };
     r->plan = plan;
     assert_ok(mt_device_open(&r->dev, rig_device(), &o, &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = 2 }, &err));
@@ -67,8 +68,8 @@ static inline mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool cli
     mt_placement_set_slots(&p, r->model, 3, 1, 2);
     p.n_slabs = 2;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
-    for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = resident, .home = MT_HOST,
-                                                                              .site = MT_SITE_HOST };
+    for (int u = 0; u < r->model->n_units; u++)
+        p.units[u] = (mt_unit_place){ .resident = resident, .home = MT_HOST, .site = MT_SITE_HOST };
     mt_reuse_search lending = { 0 };
     for (int u = 0; hosted >= 0 && u < r->model->n_units - hosted; u++) {
         const mt_plan trial = { .model = r->model, .job = job, .arithmetic = *a, .place = p };

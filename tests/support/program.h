@@ -14,7 +14,8 @@ static inline int run_shell(const char *command, char *out, size_t n)
     assert_non_null(p);
     size_t got = fread(out, 1, n - 1, p);
     out[got] = '\0';
-    while (fgetc(p) != EOF) {}
+    while (fgetc(p) != EOF) {
+    }
     int status = pclose(p);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

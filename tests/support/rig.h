@@ -32,11 +32,11 @@ static inline bool rig_can_run(void)
     return can;
 }
 
-#define RIG_TEST_MAIN(...)                                                                                   \
-    int main(void)                                                                                           \
-    {                                                                                                        \
-        const struct CMUnitTest tests[] = { __VA_ARGS__ };                                                   \
-        return rig_can_run() ? cmocka_run_group_tests(tests, NULL, NULL) : RIG_SKIPPED;                      \
+#define RIG_TEST_MAIN(...)                                                                                                       \
+    int main(void)                                                                                                               \
+    {                                                                                                                            \
+        const struct CMUnitTest tests[] = { __VA_ARGS__ };                                                                       \
+        return rig_can_run() ? cmocka_run_group_tests(tests, NULL, NULL) : RIG_SKIPPED;                                          \
     }
 
 typedef struct rig {
@@ -75,13 +75,17 @@ static inline void rig_open_model(rig *r, const char *dir, const mt_model_option
 
 static inline mt_job rig_job(const rig *r, bool clip)
 {
-    return (mt_job){ .train = true, .clip = clip, .step_tokens = r->batch.n_tokens, .step_docs = r->batch.n_docs,
-                     .longest = r->batch.longest };
+    return (mt_job){
+        .train = true, .clip = clip, .step_tokens = r->batch.n_tokens, .step_docs = r->batch.n_docs, .longest = r->batch.longest
+    };
 }
 
 static inline mt_arithmetic rig_arithmetic(const rig *r, mt_dtype t)
 {
-    return (mt_arithmetic){ .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = r->batch.n_tokens, .mlp_rows = r->batch.n_tokens,
+    return (mt_arithmetic){ .compute = t,
+                            .grad = MT_DTYPE_F32,
+                            .micro_tokens = r->batch.n_tokens,
+                            .mlp_rows = r->batch.n_tokens,
                             .head_rows = r->batch.n_tokens };
 }
 
@@ -91,8 +95,11 @@ static inline void rig_start_slow(rig *r, const char *device, mt_plan *plan, int
 {
     mt_err err = { 0 };
     r->plan = plan;
-    assert_ok(mt_device_open(&r->dev, device, &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads,
-                                                                    .dawdle_us = dawdle_us, .slow_stream = slow }, &err));
+    assert_ok(mt_device_open(
+        &r->dev, device,
+        &(mt_device_options){
+            .memory_limit = plan->device_bytes, .n_threads = n_threads, .dawdle_us = dawdle_us, .slow_stream = slow },
+        &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads }, &err));
     assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
 }

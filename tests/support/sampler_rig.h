@@ -12,7 +12,6 @@
 
 #include "data/sampler.h"
 
-
 typedef struct rig {
     mt_tokenizer *tok;
     mt_sampler *s;

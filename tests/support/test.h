@@ -19,30 +19,30 @@
 #define MT_FIXTURE(name) (MT_TESTS_DIR "/fixtures/" name)
 
 /* The call succeeds; otherwise its message is printed and the test fails. */
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        mt_rc ok_rc_ = (call);                                                                               \
-        if (ok_rc_) fail_msg("%s: %s: %s", #call, mt_rc_name(ok_rc_), err.msg);                              \
+#define assert_ok(call)                                                                                                          \
+    do {                                                                                                                         \
+        mt_rc ok_rc_ = (call);                                                                                                   \
+        if (ok_rc_) fail_msg("%s: %s: %s", #call, mt_rc_name(ok_rc_), err.msg);                                                  \
     } while (0)
 
 /* The last error's message mentions `text`. */
-#define assert_says(text)                                                                                    \
-    do {                                                                                                     \
-        if (!strstr(err.msg, text)) fail_msg("expected \"%s\" in: %s", text, err.msg);                       \
+#define assert_says(text)                                                                                                        \
+    do {                                                                                                                         \
+        if (!strstr(err.msg, text)) fail_msg("expected \"%s\" in: %s", text, err.msg);                                           \
     } while (0)
 
 /* The machine lacks what the case needs: it ends here, with a word.  scripts/skipped.sh counts these lines. */
-#define mt_skip(why)                                                                                         \
-    do {                                                                                                     \
-        print_message("skipped: %s\n", why);                                                                 \
-        skip();                                                                                              \
+#define mt_skip(why)                                                                                                             \
+    do {                                                                                                                         \
+        print_message("skipped: %s\n", why);                                                                                     \
+        skip();                                                                                                                  \
     } while (0)
 
-#define MT_TEST_MAIN(...)                                                                                    \
-    int main(void)                                                                                           \
-    {                                                                                                        \
-        const struct CMUnitTest tests[] = { __VA_ARGS__ };                                                   \
-        return cmocka_run_group_tests(tests, NULL, NULL);                                                    \
+#define MT_TEST_MAIN(...)                                                                                                        \
+    int main(void)                                                                                                               \
+    {                                                                                                                            \
+        const struct CMUnitTest tests[] = { __VA_ARGS__ };                                                                       \
+        return cmocka_run_group_tests(tests, NULL, NULL);                                                                        \
     }
 
 #endif

@@ -15,10 +15,21 @@ enum {
 /* n documents of equal length, heads as in Qwen2.5-7B. */
 static mt_attention call(uint32_t ways, int64_t n, int64_t length)
 {
-    return (mt_attention){ .t = MT_DTYPE_BF16, .N = n * length, .H = 28, .K = 4, .Dh = 128, .ldq = 4608, .ldk = 4608, .ldv = 4608,
-                           .ldo = 3584, .ld_d = 4608, .n_docs = n, .longest = length, .scale = 0.1f,
-                           .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30, .parts = true,
-                                    .caps = true } };
+    return (
+        mt_attention){ .t = MT_DTYPE_BF16,
+                       .N = n * length,
+                       .H = 28,
+                       .K = 4,
+                       .Dh = 128,
+                       .ldq = 4608,
+                       .ldk = 4608,
+                       .ldv = 4608,
+                       .ldo = 3584,
+                       .ld_d = 4608,
+                       .n_docs = n,
+                       .longest = length,
+                       .scale = 0.1f,
+                       .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30, .parts = true, .caps = true } };
 }
 
 static void assert_ways(const mt_attention *a, mt_attention_way forward, mt_attention_way backward)
@@ -325,9 +336,17 @@ static void scratch_of_the_largest_call_holds_every_other(void **state)
     const uint32_t sets[] = { CUDNN, FAST, CUDNN | FAST, PLAIN | FLASH, CUDNN };
     for (size_t w = 0; w < MT_COUNT(sets); w++) {
         uint64_t workspace = (uint64_t)(w < 4 ? 512 : 64) << 20; /* the last: documents of more than 1024 rows in parts */
-        mt_attention most = { .t = MT_DTYPE_BF16, .N = 8192, .H = 28, .K = 4, .Dh = 128, .n_docs = 300, .longest = 4096, .scale = 0.1f,
-                              .use = { .ways = sets[w], .cudnn_head = 128, .workspace = workspace, .parts = w == 4, .docs = 300,
-                                       .longest = 4096 } };
+        mt_attention most = {
+            .t = MT_DTYPE_BF16,
+            .N = 8192,
+            .H = 28,
+            .K = 4,
+            .Dh = 128,
+            .n_docs = 300,
+            .longest = 4096,
+            .scale = 0.1f,
+            .use = { .ways = sets[w], .cudnn_head = 128, .workspace = workspace, .parts = w == 4, .docs = 300, .longest = 4096 }
+        };
         size_t bytes = mt_attention_scratch(&most);
         for (int64_t n = 1; n <= 300; n += 1 + n / 2)
             for (int64_t longest = 1; longest * n <= 8192 && longest <= 4096; longest += 1 + longest) {

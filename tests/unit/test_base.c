@@ -59,7 +59,8 @@ static void what_a_terminal_obeys_never_reaches_it(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    static const char evil[] = "a\x1b]0;owned\a\r\x7f\xc2\x9b" "2J\tb\n\xc3\xa9\xc2\xa0"; /* of a tensor's name, say */
+    static const char evil[] = "a\x1b]0;owned\a\r\x7f\xc2\x9b"
+                               "2J\tb\n\xc3\xa9\xc2\xa0"; /* of a tensor's name, say */
     static const char tame[] = "a?]0;owned?\?\???2J\tb\n\xc3\xa9\xc2\xa0";
     char said[64], expected[128];
     mt_fail(&err, MT_EFORMAT, "%s", evil);
@@ -90,8 +91,12 @@ static void bytes_are_written_and_read_as_people_do(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    static const struct { const char *text; uint64_t bytes; } good[] = {
-        { "64M", 64000000 }, { "1.5T", 1500000000000 }, { "80Gi", 80ull << 30 }, { "123", 123 }, { "64 MB", 64000000 }, { "2MiB", 2 << 20 },
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {
+        { "64M", 64000000 }, { "1.5T", 1500000000000 }, { "80Gi", 80ull << 30 },
+        { "123", 123 },      { "64 MB", 64000000 },     { "2MiB", 2 << 20 },
     };
     for (size_t i = 0; i < MT_COUNT(good); i++) {
         uint64_t n;
@@ -135,8 +140,12 @@ static void counts_are_read_as_they_are_written(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    static const struct { const char *text; uint64_t count; } good[] = {
-        { "13B", 13000000000 }, { "13G", 13000000000 }, { "350m", 350000000 }, { "1.5 T", 1500000000000 }, { "8000000", 8000000 }, { "12.5K", 12500 },
+    static const struct {
+        const char *text;
+        uint64_t count;
+    } good[] = {
+        { "13B", 13000000000 },     { "13G", 13000000000 }, { "350m", 350000000 },
+        { "1.5 T", 1500000000000 }, { "8000000", 8000000 }, { "12.5K", 12500 },
     };
     uint64_t n;
     for (size_t i = 0; i < MT_COUNT(good); i++) {
@@ -152,10 +161,14 @@ static void every_half_float_survives_the_round_trip(void **state)
     (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
         float f = mt_f16_to_f32((uint16_t)h), b = mt_bf16_to_f32((uint16_t)h);
-        if (isnan(f)) assert_true(isnan(mt_f16_to_f32(mt_f32_to_f16(f))));
-        else assert_int_equal(mt_f32_to_f16(f), h);
-        if (isnan(b)) assert_true(isnan(mt_bf16_to_f32(mt_f32_to_bf16(b))));
-        else assert_int_equal(mt_f32_to_bf16(b), h);
+        if (isnan(f))
+            assert_true(isnan(mt_f16_to_f32(mt_f32_to_f16(f))));
+        else
+            assert_int_equal(mt_f32_to_f16(f), h);
+        if (isnan(b))
+            assert_true(isnan(mt_bf16_to_f32(mt_f32_to_bf16(b))));
+        else
+            assert_int_equal(mt_f32_to_bf16(b), h);
     }
     assert_int_equal(mt_f32_to_bf16(mt_f32_from_bits(0x3f808000)), 0x3f80); /* tie to even, down */
     assert_int_equal(mt_f32_to_bf16(mt_f32_from_bits(0x3f818000)), 0x3f82); /* tie to even, up */
@@ -186,8 +199,10 @@ static void utf8_is_strict(void **state)
         char s[4];
         uint32_t back = 0;
         int n = mt_utf8_encode(cp, s);
-        if (cp >= 0xd800 && cp <= 0xdfff) assert_int_equal(n, 0);
-        else assert_true(n && mt_utf8_decode(s, (size_t)n, &back) == n && back == cp);
+        if (cp >= 0xd800 && cp <= 0xdfff)
+            assert_int_equal(n, 0);
+        else
+            assert_true(n && mt_utf8_decode(s, (size_t)n, &back) == n && back == cp);
     }
 }
 
@@ -324,7 +339,9 @@ static void lack_of_memory_names_the_thing_and_the_bytes(void **state)
     assert_non_null(strstr(err.msg, "PiB)"));
 }
 
-typedef struct { atomic_long sum; } total;
+typedef struct {
+    atomic_long sum;
+} total;
 static void add_index(void *arg, int64_t i) { atomic_fetch_add(&((total *)arg)->sum, i); }
 
 static void the_pool_visits_every_index_once(void **state)

@@ -214,7 +214,8 @@ static void however_many_threads_write_or_read_it_is_the_same(void **state)
         a.io.n_readers = (int[]){ 1, 4, 64 }[i - 1];
         s.backwards = i == 3;
         assert_ok(mt_ckpt_write(&s, &err));
-        assert_null(workspace_difference(workspace_path("%s/checkpoint-1", (char *)*state).s, workspace_path("%s/checkpoint-%d", (char *)*state, (int)i).s));
+        assert_null(workspace_difference(workspace_path("%s/checkpoint-1", (char *)*state).s,
+                                         workspace_path("%s/checkpoint-%d", (char *)*state, (int)i).s));
     }
     assert_int_equal(n_done, 3 * a.model->n_units);
     fake_open(&b, *state, NULL, 0);
@@ -464,7 +465,8 @@ static void the_template_that_was_trained_with_is_saved(void **state)
         fake a;
         fake_open(&a, root, NULL, 0);
         fill(&a, 1);
-        if (i == 1) workspace_write(root, "model/tokenizer_config.json", "{\"model_max_length\": 512, \"chat_template\": \"old\"}");
+        if (i == 1)
+            workspace_write(root, "model/tokenizer_config.json", "{\"model_max_length\": 512, \"chat_template\": \"old\"}");
         if (i == 2) workspace_write(root, "model/chat_template.jinja", "old");
         a.export.chat_template = template;
         test_path dir = workspace_path("%s/out%d", root, i);
@@ -509,9 +511,10 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 
 MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(so_it_is_with_several_threads),
-             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved), RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
-             RUNS(an_old_one_that_cannot_be_removed_is_said_and_stays),
-             RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
-             cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
-             RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),
-             RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(one_dtype_for_all_is_written_in_the_config_too))
+             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved),
+             RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
+             RUNS(an_old_one_that_cannot_be_removed_is_said_and_stays), RUNS(the_newest_whole_one_is_found_and_old_ones_go),
+             RUNS(another_models_checkpoint_is_refused_by_name), cmocka_unit_test(a_changed_bit_changes_the_checksum),
+             RUNS(a_config_that_is_still_true_is_copied_byte_for_byte), RUNS(a_template_of_the_run_takes_the_place_of_the_models),
+             RUNS(the_template_that_was_trained_with_is_saved), RUNS(the_trained_end_of_turn_is_among_the_eos_ids),
+             RUNS(one_dtype_for_all_is_written_in_the_config_too))

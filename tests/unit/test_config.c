@@ -21,7 +21,8 @@ static mt_rc open_text(mt_config **out, const char *text, mt_err *err)
     return rc;
 }
 
-#define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 100"
+#define SHAPE                                                                                                                    \
+    "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 100"
 #define FACTORS "\"short_factor\": [1, 1, 1, 1, 1, 1, 1, 1], \"long_factor\": [1, 1, 1, 1, 1, 1, 1, 1]"
 
 static void class_defaults_fill_what_is_missing(void **state)
@@ -82,11 +83,15 @@ static void dropout_is_noticed(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_config *c;
-    assert_ok(open_text(&c, "{\"model_type\": \"starcoder2\", \"attention_dropout\": 0.1, \"residual_dropout\": 0.2, \"embedding_dropout\": 0.1, " SHAPE "}", &err));
+    assert_ok(open_text(&c,
+                        "{\"model_type\": \"starcoder2\", \"attention_dropout\": 0.1, \"residual_dropout\": 0.2, "
+                        "\"embedding_dropout\": 0.1, " SHAPE "}",
+                        &err));
     assert_string_equal(c->dropout_key, "residual_dropout");
     assert_true(c->dropout == 0.2);
     mt_config_close(c);
-    assert_ok(open_text(&c, "{\"model_type\": \"llama\", \"attention_dropout\": 0.0, \"hidden_dropout\": null, " SHAPE "}", &err));
+    assert_ok(
+        open_text(&c, "{\"model_type\": \"llama\", \"attention_dropout\": 0.0, \"hidden_dropout\": null, " SHAPE "}", &err));
     assert_null(c->dropout_key);
     mt_config_close(c);
 }
@@ -168,8 +173,9 @@ static void numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them(vo
     (void)state;
     mt_err err = { 0 };
     mt_config *c;
-    assert_ok(open_text(&c, "{\"model_type\": \"llama\", \"time_step_limit\": [0.0, Infinity], \"x\": NaN, "
-                            "\"max_position_embeddings\": 128, \"model_max_length\": 1000000000000000019884624838656, " SHAPE "}",
+    assert_ok(open_text(&c,
+                        "{\"model_type\": \"llama\", \"time_step_limit\": [0.0, Infinity], \"x\": NaN, "
+                        "\"max_position_embeddings\": 128, \"model_max_length\": 1000000000000000019884624838656, " SHAPE "}",
                         &err));
     assert_int_equal(c->D, 64);
     mt_config_close(c);
@@ -238,7 +244,9 @@ static void a_delta_nets_projections_lie_side_by_side(void **state)
 static void bad_configs_are_refused_in_words(void **state)
 {
     (void)state;
-    static const struct { const char *text, *says; mt_rc rc;
+    static const struct {
+        const char *text, *says;
+        mt_rc rc;
     } cases[] = {
         { "{", "not valid JSON at line 1", MT_EFORMAT },
         { "[]", "a JSON object was expected", MT_EFORMAT },
@@ -253,18 +261,21 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"spiral\"}, " SHAPE "}", "spiral", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"hidden_act\": \"xielu\", " SHAPE "}", "xielu", MT_EUNSUPPORTED },
         { "{\"model_type\": \"ministral3\", " SHAPE "}", "llama_4_scaling_beta", MT_EFORMAT },
-        { "{\"model_type\": \"ministral3\", \"rope_parameters\": {\"rope_type\": \"yarn\", \"llama_4_scaling_beta\": 0.1}, " SHAPE "}",
+        { "{\"model_type\": \"ministral3\", \"rope_parameters\": {\"rope_type\": \"yarn\", \"llama_4_scaling_beta\": 0.1}, " SHAPE
+          "}",
           "original_max_position_embeddings", MT_EFORMAT },
         { "{\"model_type\": \"olmo\", \"clip_qkv\": -8, " SHAPE "}", "clip_qkv", MT_ERANGE },
         { "{\"model_type\": \"hunyuan_v1_dense\", \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": -1}, " SHAPE "}", "alpha",
           MT_ERANGE },
         { "{\"model_type\": \"gptj\", \"rotary_dim\": 17, " SHAPE "}", "rotary_dim", MT_ERANGE },
-        { "{\"model_type\": \"gpt_neo\", \"attention_types\": [[[\"global\", \"local\"], 1]], " SHAPE "}", "all 3 layers", MT_EFORMAT },
+        { "{\"model_type\": \"gpt_neo\", \"attention_types\": [[[\"global\", \"local\"], 1]], " SHAPE "}", "all 3 layers",
+          MT_EFORMAT },
         { "{\"model_type\": \"gpt_neo\", \"attention_types\": [[[\"global\"], 99]], " SHAPE "}", "attention_types", MT_EFORMAT },
         { "{\"model_type\": \"gpt_bigcode\", \"add_cross_attention\": true, " SHAPE "}", "add_cross_attention", MT_EUNSUPPORTED },
         { "{\"model_type\": \"mpt\", \"attn_config\": {\"alibi\": false}, " SHAPE "}", "\"alibi\"", MT_EUNSUPPORTED },
         { "{\"model_type\": \"mpt\", \"attn_config\": {\"qk_ln\": true}, " SHAPE "}", "\"qk_ln\"", MT_EUNSUPPORTED },
-        { "{\"model_type\": \"bloom\", \"apply_residual_connection_post_layernorm\": true, " SHAPE "}", "post_layernorm", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"bloom\", \"apply_residual_connection_post_layernorm\": true, " SHAPE "}", "post_layernorm",
+          MT_EUNSUPPORTED },
         { "{\"model_type\": \"hyperclovax\", \"residual_multiplier\": 0.5, " SHAPE "}", "residual_multiplier", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": 3, " SHAPE "}", "should be an object", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}, " SHAPE "}", "makes no sense",

@@ -7,7 +7,10 @@
 
 #include <math.h>
 
-static uint32_t little32(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24; }
+static uint32_t little32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
 
 static uint32_t masked(const void *data, size_t n)
 {
@@ -82,8 +85,11 @@ static void metrics_become_events(void **state)
     mt_metrics_close(&m);
 
     assert_int_equal(records_of(dir, &file, at, n, MAX), 4);
-    assert_memory_equal(at[0] + 9, "\x10\x00\x1a\x0d" "brain.Event:2", 17); /* behind the time: step 0, file version */
-    assert_memory_equal(at[1] + 9, "\x10\x05\x3a\x02\x08\x01", 6);          /* steps from 5 on start anew */
+    assert_memory_equal(at[0] + 9,
+                        "\x10\x00\x1a\x0d"
+                        "brain.Event:2",
+                        17);                                       /* behind the time: step 0, file version */
+    assert_memory_equal(at[1] + 9, "\x10\x05\x3a\x02\x08\x01", 6); /* steps from 5 on start anew */
     assert_memory_equal(at[2] + 9, "\x10\x05", 2);
     assert_true(holds(at[2], n[2], "train/loss", 1.25f));
     assert_false(holds(at[2], n[2], "train/grad_norm", NAN)); /* what is not finite is left out */

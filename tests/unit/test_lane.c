@@ -107,8 +107,9 @@ static void open_where(lane_rig *l, bool (*suits)(const mt_plan *p))
 
 static mt_lane_pass train_pass(lane_rig *l)
 {
-    return (
-        mt_lane_pass){ .mode = MT_MODE_TRAIN, .batch = &l->r.batch, .updates_early = !l->r.plan->job.clip, .judge = judge, .self = l };
+    return (mt_lane_pass){
+        .mode = MT_MODE_TRAIN, .batch = &l->r.batch, .updates_early = !l->r.plan->job.clip, .judge = judge, .self = l
+    };
 }
 
 static void train(lane_rig *l)

@@ -6,6 +6,7 @@
 enum { N_SMS = 132, CHOICES = 8 };
 
 /* What cuBLASLt 13.0 offers for the products of Qwen2.5's 0.5B, 3B and 7B, in its order, and the TFLOP/s of each on a hot card. */
+/* clang-format off */
 static const struct {
     const char *name;
     int64_t m, n, k;
@@ -62,6 +63,7 @@ static const struct {
     { "7b head dx", 3584, 4096, 152064, false, 32, { { 248, 1, 703 }, { 31, 1, 694 }, { 20, 1, 718 }, { 32, 1, 642 }, { 24, 1, 611 }, { 23, 1, 611 }, { 495, 1, 734 }, { 29, 1, 725 } } },
     { "7b head dw", 3584, 152064, 4096, false, 32, { { 209, 1, 637 }, { 23, 1, 654 }, { 24, 1, 662 }, { 32, 1, 649 }, { 31, 1, 643 }, { 29, 1, 706 }, { 248, 1, 598 }, { 495, 1, 637 } } },
 };
+/* clang-format on */
 
 static int chosen(size_t i)
 {
@@ -84,7 +86,8 @@ static void choices_are_near_the_best(void **state)
         could += work / best;
         bool ends = i + 1 == MT_COUNT(measured) || measured[i].name[0] != measured[i + 1].name[0];
         if (!ends) continue;
-        if (took > 1.015 * could) fail_msg("the products up to %s take %.1f%% longer than they could", measured[i].name, 100 * (took / could - 1));
+        if (took > 1.015 * could)
+            fail_msg("the products up to %s take %.1f%% longer than they could", measured[i].name, 100 * (took / could - 1));
         took = could = 0;
     }
 }
@@ -93,7 +96,8 @@ static void what_is_not_known_is_left_to_the_library(void **state)
 {
     (void)state;
     const mt_tiled large = { 4096, 4096, 4096, false, N_SMS }, small = { 1024, 1024, 1024, false, N_SMS };
-    const mt_tile_choice known[] = { { 209, 1 }, { 29, 1 } }, first[] = { { 9999, 1 }, { 29, 1 } }, second[] = { { 29, 1 }, { 9999, 1 } };
+    const mt_tile_choice known[] = { { 209, 1 }, { 29, 1 } }, first[] = { { 9999, 1 }, { 29, 1 } },
+                         second[] = { { 29, 1 }, { 9999, 1 } };
     assert_int_equal(mt_tile_best(&large, known, 2), 1);
     assert_int_equal(mt_tile_best(&small, known, 2), 0); /* over before the card is hot */
     assert_int_equal(mt_tile_best(&large, first, 2), 0);
@@ -106,9 +110,10 @@ static void tiles_that_fill_the_card_are_preferred(void **state)
 {
     (void)state;
     const mt_tile_choice tiles[] = { { 29, 1 }, { 24, 1 } }, splits[] = { { 20, 1 }, { 20, 4 } };
-    assert_int_equal(mt_tile_best(&(mt_tiled){ 2048, 2048, 32768, false, N_SMS }, tiles, 2), 1);  /* 208 and 128 tiles on 132 places */
+    assert_int_equal(mt_tile_best(&(mt_tiled){ 2048, 2048, 32768, false, N_SMS }, tiles, 2),
+                     1); /* 208 and 128 tiles on 132 places */
     assert_int_equal(mt_tile_best(&(mt_tiled){ 896, 4096, 151936, false, N_SMS }, splits, 2), 1); /* 224 tiles, or 896 */
-    assert_int_equal(mt_tile_best(&(mt_tiled){ 1408, 1536, 8192, false, N_SMS }, splits, 2), 0); /* 132 tiles: full already */
+    assert_int_equal(mt_tile_best(&(mt_tiled){ 1408, 1536, 8192, false, N_SMS }, splits, 2), 0);  /* 132 tiles: full already */
 }
 
 int main(void)

@@ -306,7 +306,9 @@ static void a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind(void **s
 {
     (void)state;
     /* Too little of its own, beside it. */
-    static const struct { size_t device, ram; } rooms[] = { { 1 << 20, 0 }, { (size_t)1 << 32, (size_t)1 << 30 } };
+    static const struct {
+        size_t device, ram;
+    } rooms[] = { { 1 << 20, 0 }, { (size_t)1 << 32, (size_t)1 << 30 } };
     mt_device_api played = mt_device_cpu;
     played.kind = MT_DEVICE_CUDA;
     for (size_t i = 0; i < MT_COUNT(rooms); i++) {
@@ -329,8 +331,9 @@ static void a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind(void **s
 
 static mt_machine simple(void)
 {
-    return (mt_machine){ .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3,
-                         .adam_host = { 100 } };
+    return (mt_machine){
+        .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3, .adam_host = { 100 }
+    };
 }
 
 static void near(double a, double b) { assert_true(fabs(a - b) < 1e-6); }
@@ -341,11 +344,11 @@ static void queues_run_in_order_side_by_side_and_wait(void **state)
     mt_machine m = simple();
     mt_queues q = { 0 };
     mt_queues_clear(&q);
-    int a = mt_queues_add(&q, MT_Q_IN, 20, -1, -1, -1);      /* 0 to 2 */
-    int b = mt_queues_add(&q, MT_Q_COMPUTE, 3, a, -1, -1);   /* 2 to 5 */
-    int c = mt_queues_add(&q, MT_Q_OUT, 10, b, -1, -1);      /* 5 to 6 */
+    int a = mt_queues_add(&q, MT_Q_IN, 20, -1, -1, -1);       /* 0 to 2 */
+    int b = mt_queues_add(&q, MT_Q_COMPUTE, 3, a, -1, -1);    /* 2 to 5 */
+    int c = mt_queues_add(&q, MT_Q_OUT, 10, b, -1, -1);       /* 5 to 6 */
     int d = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1); /* behind b, beside the copy out: slower by a tenth */
-    int e = mt_queues_add(&q, MT_Q_ADAM, 200, c, -1, -1);    /* 6 to 8 */
+    int e = mt_queues_add(&q, MT_Q_ADAM, 200, c, -1, -1);     /* 6 to 8 */
     assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     near(q.tasks[a].end, 2);
     near(q.tasks[b].end, 5);
@@ -400,10 +403,10 @@ static void pieces_share_the_link_and_the_device(void **state)
     m.copy_toll = 0;
     mt_queues q = { 0 };
     mt_queues_clear(&q);
-    int piece = mt_queues_add(&q, MT_Q_PIECE_IN, 10, -1, -1, -1);     /* the weights first: 1 to 2 */
-    int weights = mt_queues_add(&q, MT_Q_IN, 10, -1, -1, -1);         /* 0 to 1 */
-    int product = mt_queues_add(&q, MT_Q_COMPUTE, 3, -1, -1, -1);     /* 0 to 2, 3 to 4 */
-    int update = mt_queues_add(&q, MT_Q_PIECE, 1, piece, -1, -1);     /* 2 to 3 */
+    int piece = mt_queues_add(&q, MT_Q_PIECE_IN, 10, -1, -1, -1);      /* the weights first: 1 to 2 */
+    int weights = mt_queues_add(&q, MT_Q_IN, 10, -1, -1, -1);          /* 0 to 1 */
+    int product = mt_queues_add(&q, MT_Q_COMPUTE, 3, -1, -1, -1);      /* 0 to 2, 3 to 4 */
+    int update = mt_queues_add(&q, MT_Q_PIECE, 1, piece, -1, -1);      /* 2 to 3 */
     int back = mt_queues_add(&q, MT_Q_PIECE_BACK, 10, update, -1, -1); /* 3 to 4 */
     assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     near(q.tasks[weights].end, 1);
@@ -465,6 +468,7 @@ MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup),
              IN_DIR(what_is_measured_beside_others_does_not_last),
              cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
              cmocka_unit_test(queues_run_in_order_side_by_side_and_wait),
-             cmocka_unit_test(copies_out_take_turns_as_they_become_ready), cmocka_unit_test(pieces_share_the_link_and_the_device), cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
+             cmocka_unit_test(copies_out_take_turns_as_they_become_ready), cmocka_unit_test(pieces_share_the_link_and_the_device),
+             cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
              cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory),
              cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))

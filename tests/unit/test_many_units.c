@@ -29,8 +29,9 @@ static void open_deep(deep *d, int layers)
     assert_ok(mt_config_parse(&d->config, text, strlen(text), "text", &err));
     assert_ok(mt_model_create(&d->model, d->config, NULL, &err));
     d->job = (mt_job){ .train = true, .clip = true, .step_tokens = 4096, .step_docs = 64, .longest = 64 };
-    d->a = (mt_arithmetic){ .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 512, .mlp_rows = 512,
-                            .head_rows = 512 };
+    d->a = (mt_arithmetic){
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 512, .mlp_rows = 512, .head_rows = 512
+    };
 }
 
 /* Thousands of units of experts in few layers. */

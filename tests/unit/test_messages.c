@@ -193,11 +193,12 @@ static void calls_and_tools_take_transformers_form(void **state)
     (void)state;
     mt_record_layout l = sharegpt();
     l.tools = "tools";
-    char *got =
-        read_as(l, (mt_chat_rules){ 0 },
-                "{\"conversations\":[" FROM("human", "Q") "," FROM("function_call", "{\\\"name\\\":\\\"f\\\",\\\"arguments\\\":{"
-                                                                                    "\\\"x\\\":1}}") "," FROM(
-                    "observation", "O") "," FROM("gpt", "A") "],\"tools\":\"[{\\\"name\\\":\\\"f\\\"}]\"}");
+    char *got = read_as(
+        l, (mt_chat_rules){ 0 },
+        "{\"conversations\":[" FROM("human", "Q") "," FROM(
+            "function_call",
+            "{\\\"name\\\":\\\"f\\\",\\\"arguments\\\":{"
+            "\\\"x\\\":1}}") "," FROM("observation", "O") "," FROM("gpt", "A") "],\"tools\":\"[{\\\"name\\\":\\\"f\\\"}]\"}");
     assert_non_null(
         strstr(got, "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"type\": \"function\", \"id\": \""));
     assert_non_null(strstr(got, "\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1}}}]}* {\"role\": \"tool\", "

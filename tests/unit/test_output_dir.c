@@ -33,7 +33,8 @@ static void a_file_system_without_locks_is_used_with_a_warning(void **state)
     static const struct {
         int says, warnings;
         mt_rc rc;
-    } cases[] = { { 0, 0, MT_OK }, { ENOSYS, 1, MT_OK }, { EOPNOTSUPP, 1, MT_OK }, { ENOLCK, 1, MT_OK }, { EWOULDBLOCK, 0, MT_EBUSY }, { EIO, 0, MT_EIO } };
+    } cases[] = { { 0, 0, MT_OK },      { ENOSYS, 1, MT_OK },         { EOPNOTSUPP, 1, MT_OK },
+                  { ENOLCK, 1, MT_OK }, { EWOULDBLOCK, 0, MT_EBUSY }, { EIO, 0, MT_EIO } };
     char *path = mt_path_join(*state, "out");
     mt_err err = { 0 };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {

@@ -162,7 +162,8 @@ static void nothing_in_a_run_ends_the_script(void **state)
 
 static int connect_to(int port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
@@ -270,7 +271,7 @@ static void server_survives_odd_clients(void **state)
     assert_int_equal(send(silent[0], half, strlen(half), MSG_NOSIGNAL), strlen(half));
     int rude = connect_to(port);
     send_request(rude);
-    close(rude); /* does not wait for its answer */
+    close(rude);                    /* does not wait for its answer */
     int endless = connect_to(port); /* a request without an end */
     (void)!send(endless, big, sizeof big, MSG_NOSIGNAL);
     assert_true(begins(ask_bytes(port, "GET /\0 HTTP/1.1\r\n", 17), "HTTP/1.1 400"));

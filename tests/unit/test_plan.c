@@ -38,12 +38,13 @@ static void a_segment_longer_than_the_engine_can_redo_is_refused(void **state)
         assert_ok(mt_placement_init(&p, m, &err));
         p.sweep_tokens = 8;
         mt_placement_set_slots(&p, m, 0, layers, 0);
-        for (int u = 0; u < m->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .home = MT_DEVICE,
-                                                                           .site = MT_SITE_DEVICE };
+        for (int u = 0; u < m->n_units; u++)
+            p.units[u] = (mt_unit_place){ .resident = true, .home = MT_DEVICE, .site = MT_SITE_DEVICE };
         for (int l = 0; l < layers; l++) p.layers[l] = (mt_layer_place){ l ? MT_KEEP_NOTHING : MT_KEEP_INPUT, MT_DEVICE };
         const mt_job job = { .train = true, .clip = true, .step_tokens = 8, .step_docs = 1, .longest = 8 };
-        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8, .mlp_rows = 8,
-                                  .head_rows = 8 };
+        const mt_arithmetic a = {
+            .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8
+        };
         mt_rc rc = mt_plan_create(&plan, m, &job, &a, &p, &err);
         assert_int_equal(rc, layers <= MT_MAX_SEGMENT ? MT_OK : MT_ERANGE);
         if (rc) assert_says("redone from one kept input");
@@ -87,13 +88,12 @@ static void a_gpu_s_copies_of_mapped_files_are_counted(void **state)
     mt_config *c;
     mt_model *m;
     mt_plan *plan;
-    const mt_job jobs[] = { { .step_tokens = 64, .step_docs = 1, .longest = 64, .mapped = true }, { .train = true,
-                                                                                                    .step_tokens = 64,
-                                                                                                    .step_docs = 1,
-                                                                                                    .longest = 64 } };
+    const mt_job jobs[] = { { .step_tokens = 64, .step_docs = 1, .longest = 64, .mapped = true },
+                            { .train = true, .step_tokens = 64, .step_docs = 1, .longest = 64 } };
     const size_t slots[] = { MT_DEVICE_SLOTS_BYTES, 0 };
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64,
-                              .head_rows = 64 };
+    const mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64
+    };
     mt_machine gpu = mt_machine_typical(), cpu = gpu;
     cpu.shared = true;
     open_model(&c, &m, 2);
@@ -113,8 +113,9 @@ static const mt_job long_job = { .train = true, .clip = true, .step_tokens = 409
 static mt_rc search(mt_plan **plan, const mt_model *m, const mt_limits *limits, size_t device_bytes, const mt_job *job,
                     mt_err *err)
 {
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64,
-                              .head_rows = 64 };
+    const mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64
+    };
     mt_machine machine = mt_machine_typical();
     machine.device_bytes = device_bytes;
     machine.limits = *limits;
@@ -241,8 +242,8 @@ static void a_longer_interval_needs_less_device_memory(void **state)
     const mt_limits four = { .interval = 4, .offload = MT_MUST_NOT };
     size_t fourth = least_device(m, &four);
     assert_true(fourth < each);
-    assert_ok(search(&plan, m, &four, fourth, &(mt_job){ .train = true, .clip = true, .step_tokens = 64, .step_docs = 1,
-                                                         .longest = 64 }, &err));
+    assert_ok(search(&plan, m, &four, fourth,
+                     &(mt_job){ .train = true, .clip = true, .step_tokens = 64, .step_docs = 1, .longest = 64 }, &err));
     assert_true(plan->longest_segment > 1 && plan->longest_segment <= 4);
     mt_plan_free(plan);
     mt_model_free(m);
@@ -287,7 +288,8 @@ static int sweeps_of(const int64_t *rows, int n, int64_t most, int64_t *sizes)
     mt_cut cuts[32];
     mt_cut_pass passes[32];
     int count = 0;
-    for (int i = 0; i < n; i++) cuts[i] = (mt_cut){ .first_row = i ? cuts[i - 1].first_row + cuts[i - 1].n_rows : 0, .n_rows = rows[i] };
+    for (int i = 0; i < n; i++)
+        cuts[i] = (mt_cut){ .first_row = i ? cuts[i - 1].first_row + cuts[i - 1].n_rows : 0, .n_rows = rows[i] };
     assert_int_equal(mt_cut_passes(passes, cuts, n, 0), n); /* each micro-batch alone */
     for (int64_t first = 0, end; first < n; first = end, count++) {
         end = mt_cut_sweep(passes, n, first, most);
@@ -362,8 +364,9 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
     open_model(&c, &m, 8);
     for (int n = 1; n <= 12; n += 11) {
         mt_machine machine = mt_machine_typical();
-        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64,
-                                  .head_rows = 64 };
+        const mt_arithmetic a = {
+            .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64
+        };
         machine.home_host = true;
         machine.limits.n_slabs = n;
         assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ m, &job, &a, &machine }, &err));
@@ -387,10 +390,12 @@ static void what_goes_to_host_memory_is_kept_whole(void **state)
     mt_model *m;
     mt_plan *plan;
     mt_machine machine = mt_machine_typical();
-    const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024,
-                         .alias_layers = true };
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 32768, .mlp_rows = 32768,
-                              .head_rows = 4096 };
+    const mt_job job = {
+        .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024, .alias_layers = true
+    };
+    const mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 32768, .mlp_rows = 32768, .head_rows = 4096
+    };
     machine.device_bytes = (size_t)139 << 30;
     machine.host_bytes = (size_t)100 << 30;
     machine.home_host = true;
@@ -431,9 +436,11 @@ static void large_micro_batches_are_worth_no_redoing(void **state)
         mt_model *m;
         mt_plan *plan;
         mt_machine machine = mt_machine_typical();
-        const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 65536 / cases[i].seq,
-                             .longest = cases[i].seq };
-        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16,
+        const mt_job job = {
+            .train = true, .clip = true, .step_tokens = 65536, .step_docs = 65536 / cases[i].seq, .longest = cases[i].seq
+        };
+        const mt_arithmetic a = { .compute = MT_DTYPE_BF16,
+                                  .grad = MT_DTYPE_BF16,
                                   .attention = mt_attention_use_typical(true, false, (size_t)139 << 30) };
         machine.device_bytes = (size_t)139 << 30;
         machine.host_bytes = (size_t)110 << 30;
@@ -468,7 +475,7 @@ MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refus
              cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(what_is_left_keeps_norms_then_activations), cmocka_unit_test(a_strict_interval_is_held_exactly),
              cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_made_of_whole_passes),
-             cmocka_unit_test(slabs_and_offloading_keep_to_their_limits),
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size),
+             cmocka_unit_test(sweeps_are_made_of_whole_passes), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits),
              cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
              cmocka_unit_test(flops_count_what_is_multiplied))

@@ -34,14 +34,16 @@ static void draw_settings(draw *out, dice *d)
 {
     static const int64_t lengths[] = { 128, 512, 1024, 2048, 4096, 16384, 32768 }, batches[] = { 1, 4, 16, 32, 64, 256 };
     mt_question *q = &out->q;
-    q->form = (mt_arithmetic){ .compute = one_in(d, 10) ? MT_DTYPE_F32 : MT_DTYPE_BF16, .grad = one_in(d, 7) ? MT_DTYPE_F32 : MT_DTYPE_BF16 };
+    q->form = (mt_arithmetic){ .compute = one_in(d, 10) ? MT_DTYPE_F32 : MT_DTYPE_BF16,
+                               .grad = one_in(d, 7) ? MT_DTYPE_F32 : MT_DTYPE_BF16 };
     q->form.moments = one_in(d, 5) ? MT_MOMENTS_BF16 + roll(d, 2) : MT_MOMENTS_F32;
     q->form.attention = mt_attention_use_typical(!one_in(d, 8), one_in(d, 12), q->machine.device_bytes);
     q->clip = !one_in(d, 4);
     q->seq_len = one_in(d, 2) ? 1024 : lengths[roll(d, MT_COUNT(lengths))];
     q->batch = batches[roll(d, MT_COUNT(batches))];
     q->machine.home_host = one_in(d, 7);
-    q->machine.limits = (mt_limits){ .interval = one_in(d, 8) ? 1 + roll(d, 12) : 0, .exact = one_in(d, 16),
+    q->machine.limits = (mt_limits){ .interval = one_in(d, 8) ? 1 + roll(d, 12) : 0,
+                                     .exact = one_in(d, 16),
                                      .offload = one_in(d, 12) ? MT_MUST + roll(d, 2) : MT_MAY };
 }
 
@@ -102,11 +104,11 @@ static said ask(const mt_question *q, int64_t batch)
     return s;
 }
 
-#define HOLDS(w, claim, ...)                                          \
-    do {                                                              \
-        char what[256];                                               \
-        snprintf(what, sizeof what, __VA_ARGS__);                     \
-        if (!(claim)) fail_msg("%s: %s (%s)", (w)->words, what, #claim); \
+#define HOLDS(w, claim, ...)                                                                                                     \
+    do {                                                                                                                         \
+        char what[256];                                                                                                          \
+        snprintf(what, sizeof what, __VA_ARGS__);                                                                                \
+        if (!(claim)) fail_msg("%s: %s (%s)", (w)->words, what, #claim);                                                         \
     } while (0)
 
 /* -- the plan, its needs, its batches --------------------------------------------------------------- */
@@ -392,8 +394,11 @@ static draw known(const char *name, const char *card, double ram, int64_t batch)
     assert_ok(mt_shape_find(&shape, name, &err));
     assert_ok(mt_gpu_find(&gpu, card, &err));
     assert_ok(mt_shape_model(&w.config, &w.model, shape, NULL, &err));
-    w.q = (mt_question){ .model = w.model, .machine = mt_machine_of_gpu(gpu, 16),
-                         .form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 }, .clip = true, .seq_len = 1024,
+    w.q = (mt_question){ .model = w.model,
+                         .machine = mt_machine_of_gpu(gpu, 16),
+                         .form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 },
+                         .clip = true,
+                         .seq_len = 1024,
                          .batch = batch };
     w.q.form.attention = mt_attention_use_typical(true, false, w.q.machine.device_bytes);
     w.q.machine.host_bytes = (size_t)ram;
@@ -579,8 +584,8 @@ static void updates_that_are_the_limit_are_said_to_be(void **state)
     const mt_job job = mt_question_job(&w.q, w.q.batch);
     assert_ok(mt_plan_auto(&plan, (mt_plan_inputs){ w.q.model, &job, &w.q.form, &w.q.machine }, &err));
     assert_ok(mt_advise_updates(&few, &w.q, plan, &err));
-    HOLDS(&w, few.wait > 0.1 * plan->predicted_seconds && few.batch > w.q.batch, "waits %.2f s; hidden with %lld samples", few.wait,
-          (long long)few.batch);
+    HOLDS(&w, few.wait > 0.1 * plan->predicted_seconds && few.batch > w.q.batch, "waits %.2f s; hidden with %lld samples",
+          few.wait, (long long)few.batch);
     HOLDS(&w, few.form != MT_MOMENTS_F32 && few.form_tokens_s > (double)job.step_tokens / plan->predicted_seconds,
           "%.0f tokens/s with other moments", few.form_tokens_s);
     mt_plan_free(plan);
@@ -594,9 +599,9 @@ static void updates_that_are_the_limit_are_said_to_be(void **state)
     drop(&w);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(updates_that_are_the_limit_are_said_to_be), cmocka_unit_test(more_of_anything_is_never_worse),
-             cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
-             cmocka_unit_test(a_larger_card_needs_no_more_of_itself),
+MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(updates_that_are_the_limit_are_said_to_be),
+             cmocka_unit_test(more_of_anything_is_never_worse), cmocka_unit_test(no_random_placement_needs_less),
+             cmocka_unit_test(a_step_that_takes_two_trades_fits), cmocka_unit_test(a_larger_card_needs_no_more_of_itself),
              cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away),
              cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
              cmocka_unit_test(a_remedy_names_nothing_that_does_not_help),

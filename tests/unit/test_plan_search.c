@@ -310,7 +310,7 @@ static void every_shape_plans_in_less_than_a_second(void **state)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         /* A layer with experts has many units, and each takes its time. */
         double most = s.model->n_units > 128 ? s.model->n_units / 128.0 : 1; /* an idle core takes 0.6 */
-        for (int again = 0; again < 2 && took > most; again++) { /* others may have had the core's caches */
+        for (int again = 0; again < 2 && took > most; again++) {             /* others may have had the core's caches */
             mt_plan_free(plan);
             took = seconds_to_plan(&q, &plan, &advice);
         }

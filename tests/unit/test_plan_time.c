@@ -90,11 +90,18 @@ static double predict(const measurement *m, char *what, size_t n)
     if (m->device > 0) machine.device_bytes = (size_t)(m->device * 1e9);
     machine.home_host = m->home_host;
     machine.limits.whole_units = m->how & WHOLE_UNITS;
-    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = m->micro, .mlp_rows = 32768,
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16,
+                        .grad = MT_DTYPE_BF16,
+                        .micro_tokens = m->micro,
+                        .mlp_rows = 32768,
                         .head_rows = 4096,
                         .attention = mt_attention_use_typical(!(m->how & ANY_KERNELS), false, machine.device_bytes) };
-    const mt_job job = { .train = true, .clip = m->clip, .step_tokens = m->tokens, .step_docs = m->tokens / m->seq,
-                         .longest = m->seq, .alias_layers = m->how & ALIASED };
+    const mt_job job = { .train = true,
+                         .clip = m->clip,
+                         .step_tokens = m->tokens,
+                         .step_docs = m->tokens / m->seq,
+                         .longest = m->seq,
+                         .alias_layers = m->how & ALIASED };
     assert_ok((m->micro ? mt_plan_search : mt_plan_auto)(&plan, (mt_plan_inputs){ model, &job, &a, &machine }, &err));
     const mt_times *t = &plan->times;
     double seconds = plan->predicted_seconds, parts[] = { t->compute, t->copy_in, t->copy_out, t->adam_host };
@@ -136,8 +143,9 @@ static double compute_of(const char *const *freeze, size_t n_freeze)
     assert_ok(mt_gpu_find(&gpu, "h200", &err));
     mt_machine machine = mt_machine_of_gpu(gpu, 16);
     machine.host_bytes = (size_t)(115 * 1073741824.0);
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8192, .mlp_rows = 8192,
-                              .head_rows = 4096 };
+    const mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8192, .mlp_rows = 8192, .head_rows = 4096
+    };
     const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024 };
     assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ model, &job, &a, &machine }, &err));
     double seconds = plan->times.compute;

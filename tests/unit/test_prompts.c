@@ -51,7 +51,7 @@ static void a_template_that_refuses_is_quoted(void **state)
     mt_tokenizer *tok;
     mt_asks asks = { 0 };
     template_model_write(*state, "{% for m in messages %}{% if m.content == 'Q' %}{{ raise_exception('not that') }}{% endif %}"
-                           "<|im_start|>{{ m.content }}<|im_end|>{% endfor %}");
+                                 "<|im_start|>{{ m.content }}<|im_end|>{% endfor %}");
     assert_ok(mt_tokenizer_open(&tok, *state, &err));
     assert_ok(mt_asks_add(&asks, "Q", &err));
     assert_true(mt_asks_encode(&asks, &(mt_asks_encoding){ tok, true, NULL }, &err) != MT_OK);

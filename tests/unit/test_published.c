@@ -120,5 +120,5 @@ static void every_family_has_a_shape(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(published_models_are_known_and_have_their_sizes), cmocka_unit_test(shapes_have_the_sizes_of_what_they_are_named_for),
-             cmocka_unit_test(every_family_has_a_shape))
+MT_TEST_MAIN(cmocka_unit_test(published_models_are_known_and_have_their_sizes),
+             cmocka_unit_test(shapes_have_the_sizes_of_what_they_are_named_for), cmocka_unit_test(every_family_has_a_shape))

@@ -120,8 +120,10 @@ static void write_weights(const char *dir, const mt_model *m)
                 const mt_weight *t = &m->units[u].layout->weights[k];
                 char name[MT_NAME_BYTES];
                 mt_weight_name(&m->units[u], t, name);
-                if (pass == 0) assert_ok(mt_safetensors_writer_add(w, name, MT_DTYPE_BF16, t->n_dims, t->shape, &err));
-                else assert_ok(mt_safetensors_writer_append(w, name, zeros, (size_t)t->n * 2, &err));
+                if (pass == 0)
+                    assert_ok(mt_safetensors_writer_add(w, name, MT_DTYPE_BF16, t->n_dims, t->shape, &err));
+                else
+                    assert_ok(mt_safetensors_writer_append(w, name, zeros, (size_t)t->n * 2, &err));
             }
         if (pass == 0) assert_ok(mt_safetensors_writer_start(w, &err));
         if (pass == 0) assert_ok(mt_safetensors_writer_append(w, NOBODYS, zeros, 10007 * sizeof(float), &err));

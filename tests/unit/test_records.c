@@ -8,7 +8,7 @@
 
 #include <sys/stat.h>
 
-#define FILES MT_TESTS_DIR "/golden/formats/files/"
+#define FILES   MT_TESTS_DIR "/golden/formats/files/"
 #define SUBSETS MT_TESTS_DIR "/fixtures/subsets"
 
 static mt_rc open_text(mt_records **r, const char *name, const char *text, mt_err *err)
@@ -301,7 +301,8 @@ static void a_subset_is_a_folder_or_a_word_of_file_names(void **state)
     expect_files(SUBSETS, &(mt_records_options){ .subset = "main" }, "/main/train.jsonl");
     expect_files(SUBSETS, &(mt_records_options){ .subset = "main", .split = "test" }, "/main/test.jsonl");
     expect_files(SUBSETS, &(mt_records_options){ .subset = "socratic" }, "/socratic/train.jsonl");
-    expect_files(SUBSETS, &(mt_records_options){ .subset = "" }, "/by_name/train-en.jsonl /by_name/train-zh.jsonl /main/train.jsonl /socratic/train.jsonl");
+    expect_files(SUBSETS, &(mt_records_options){ .subset = "" },
+                 "/by_name/train-en.jsonl /by_name/train-zh.jsonl /main/train.jsonl /socratic/train.jsonl");
     expect_files(SUBSETS "/by_name", &(mt_records_options){ .subset = "en" }, "/train-en.jsonl");
     expect_files(SUBSETS "/by_name", &(mt_records_options){ .subset = "zh" }, "/train-zh.jsonl");
     expect_files(SUBSETS, &(mt_records_options){ .subset = "by_name/sub" }, "/by_name/sub/part.jsonl");
@@ -477,8 +478,7 @@ static void every_file_call_may_fail(void **state)
 MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(files_that_cannot_be_read_are_refused_with_advice),
              cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on), cmocka_unit_test(a_whole_file_is_no_record),
-             cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
-             cmocka_unit_test(a_bad_record_is_parsed_once),
+             cmocka_unit_test(a_broken_file_stays_broken_until_rewound), cmocka_unit_test(a_bad_record_is_parsed_once),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
              cmocka_unit_test(columns_of_one_name_are_numbered), cmocka_unit_test(thousands_of_columns_may_have_one_name),
              cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(a_subset_is_a_folder_or_a_word_of_file_names),

@@ -172,9 +172,9 @@ static void the_registry_that_is_installed_is_sound(void **state)
     mt_err err = { 0 };
     mt_registry *r;
     mt_dataset_entry e;
-    static const char *const original[] = { "alpaca_en_demo", "metamath",       "alpaca_gpt4_en", "open_platypus", "mathinstruct",
-                                            "codealpaca",     "sharegpt4",      "ultrachat_200k", "open_thoughts", "open_r1_math",
-                                            "gsm8k",          "gsm8k_test" };
+    static const char *const original[] = { "alpaca_en_demo", "metamath",     "alpaca_gpt4_en", "open_platypus",
+                                            "mathinstruct",   "codealpaca",   "sharegpt4",      "ultrachat_200k",
+                                            "open_thoughts",  "open_r1_math", "gsm8k",          "gsm8k_test" };
     assert_ok(
         mt_registry_open(&r, &(mt_registry_places){ .dataset_dir = "nowhere", .installed = MT_TESTS_DIR "/../data" }, &err));
     assert_ok(mt_registry_find(r, "demo", &e, &err));

@@ -24,6 +24,7 @@ static void build(mt_str *file, const char *header, size_t n_data)
 static void every_format_of_the_reference_is_read(void **state)
 {
     (void)state;
+    /* clang-format off */
     static const struct { const char *name; mt_dtype dtype; int n_dims; int64_t shape[3]; } expected[] = {
         { "f32", MT_DTYPE_F32, 2, { 2, 3 } },     { "bf16", MT_DTYPE_BF16, 1, { 4 } },  { "f16", MT_DTYPE_F16, 3, { 2, 1, 2 } },
         { "f64", MT_DTYPE_F64, 1, { 2 } },        { "i64", MT_DTYPE_I64, 1, { 2 } },    { "i32", MT_DTYPE_I32, 1, { 2 } },
@@ -32,6 +33,7 @@ static void every_format_of_the_reference_is_read(void **state)
         { "f8_e5m2", MT_DTYPE_F8_E5M2, 1, { 3 } }, { "empty", MT_DTYPE_F32, 2, { 0, 4 } },
         { "name with \"quotes\", \xc3\xa9 and \xe4\xbd\xa0", MT_DTYPE_F32, 1, { 1 } },
     };
+    /* clang-format on */
     mt_err err = { 0 };
     mt_safetensors *st;
     assert_ok(mt_safetensors_open(&st, good, &err));
@@ -94,7 +96,10 @@ static void metadata_is_kept(void **state)
 static void small_but_valid_files_open(void **state)
 {
     (void)state;
-    static const struct { const char *header; size_t n_data; size_t count;
+    static const struct {
+        const char *header;
+        size_t n_data;
+        size_t count;
     } cases[] = {
         { "{}", 0, 0 },
         { "{}      ", 0, 0 },
@@ -124,7 +129,11 @@ static void small_but_valid_files_open(void **state)
 static void broken_headers_are_refused_with_the_reason(void **state)
 {
     (void)state;
-    static const struct { const char *header; size_t n_data; mt_rc rc; const char *says;
+    static const struct {
+        const char *header;
+        size_t n_data;
+        mt_rc rc;
+        const char *says;
     } cases[] = {
         { "", 0, MT_EFORMAT, "not valid JSON" },
         { "{\"w\":", 0, MT_EFORMAT, "not valid JSON" },
@@ -181,7 +190,11 @@ static void broken_headers_are_refused_with_the_reason(void **state)
 static void files_that_are_something_else_are_named(void **state)
 {
     (void)state;
-    static const struct { const char *bytes; size_t n; const char *says; } cases[] = {
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *says;
+    } cases[] = {
         { "", 0, "0 bytes are no safetensors file" },
         { "\x02\0\0", 3, "3 bytes are no safetensors file" },
         { "\x03\0\0\0\0\0\0\0{}", 10, "claims 3 bytes and the file has 10" },
@@ -250,7 +263,10 @@ static void a_file_with_one_byte_changed_is_refused_or_whole(void **state)
 static void every_allocation_and_file_call_may_fail(void **state)
 {
     (void)state;
-    static const struct { mt_fault_kind kind; mt_rc rc; } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
+    static const struct {
+        mt_fault_kind kind;
+        mt_rc rc;
+    } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
     for (size_t k = 0; k < MT_COUNT(kinds); k++) {
         for (int n = 0;; n++) {
             mt_err err = { 0 };

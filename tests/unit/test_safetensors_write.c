@@ -181,7 +181,10 @@ static void a_header_that_nobody_would_read_is_not_written(void **state)
 
 static void every_failure_of_a_file_or_of_memory_is_reported_and_cleaned_up(void **state)
 {
-    static const struct { mt_fault_kind kind; mt_rc rc; } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
+    static const struct {
+        mt_fault_kind kind;
+        mt_rc rc;
+    } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
     char *path = mt_path_join(*state, "small.safetensors");
     for (size_t k = 0; k < MT_COUNT(kinds); k++) {
         for (int n = 0;; n++) {
@@ -286,7 +289,9 @@ static void a_small_file_is_saved_whole_or_not_at_all(void **state)
 static void tensors_are_dealt_to_files_in_order(void **state)
 {
     (void)state;
-    static const struct { size_t max, n, bytes[6], shard[6], n_shards; } cases[] = {
+    static const struct {
+        size_t max, n, bytes[6], shard[6], n_shards;
+    } cases[] = {
         { 0, 3, { 10, 20, 30 }, { 0, 0, 0 }, 1 },
         { 10, 0, { 0 }, { 0 }, 1 },
         { 30, 3, { 10, 20, 30 }, { 0, 0, 1 }, 2 },
@@ -370,7 +375,10 @@ static void a_sharded_model_comes_back_whole_with_the_index_of_transformers(void
 
 static void a_model_that_fails_to_be_written_is_not_there(void **state)
 {
-    static const struct { mt_fault_kind kind; mt_rc rc; } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
+    static const struct {
+        mt_fault_kind kind;
+        mt_rc rc;
+    } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
     for (size_t k = 0; k < MT_COUNT(kinds); k++) {
         for (int n = 0;; n++) {
             mt_err err = { 0 };

@@ -30,8 +30,8 @@ static void temperature_zero_takes_the_likeliest(void **state)
     for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample_token(&(mt_sampling){ .seed = i }, logits, V, 0, i, space), 0);
     logits[3] = logits[0] = 9;
     assert_int_equal(mt_sample_token(&(mt_sampling){ 0 }, logits, V, 0, 0, space), 0); /* equals: the lower id */
-    for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample_token(&(mt_sampling){ .temperature = 1, .top_k = 1,
-                                                                                 .seed = i }, logits, V, 0, i, space), 0);
+    for (uint64_t i = 0; i < 50; i++)
+        assert_int_equal(mt_sample_token(&(mt_sampling){ .temperature = 1, .top_k = 1, .seed = i }, logits, V, 0, i, space), 0);
 }
 
 static void top_p_keeps_the_fewest_that_reach_it(void **state)
@@ -74,7 +74,8 @@ static void draws_follow_the_probabilities(void **state)
         double expected[V], sum = 0;
         int counts[V] = { 0 };
         for (int i = 0; i < V; i++) sum += expected[i] = pow(probability[i], 1.0 / warm);
-        for (uint64_t i = 0; i < DRAWS; i++) counts[mt_sample_token(&(mt_sampling){ .temperature = warm, .seed = 5 }, logits, V, 3, i, space)]++;
+        for (uint64_t i = 0; i < DRAWS; i++)
+            counts[mt_sample_token(&(mt_sampling){ .temperature = warm, .seed = 5 }, logits, V, 3, i, space)]++;
         for (int i = 0; i < V; i++) assert_true(fabs(counts[i] / (double)DRAWS - expected[i] / sum) < 0.011);
     }
 }

@@ -193,8 +193,8 @@ static void a_template_that_changes_answers_stops_the_run(void **state)
     const char *dir = *state;
     rig r;
     template_model_write(dir,
-                       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | upper }}<|im_end|>\n{% endfor %}{% if "
-                       "add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+                         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | upper }}<|im_end|>\n{% endfor %}{% if "
+                         "add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
     rig_open(&r, dir, alpaca(), (mt_sampler_config){ 0 });
     assert_int_equal(rig_run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho ho\"}"), MT_EFORMAT);
     assert_non_null(strstr(r.err.msg, "changes the text of an answer"));
@@ -218,8 +218,8 @@ static void a_refusal_by_the_template_is_a_bad_record(void **state)
     const char *dir = *state;
     rig r;
     template_model_write(dir,
-                       "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}{{ "
-                       "m.content }}<|im_end|>{% endfor %}");
+                         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}{{ "
+                         "m.content }}<|im_end|>{% endfor %}");
     rig_open(&r, dir, alpaca(), (mt_sampler_config){ 0 });
     assert_int_equal(rig_run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho\",\"system\":\"S\"}"), MT_OK);
     assert_int_equal(r.reason, MT_REASON_TEMPLATE);
@@ -436,11 +436,12 @@ static void turns_behind_max_seq_len_are_not_rendered(void **state)
     for (size_t i = 0; i < MT_COUNT(headers); i++) {
         rig r;
         char text[1024];
-        snprintf(text, sizeof text,
-                 "{%% if messages|length > 200 and messages|length < %d %%}{{ raise_exception('rendered for nothing') }}{%% endif %%}"
-                 "{%% for m in messages %%}%s{{ m.content }}<|im_end|>{%% endfor %%}"
-                 "{%% if add_generation_prompt %%}<|im_start|>assistant%s\n{%% endif %%}",
-                 TURNS, headers[i], i ? " now" : "");
+        snprintf(
+            text, sizeof text,
+            "{%% if messages|length > 200 and messages|length < %d %%}{{ raise_exception('rendered for nothing') }}{%% endif %%}"
+            "{%% for m in messages %%}%s{{ m.content }}<|im_end|>{%% endfor %%}"
+            "{%% if add_generation_prompt %%}<|im_start|>assistant%s\n{%% endif %%}",
+            TURNS, headers[i], i ? " now" : "");
         template_model_write(dir, text);
         rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .max_seq_len = 120 });
         assert_int_equal(rig_run(&r, json.s), MT_OK);

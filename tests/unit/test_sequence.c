@@ -428,7 +428,8 @@ static void pieces_are_issued_in_the_order_of_forward_and_each_once(void **state
     (void)state;
     script t;
     begin_pieces(&t);
-    for (int u = 0; u < UNITS; u++) t.place.units[u].in_pieces = t.model->units[u].layout->n_train; /* more than are issued early */
+    for (int u = 0; u < UNITS; u++)
+        t.place.units[u].in_pieces = t.model->units[u].layout->n_train; /* more than are issued early */
     open_plan(&t, true);
     run(&t, MT_MODE_TRAIN, 1);
     int issued = count(&t, MT_DO_PIECE_UPDATE, -1), before = 0, all = 0;
@@ -483,8 +484,9 @@ static void pieces_that_cut_a_block_of_moments_are_refused(void **state)
     script t;
     mt_plan *plan;
     const mt_job job = { .train = true, .clip = true, .step_tokens = TOKENS, .step_docs = 12, .longest = 32 };
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 32,
-                              .head_rows = 32 };
+    const mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 32, .head_rows = 32
+    };
     begin_pieces(&t);
     t.place.units[1].in_pieces--;
     assert_int_equal(mt_plan_create(&plan, t.model, &job, &a, &t.place, &err), MT_EINVAL);

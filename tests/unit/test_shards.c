@@ -174,8 +174,13 @@ static void an_index_cannot_point_outside(void **state)
 static void broken_indexes_are_refused(void **state)
 {
     (void)state;
-    static const struct { const char *text, *says; } cases[] = {
-        { "", "not valid JSON" }, { "[]", "weight_map" }, { "{}", "weight_map" }, { "{\"weight_map\": {}}", "weight_map" },
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        { "", "not valid JSON" },
+        { "[]", "weight_map" },
+        { "{}", "weight_map" },
+        { "{\"weight_map\": {}}", "weight_map" },
         { "{\"weight_map\": []}", "weight_map" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
@@ -258,7 +263,10 @@ static void an_index_of_pickles_is_checked_as_any_other(void **state)
 static void every_allocation_and_file_call_may_fail(void **state)
 {
     (void)state;
-    static const struct { mt_fault_kind kind; mt_rc rc; } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
+    static const struct {
+        mt_fault_kind kind;
+        mt_rc rc;
+    } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
     const char *dirs[] = { MT_FIXTURE("safetensors/sharded"), dir };
     put_fixture("b.safetensors", second);
     for (size_t k = 0; k < MT_COUNT(kinds) * MT_COUNT(dirs); k++) {

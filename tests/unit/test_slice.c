@@ -58,7 +58,8 @@ static void what_is_taken_apart_goes_together_again(void **state)
                 memset(back, 0xA5, t->bytes);
                 const size_t size = mt_dtype_bytes(t->dtype);
                 round_trip(&m->units[u], k, t, back);
-                if (memcmp(back + slab_at * size, t->data + slab_at * size, slab_n * size) != 0) fail_msg("%s: \"%s\" came back different", golden_cases[i], name);
+                if (memcmp(back + slab_at * size, t->data + slab_at * size, slab_n * size) != 0)
+                    fail_msg("%s: \"%s\" came back different", golden_cases[i], name);
                 mt_free(back);
                 n_tensors += mt_weight_leads(&m->units[u], w);
             }

@@ -57,8 +57,8 @@ static rig open_rig(int dawdle_us, const char *slow)
     mt_err err = { 0 };
     rig r = { 0 };
     n_moves = 0;
-    assert_ok(mt_device_open(&r.dev, "cpu", &(mt_device_options){ .n_threads = 1, .dawdle_us = dawdle_us,
-                                                                  .slow_stream = slow }, &err));
+    assert_ok(
+        mt_device_open(&r.dev, "cpu", &(mt_device_options){ .n_threads = 1, .dawdle_us = dawdle_us, .slow_stream = slow }, &err));
     assert_ok(r.dev->api->stream_create(r.dev, &r.s, "copies", &err));
     assert_ok(r.dev->api->stream_create(r.dev, &r.other, "other", &err));
     assert_ok(r.dev->api->event_create(r.dev, &r.done, &err));

@@ -26,8 +26,9 @@ static uint16_t first_hi(state_rig *s, int unit)
 static void push(state_rig *s, int unit, float *g, mt_event *landed, int64_t version)
 {
     mt_err err = { 0 };
-    const mt_host_update u = { .unit = unit, .n = s->r.model->units[unit].layout->n_train, .g = g, .landed = landed,
-                               .version = version };
+    const mt_host_update u = {
+        .unit = unit, .n = s->r.model->units[unit].layout->n_train, .g = g, .landed = landed, .version = version
+    };
     assert_ok(mt_state_push(s->state, &u, &err));
 }
 

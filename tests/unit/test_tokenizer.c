@@ -451,9 +451,8 @@ static void a_refused_id_names_its_token_and_no_more(void **state)
     mt_vocab_deinit(&v);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_refused_id_names_its_token_and_no_more),
-             cmocka_unit_test(ranges_say_where_each_token_came_from), cmocka_unit_test(ids_are_appended),
-             cmocka_unit_test(the_vocabulary_answers_questions),
+MT_TEST_MAIN(cmocka_unit_test(a_refused_id_names_its_token_and_no_more), cmocka_unit_test(ranges_say_where_each_token_came_from),
+             cmocka_unit_test(ids_are_appended), cmocka_unit_test(the_vocabulary_answers_questions),
              cmocka_unit_test(text_that_is_not_utf8_is_refused_with_its_place),
              cmocka_unit_test(malformed_files_are_refused_by_name_and_key), cmocka_unit_test(damaged_model_files_are_refused),
              cmocka_unit_test(rules_that_grow_without_end_are_stopped),

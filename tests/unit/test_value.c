@@ -13,7 +13,9 @@ static void parse(mt_value *v, mt_arena *a, const char *text)
 static void documents_come_back_as_python_would_write_them(void **state)
 {
     (void)state;
-    static const struct { const char *in, *out; } cases[] = {
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
         { "null", "null" },
         { " [1, -2,3.5,1e3,true ,false] ", "[1, -2, 3.5, 1000.0, true, false]" },
         { "{\"b\":1,\"a\":{\"x\":[]},\"c\":{}}", "{\"b\": 1, \"a\": {\"x\": []}, \"c\": {}}" },
@@ -65,6 +67,7 @@ static void the_last_of_equal_keys_wins_among_many(void **state)
 static void malformed_documents_are_refused_with_their_place(void **state)
 {
     (void)state;
+    /* clang-format off */
     static const struct { const char *in, *says; } cases[] = {
         { "", "column 1: the text ends" },        { "{\"a\":1,}", "column 8: a key in double quotes" },
         { "[1 2]", "column 4: ',' or ']'" },      { "[01]", "a value was expected" },
@@ -75,6 +78,7 @@ static void malformed_documents_are_refused_with_their_place(void **state)
         { "[1e]", "exponent" },                   { "nul", "a value was expected" },
         { "{\n\n x}", "line 3, column 2" },       { "\"a\nb\"", "control character" },
     };
+    /* clang-format on */
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_arena a = { 0 };
         mt_err err = { 0 };
@@ -171,5 +175,4 @@ MT_TEST_MAIN(cmocka_unit_test(documents_come_back_as_python_would_write_them),
              cmocka_unit_test(the_last_of_equal_keys_wins_among_many),
              cmocka_unit_test(malformed_documents_are_refused_with_their_place),
              cmocka_unit_test(several_documents_may_follow_each_other), cmocka_unit_test(equality_ignores_order_and_number_kind),
-             cmocka_unit_test(a_copy_needs_nothing_of_its_original),
-             cmocka_unit_test(every_allocation_may_fail))
+             cmocka_unit_test(a_copy_needs_nothing_of_its_original), cmocka_unit_test(every_allocation_may_fail))

@@ -97,7 +97,11 @@ static mt_rc check_model(const char *dir, size_t *unused, mt_err *err)
 
 static void what_does_not_fit_is_named(void **state)
 {
-    static const struct { change c; mt_rc rc; const char *says[3]; } cases[] = {
+    static const struct {
+        change c;
+        mt_rc rc;
+        const char *says[3];
+    } cases[] = {
         { DROP, MT_ENOENT, { "\"" VICTIM "\" is missing", "download both again", "llama" } },
         { RESHAPE, MT_EFORMAT, { VICTIM, "[96, 16], expected [48, 32]", "intermediate_size=48" } },
         { RETYPE, MT_EUNSUPPORTED, { VICTIM, "stored as I32", "F32, BF16 or F16" } },
