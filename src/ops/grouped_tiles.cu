@@ -1,71 +1,27 @@
-/* grouped_tiles.cu - grouped_linear.cu's three products on the tensor cores, for bf16 with fp32 sums.
+/* grouped_tiles.cu - grouped_linear.cu's three products on the tensor cores, by mma.sync, for bf16 with fp32 sums.  On Hopper they are
+ * grouped_hopper.cu's.
  *
- * A block of 8 warps makes a tile of the result at a time, 128 rows high; on Hopper 256 columns wide by wgmma, elsewhere 128 by mma.sync.
- * Operands come in steps of 64 along the summed dimension, each row by cp.async: rows of tokens are gathered here, in the loader, and
- * no permuted copy of them exists.  A few steps are on their way while one is multiplied; the first steps of the next tile are, while
- * the results of this one are stored.
- *
- *               left operand                 right operand             result
- *   forward     x rows, deep                 w rows, deep              y  rows (+ bias), bf16
- *   dx          dy rows, deep                w columns, wide           dx rows, bf16
- *   dw          dy columns, wide             x columns, wide           dw, fp32, added to or written
- *
- * "Deep": the summed dimension runs along memory rows; a tile is 64 elements of each of its rows.  "Wide": memory rows run across it; a
- * tile is 64 memory rows in columns of 64 elements.  Either way shared memory has rows of 128 bytes in which 16-byte pieces swap places
- * by the row's last three bits: wgmma's swizzle, and no bank conflicts for ldmatrix.
+ * A block of 8 warps makes a tile of 128 x 128 at a time.  Operands come in steps of 64 along the summed dimension, each row by cp.async:
+ * rows of tokens are gathered here, in the loader, and no permuted copy of them exists.  Two steps are on their way while one is
+ * multiplied; the first steps of the next tile are, while the results of this one are stored.
  *
  * Every sum runs in ascending order of the summed index within one block: repeatable, and the same however experts are cut into calls.
  * Bytes moved: w once, rows once per tile column (from L2, mostly), results once; dw is read and written in fp32. */
-#include "ops/attention_tiles.cuh"
-#include "ops/grouped_linear.cuh"
+#include "ops/grouped_tiles.cuh"
 
-enum { BM = 128, BK = 64, THREADS = 256, AHEAD = 2 }; /* steps on their way while one is multiplied */
-enum { HOPPER_BN = 256, HOPPER_STAGES = 4, OTHER_BN = 128, OTHER_STAGES = 3 };
+enum { BM = 128, BN = 128, THREADS = 256, STAGES = 3, AHEAD = 2 }; /* steps on their way while one is multiplied */
+enum { STRIPS = 2, BLOCKS = 8, ALIGNMENT = 128 };
 
 /* Tiles, what aligning them may take, and the table of row tiles. */
-static size_t shared_bytes(bool hopper, int64_t c)
+static size_t shared_bytes(int64_t c)
 {
-    size_t tiles = hopper ? (size_t)HOPPER_STAGES * (BM + HOPPER_BN) : (size_t)OTHER_STAGES * (BM + OTHER_BN);
-    return tiles * BK * sizeof(bf16) + (hopper ? 1024 : 128) + (size_t)(c + 1) * sizeof(int32_t);
+    return (size_t)STAGES * (BM + BN) * BK * sizeof(bf16) + ALIGNMENT + (size_t)(c + 1) * sizeof(int32_t);
 }
 
-#if HAS_WGMMA
-enum { BN = HOPPER_BN, STAGES = HOPPER_STAGES, STRIPS = 1, BLOCKS = 32, ALIGNMENT = 1024 };
-#else
-enum { BN = OTHER_BN, STAGES = OTHER_STAGES, STRIPS = 2, BLOCKS = 8, ALIGNMENT = 128 };
-#endif
 /* A warp's results: STRIPS strips of 16 rows, BLOCKS blocks of 8 columns each, in the registers both kinds of product leave them in. */
 typedef float results[STRIPS][BLOCKS][4];
 
 /* -- bringing operands in -------------------------------------------------------------------------- */
-
-/* A matrix: row i begins at base + (rows ? rows[i] : i) ld. */
-typedef struct matrix {
-    const bf16 *base;
-    int64_t ld;
-    const int32_t *rows; /* or NULL */
-    int n_rows, n_cols;
-} matrix;
-
-template <grouped_product KIND> __device__ __forceinline__ matrix left_of(const mt_grouped_linear &a, const grouped_tile &t)
-{
-    bool is_x = KIND == FORWARD, gather = is_x ? a.gather_x : a.gather_dy;
-    int64_t ld = is_x ? a.K : a.N;
-    const bf16 *base = (const bf16 *)(is_x ? a.x : a.dy);
-    return { gather ? base : base + t.begin * ld, ld, gather ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)ld };
-}
-
-template <grouped_product KIND> __device__ __forceinline__ matrix right_of(const mt_grouped_linear &a, const grouped_tile &t)
-{
-    if (KIND != TO_W) return { (const bf16 *)a.w + (int64_t)t.e * a.N * a.K, a.K, NULL, (int)a.N, (int)a.K };
-    const bf16 *base = (const bf16 *)a.x;
-    return { a.gather_x ? base : base + t.begin * a.K, a.K, a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows,
-             (int)a.K };
-}
-
-/* Where element (r, k) of a deep tile is, and (k, r) of a wide one; the last index a multiple of 8. */
-__device__ __forceinline__ int deep_at(int r, int k) { return r * BK + (k / 8 ^ r % 8) * 8; }
-__device__ __forceinline__ int wide_at(int k, int r) { return r / 64 * BK * 64 + k * 64 + (r % 64 / 8 ^ k % 8) * 8; }
 
 /* SIZE rows of a matrix, deep: a thread has one piece of every 32nd row. */
 template <int SIZE> struct deep_loader {
@@ -151,37 +107,6 @@ __device__ __forceinline__ bf16 *right_tile(bf16 *tiles, int stage) { return lef
 
 /* -- multiplying ----------------------------------------------------------------------------------- */
 
-#if HAS_WGMMA
-
-/* d [64, 256] = (or +=) a [64, 16] b; both in shared memory, deep or wide. */
-template <int WIDE_A, int WIDE_B> __device__ __forceinline__ void wgmma_256(float d[][4], uint64_t a, uint64_t b, bool more)
-{
-    asm volatile("{ .reg .pred more; setp.ne.b32 more, %130, 0;"
-                 " wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" REGS_127 "}, %128, %129, more, 1, 1, %131, %132; }"
-                 : ACC_32(d, 0)
-                 : "l"(a), "l"(b), "r"((int)more), "n"(WIDE_A), "n"(WIDE_B));
-}
-
-/* Starts the products of a step; `first`: nothing was summed before. */
-template <grouped_product KIND>
-__device__ __forceinline__ void multiply_step(results acc, const bf16 *left, const bf16 *right, bool first)
-{
-    constexpr int WIDE_A = KIND == TO_W, WIDE_B = KIND != FORWARD;
-    const bf16 *mine = left + threadIdx.x / 128 * 64 * BK; /* rows of 64, or the column of 64 */
-    wgmma_begin();
-#pragma unroll
-    for (int k = 0; k < BK; k += 16)
-        wgmma_256<WIDE_A, WIDE_B>(acc[0], describe(mine + (WIDE_A ? k * 64 : k), WIDE_A ? BK * 128 : 16),
-                                  describe(right + (WIDE_B ? k * 64 : k), WIDE_B ? BK * 128 : 16), !first || k > 0);
-    wgmma_commit();
-}
-
-/* All products but the last step's are done; all are, and the results may be read. */
-__device__ __forceinline__ void multiplied_but_one(void) { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
-__device__ __forceinline__ void multiplied(results acc) { finish<64, 0, BLOCKS>(acc[0]); }
-
-#else
-
 /* The left operand's 16 rows from row on, the right one's 16 columns from col on, both 16 deep from k on. */
 template <bool WIDE> __device__ __forceinline__ void left_operand(uint32_t r[4], const bf16 *tile, int row, int k, int lane)
 {
@@ -222,50 +147,7 @@ __device__ __forceinline__ void multiply_step(results acc, const bf16 *left, con
     }
 }
 
-__device__ __forceinline__ void multiplied_but_one(void) {}
-__device__ __forceinline__ void multiplied(results) {}
-
-#endif
-
 /* -- storing --------------------------------------------------------------------------------------- */
-
-/* Lane q of four has v[j] = piece q of block j; afterwards v[j] = piece j of block q. */
-__device__ __forceinline__ void transpose_quad(uint32_t v[4])
-{
-    bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-    uint32_t p = __shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 2), q = __shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 2);
-    (high ? v[0] : v[2]) = p;
-    (high ? v[1] : v[3]) = q;
-    p = __shfl_xor_sync(0xffffffffu, odd ? v[0] : v[1], 1), q = __shfl_xor_sync(0xffffffffu, odd ? v[2] : v[3], 1);
-    (odd ? v[0] : v[1]) = p;
-    (odd ? v[2] : v[3]) = q;
-}
-
-/* 16 rows of bf16 results: four blocks of columns at a time change lanes, so that each lane stores 16 bytes. */
-__device__ __forceinline__ void store_strip(bf16 *out, int64_t ld, int row, int n_rows, int col, int n_cols, const bf16 *bias,
-                                            const float acc[][4])
-{
-    int lane = threadIdx.x % 32, pair = lane % 4 * 2;
-    row += lane / 4;
-#pragma unroll
-    for (int n = 0; n < BLOCKS; n += 4) {
-        uint32_t low[4], high[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            int c = col + (n + j) * 8 + pair;
-            bool has = bias && c < n_cols;
-            float b0 = has ? to_f32(bias[c]) : 0.0f, b1 = has ? to_f32(bias[c + 1]) : 0.0f;
-            low[j] = pack(acc[n + j][0] + b0, acc[n + j][1] + b1);
-            high[j] = pack(acc[n + j][2] + b0, acc[n + j][3] + b1);
-        }
-        transpose_quad(low);
-        transpose_quad(high);
-        int c = col + (n + lane % 4) * 8;
-        if (c >= n_cols) continue;
-        if (row < n_rows) *(uint4 *)(out + row * ld + c) = make_uint4(low[0], low[1], low[2], low[3]);
-        if (row + 8 < n_rows) *(uint4 *)(out + (row + 8) * ld + c) = make_uint4(high[0], high[1], high[2], high[3]);
-    }
-}
 
 /* 16 rows of a weight gradient.  What is added to is read in batches: loads that wait for each other would take longer than the rest. */
 __device__ __forceinline__ void store_sums(const mt_grouped_linear &a, float *dw, int row, int col, const float acc[][4])
@@ -316,20 +198,14 @@ __device__ __forceinline__ void store_tile(const mt_grouped_linear &a, const gro
         if (KIND == TO_W)
             store_sums(a, a.dw + (int64_t)t.e * a.N * a.K, row, col, acc[s]);
         else if (KIND == FORWARD)
-            store_strip((bf16 *)a.y + t.begin * a.N, a.N, row, t.rows, col, (int)a.N,
-                        a.b ? (const bf16 *)a.b + (int64_t)t.e * a.N : NULL, acc[s]);
+            store_strip<BLOCKS>((bf16 *)a.y + t.begin * a.N, a.N, row, t.rows, col, (int)a.N,
+                                a.b ? (const bf16 *)a.b + (int64_t)t.e * a.N : NULL, acc[s]);
         else
-            store_strip((bf16 *)a.dx + t.begin * a.K, a.K, row, t.rows, col, (int)a.K, NULL, acc[s]);
+            store_strip<BLOCKS>((bf16 *)a.dx + t.begin * a.K, a.K, row, t.rows, col, (int)a.K, NULL, acc[s]);
     }
 }
 
 /* -- the kernel ------------------------------------------------------------------------------------ */
-
-template <grouped_product KIND> __device__ __forceinline__ int steps_of(const mt_grouped_linear &a, const grouped_tile &t)
-{
-    int depth = KIND == TO_W ? t.rows : (int)(KIND == FORWARD ? a.K : a.N);
-    return (depth + BK - 1) / BK;
-}
 
 /* The first steps of a tile on their way, from `stage` on; a group of copies for each, even where there is none. */
 template <grouped_product KIND>
@@ -373,10 +249,8 @@ template <grouped_product KIND> __global__ void __launch_bounds__(THREADS, 1) ti
             }
             copies_commit();
             multiply_step<KIND>(acc, left_tile(tiles, stage), right_tile(tiles, stage), step == 0);
-            multiplied_but_one();
             stage = (stage + 1) % STAGES;
         }
-        multiplied(acc);
         if (steps == 0) /* an expert without rows: its sums are zero */
 #pragma unroll
             for (int s = 0; s < STRIPS; s++) clear<BLOCKS>(acc[s]);
@@ -400,13 +274,13 @@ bool mt__grouped_fits_tiles(mt_stream *s, const mt_grouped_linear *a, grouped_pr
     const void *left = kind == FORWARD ? a->x : a->dy, *right = kind == TO_W ? a->x : a->w;
     const void *to = kind == FORWARD ? a->y : kind == TO_X ? a->dx : (const void *)a->dw;
     return a->t == MT_DTYPE_BF16 && a->N % 8 == 0 && a->K % 8 == 0 && is_aligned(left, 16) && is_aligned(right, 16) &&
-           is_aligned(to, 16) && shared_bytes(d->hopper, a->c) <= d->shared_bytes;
+           is_aligned(to, 16) && shared_bytes(a->c) <= d->shared_bytes;
 }
 
 template <grouped_product KIND> static mt_rc launch(mt_stream *s, const mt_grouped_linear *a, mt_err *err)
 {
     const mt_cuda_device *d = mt_cuda_device_of(s);
-    size_t shared = shared_bytes(d->hopper, a->c);
+    size_t shared = shared_bytes(a->c);
     MT_TRY(mt__cuda_check(s->dev,
                           cudaFuncSetAttribute(tiles_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                           "shared memory for products of experts", err));
@@ -416,6 +290,7 @@ template <grouped_product KIND> static mt_rc launch(mt_stream *s, const mt_group
 
 mt_rc mt__grouped_by_tiles(mt_stream *s, const mt_grouped_linear *a, grouped_product kind, mt_err *err)
 {
+    if (mt__grouped_fits_hopper(s, a)) return mt__grouped_by_hopper(s, a, kind, err);
     if (kind == FORWARD) return launch<FORWARD>(s, a, err);
     return kind == TO_X ? launch<TO_X>(s, a, err) : launch<TO_W>(s, a, err);
 }

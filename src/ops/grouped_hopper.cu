@@ -1,0 +1,635 @@
+/* grouped_hopper.cu - grouped_linear.cu's three products by wgmma, for bf16 with fp32 sums.
+ *
+ * A block makes tiles of 128 x 256.  One of its three warpgroups, the loaders, only brings operands in, 64 deep at a time and up to four
+ * steps ahead, across tiles.  The other two multiply 64 rows each and store them.  So while one of them stores, the other multiplies,
+ * and the next tile's operands arrive.
+ *
+ *   full[stage]    its operands have arrived: every loader has said so, and the copy engine has brought its bytes
+ *   empty[stage]   its products are done: every team has said so
+ *
+ * Weights and packed rows come by the copy engine, in boxes of 64 columns; rows of tokens are gathered by the loaders' threads, and no
+ * permuted copy of them exists.  Two blocks work as a pair, on tiles one below the other: each brings half of the right operand in, for
+ * both.  (A tile's operands come out of the L2 cache, whose rate bounds the products: 6.7 TB/s at 570 TFLOP/s without pairs.)
+ *
+ * What the operands are, and how they lie in shared memory: grouped_tiles.cuh.  Every sum runs in ascending order of the summed index
+ * within one team, as in grouped_tiles.cu. */
+#include "ops/grouped_tiles.cuh"
+#include <cudaTypedefs.h>
+
+enum { TEAMS = 2, BM = 64 * TEAMS, BN = 256, STAGES = 4, LOADERS = 128, THREADS = LOADERS + 128 * TEAMS };
+enum { BLOCKS = BN / 8 }; /* of 8 columns, of a team's results */
+enum { PITCH = 40 };      /* of a warp's passage: rows in different banks */
+enum { PAIR = 2 };        /* blocks that share the right operand */
+
+/* Where the operands are, for the copy engine; of one that is gathered nothing is known. */
+typedef struct operand_maps {
+    CUtensorMap left, right;
+} operand_maps;
+
+static size_t shared_bytes(int64_t c)
+{
+    return (size_t)STAGES * (BM + BN) * BK * sizeof(bf16) + 1024 + 2 * STAGES * sizeof(uint64_t) +
+           (size_t)TEAMS * 4 * 16 * PITCH * sizeof(float) + (size_t)(c + 1) * sizeof(int32_t);
+}
+
+#if HAS_WGMMA
+
+typedef float results[BLOCKS][4];
+
+/* What a block's threads share. */
+typedef struct common {
+    bf16 *tiles;
+    uint64_t *full, *empty;
+    float *passages; /* struct sums */
+    int32_t *starts; /* count_row_tiles */
+    int row_tiles, col_tiles;
+    int rank; /* in its pair */
+    int64_t first, stride, n_tiles;
+} common;
+
+/* Where in the ring of stages a warpgroup is; parity: of how often it went round. */
+typedef struct ring {
+    int stage, parity;
+} ring;
+
+__device__ __forceinline__ void advance(ring *r)
+{
+    if (++r->stage < STAGES) return;
+    r->stage = 0;
+    r->parity ^= 1;
+}
+
+__device__ __forceinline__ bf16 *left_tile(const common &c, int stage) { return c.tiles + stage * (BM + BN) * BK; }
+__device__ __forceinline__ bf16 *right_tile(const common &c, int stage) { return left_tile(c, stage) + BM * BK; }
+
+/* Of dw the gathered operand is the left one, whichever it is: x makes tiles of the transposed matrix. */
+__device__ __forceinline__ bool across(const mt_grouped_linear &a) { return a.gather_x; }
+
+/* A pair takes two tiles, one below the other; the second may be past the expert's rows. */
+template <grouped_product KIND>
+__device__ __forceinline__ grouped_tile tile_of(const mt_grouped_linear &a, const common &c, int64_t at)
+{
+    grouped_tile t = find_tile<KIND>(a, c.starts, c.row_tiles, c.col_tiles, BM * PAIR, BN, at);
+    t.row0 += c.rank * BM;
+    return t;
+}
+
+/* -- barriers -------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void barrier_begin(uint64_t *b, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals));
+}
+__device__ __forceinline__ void barrier_arrive(uint64_t *b)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+/* Arrives when all that this thread copied has. */
+__device__ __forceinline__ void barrier_arrive_copied(uint64_t *b)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(b)) : "memory");
+}
+/* Arrives, and the phase is not over before so many bytes have come by the copy engine. */
+__device__ __forceinline__ void barrier_expect(uint64_t *b, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+/* The same barrier of a block of the pair. */
+__device__ __forceinline__ void barrier_arrive_at(uint64_t *b, int rank)
+{
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(
+            shared_address(b)),
+        "r"(rank)
+        : "memory");
+}
+/* Until the phase of this parity is over. */
+__device__ __forceinline__ void barrier_wait(uint64_t *b, int parity)
+{
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+                 "@!done bra again; }" ::"r"(shared_address(b)),
+                 "r"(parity)
+                 : "memory");
+}
+__device__ __forceinline__ void pair_sync(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* -- loaders --------------------------------------------------------------------------------------- */
+
+/* A box of an operand, 64 elements wide, to this block or (TO_BOTH) to the same place in both of a pair. */
+template <bool TO_BOTH>
+__device__ __forceinline__ void copy_box(bf16 *to, const CUtensorMap *map, uint64_t *full, int col, int row, int e)
+{
+    if (TO_BOTH)
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                     "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(to)),
+                     "l"(map), "r"(col), "r"(row), "r"(e), "r"(shared_address(full)), "h"((uint16_t)3)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
+                     "l"(map), "r"(col), "r"(row), "r"(e), "r"(shared_address(full))
+                     : "memory");
+}
+
+/* SIZE rows of a matrix, deep: a thread has one piece of every 16th row. */
+template <int SIZE> struct deep_loader {
+    enum { N = SIZE / 16 };
+    const bf16 *row[N]; /* at this thread's piece; NULL: past the last row */
+    const bf16 *base;
+    int n_cols;
+
+    __device__ __forceinline__ void begin(const matrix &m, int row0)
+    {
+        base = m.base;
+        n_cols = m.n_cols;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int r = row0 + threadIdx.x / 8 + 16 * i;
+            row[i] = NULL;
+            if (r < m.n_rows) row[i] = m.base + (m.rows ? m.rows[r] : r) * m.ld + threadIdx.x % 8 * 8;
+        }
+    }
+    __device__ __forceinline__ void fetch(bf16 *tile, int step)
+    {
+        int k = step * BK, r = threadIdx.x / 8;
+        bool inside = k + (int)threadIdx.x % 8 * 8 < n_cols;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            bool wanted = inside && row[i];
+            copy16(tile + deep_at(r + 16 * i, threadIdx.x % 8 * 8), wanted ? row[i] + k : base, wanted);
+        }
+    }
+};
+
+/* SIZE columns of a matrix, wide: a thread has one piece of every 16th row, in each column of 64.  The rows of the next step are looked
+ * up a step ahead, so that no copy waits for its address. */
+template <int SIZE> struct wide_loader {
+    enum { N = BK / 16, COLUMNS = SIZE / 64 };
+    const bf16 *base; /* at this thread's piece */
+    int64_t ld;
+    const int32_t *rows;
+    int n_rows, n_cols; /* columns from the piece on */
+    int at[N];          /* rows of the next step; -1: past the last */
+
+    __device__ __forceinline__ void look(int step)
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int k = step * BK + threadIdx.x / 8 + 16 * i;
+            at[i] = k;
+            if (k >= n_rows)
+                at[i] = -1;
+            else if (rows)
+                at[i] = rows[k];
+        }
+    }
+    __device__ __forceinline__ void begin(const matrix &m, int col0)
+    {
+        int col = col0 + threadIdx.x % 8 * 8;
+        base = m.base + col;
+        ld = m.ld;
+        rows = m.rows;
+        n_rows = m.n_rows, n_cols = m.n_cols - col;
+        look(0);
+    }
+    __device__ __forceinline__ void fetch(bf16 *tile, int step)
+    {
+        bf16 *to = tile + wide_at(threadIdx.x / 8, threadIdx.x % 8 * 8);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const bf16 *from = base + at[i] * ld;
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j++) {
+                bool wanted = at[i] >= 0 && j * 64 < n_cols;
+                copy16(to + j * BK * 64 + i * 16 * 64, wanted ? from + j * 64 : base, wanted);
+            }
+        }
+        look(step + 1);
+    }
+};
+
+/* The operands of y and dx: rows that are gathered or not, and half of the weights. */
+template <grouped_product KIND> struct loaders {
+    deep_loader<BM> left;
+    bool gathered;
+
+    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t)
+    {
+        gathered = KIND == FORWARD ? a.gather_x : a.gather_dy;
+        if (gathered) left.begin(left_of<KIND>(a, t), t.row0);
+    }
+    /* One thread's part: what the copy engine is asked for. */
+    __device__ __forceinline__ void ask(const common &c, const operand_maps &maps, const grouped_tile &t, int stage, int step)
+    {
+        enum { HALF = BN / 2 };
+        uint64_t *full = &c.full[stage];
+        int first = c.rank * HALF;
+        bf16 *to = right_tile(c, stage) + first * BK;
+        barrier_expect(full, (gathered ? BN : BM + BN) * BK * (int)sizeof(bf16));
+        if (!gathered) copy_box<false>(left_tile(c, stage), &maps.left, full, step * BK, t.begin + t.row0, 0);
+        if (KIND == FORWARD) copy_box<true>(to, &maps.right, full, step * BK, t.col0 + first, t.e);
+        if (KIND != FORWARD)
+            for (int col = 0; col < HALF; col += 64)
+                copy_box<true>(to + col * BK, &maps.right, full, t.col0 + first + col, step * BK, t.e);
+    }
+    __device__ __forceinline__ void fetch(const common &c, const grouped_tile &, int stage, int step)
+    {
+        if (gathered) left.fetch(left_tile(c, stage), step);
+    }
+};
+
+/* Those of dw: columns of rows that are gathered or not, and half of the columns of packed rows.  A step that reaches past the expert's
+ * rows is fetched by threads, which put zeros after them. */
+template <> struct loaders<TO_W> {
+    wide_loader<BM> left;
+    wide_loader<BN> right;
+    bool gathered;
+
+    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t)
+    {
+        matrix x = right_of<TO_W>(a, t), dy = left_of<TO_W>(a, t);
+        gathered = a.gather_x || a.gather_dy;
+        left.begin(across(a) ? x : dy, t.row0);
+        right.begin(across(a) ? dy : x, t.col0);
+    }
+    __device__ __forceinline__ void ask(const common &c, const operand_maps &maps, const grouped_tile &t, int stage, int step)
+    {
+        enum { HALF = BN / 2 };
+        uint64_t *full = &c.full[stage];
+        bool whole = (step + 1) * BK <= t.rows, ask_left = whole && !gathered;
+        int first = c.rank * HALF;
+        bf16 *to = right_tile(c, stage) + first * BK;
+        barrier_expect(full, ((ask_left ? BM : 0) + (whole ? BN : 0)) * BK * (int)sizeof(bf16));
+        for (int col = 0; ask_left && col < BM; col += 64)
+            copy_box<false>(left_tile(c, stage) + col * BK, &maps.left, full, t.row0 + col, t.begin + step * BK, 0);
+        for (int col = 0; whole && col < HALF; col += 64)
+            copy_box<true>(to + col * BK, &maps.right, full, t.col0 + first + col, t.begin + step * BK, 0);
+    }
+    __device__ __forceinline__ void fetch(const common &c, const grouped_tile &t, int stage, int step)
+    {
+        bool whole = (step + 1) * BK <= t.rows;
+        if (!gathered && !whole) left.look(step);
+        if (gathered || !whole) left.fetch(left_tile(c, stage), step);
+        if (whole) return;
+        right.look(step);
+        right.fetch(right_tile(c, stage), step);
+    }
+};
+
+/* The part of dw that this tile will add to, brought to L2 while its products are made. */
+__device__ __forceinline__ void expect_sums(const mt_grouped_linear &a, const grouped_tile &t)
+{
+    enum { LINE = 32 }; /* floats in a line of memory */
+    if (a.dw_set || t.rows == 0) return;
+    const float *dw = a.dw + (int64_t)t.e * a.N * a.K;
+    int row0 = across(a) ? t.col0 : t.row0, col0 = across(a) ? t.row0 : t.col0, lines = (across(a) ? BM : BN) / LINE;
+    for (int at = threadIdx.x; at < BM * BN / LINE; at += LOADERS) {
+        int r = row0 + at / lines, col = col0 + at % lines * LINE;
+        if (r < a.N && col < a.K) asm volatile("prefetch.global.L2 [%0];" ::"l"(dw + r * a.K + col));
+    }
+}
+
+template <grouped_product KIND>
+__device__ __forceinline__ void load_tiles(const mt_grouped_linear &a, const operand_maps &maps, const common &c)
+{
+    ring r = { 0, 0 };
+    for (int64_t at = c.first; at < c.n_tiles; at += c.stride) {
+        grouped_tile t = tile_of<KIND>(a, c, at);
+        loaders<KIND> in;
+        in.begin(a, t);
+        if (KIND == TO_W) expect_sums(a, t);
+        int steps = steps_of<KIND>(a, t);
+        for (int step = 0; step < steps; step++) {
+            barrier_wait(&c.empty[r.stage], r.parity ^ 1);
+            if (threadIdx.x == 0) in.ask(c, maps, t, r.stage, step);
+            in.fetch(c, t, r.stage, step);
+            barrier_arrive_copied(&c.full[r.stage]);
+            advance(&r);
+        }
+    }
+}
+
+/* -- teams ----------------------------------------------------------------------------------------- */
+
+/* d [64, 256] = (or +=) a [64, 16] b; both in shared memory, deep or wide. */
+template <int WIDE_A, int WIDE_B> __device__ __forceinline__ void wgmma_256(float d[][4], uint64_t a, uint64_t b, bool more)
+{
+    asm volatile("{ .reg .pred more; setp.ne.b32 more, %130, 0;"
+                 " wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" REGS_127 "}, %128, %129, more, 1, 1, %131, %132; }"
+                 : ACC_32(d, 0)
+                 : "l"(a), "l"(b), "r"((int)more), "n"(WIDE_A), "n"(WIDE_B));
+}
+
+/* Starts the products of a step; `first`: nothing was summed before. */
+template <grouped_product KIND>
+__device__ __forceinline__ void multiply_step(results acc, const bf16 *left, const bf16 *right, bool first)
+{
+    constexpr int WIDE_A = KIND == TO_W, WIDE_B = KIND != FORWARD;
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < BK; k += 16)
+        wgmma_256<WIDE_A, WIDE_B>(acc, describe(left + (WIDE_A ? k * 64 : k), WIDE_A ? BK * 128 : 16),
+                                  describe(right + (WIDE_B ? k * 64 : k), WIDE_B ? BK * 128 : 16), !first || k > 0);
+    wgmma_commit();
+}
+
+/* A stage may be filled again, as far as this team goes: every block that fills it is told. */
+__device__ __forceinline__ void give_back(const common &c, int stage)
+{
+    int rank = threadIdx.x % 128 / 32;
+    if (threadIdx.x % 32 == 0 && rank < PAIR) barrier_arrive_at(&c.empty[stage], rank);
+}
+
+/* The results of a tile but for the wait for its last step.  fenced: what threads copied must be there for the tensor cores too. */
+template <grouped_product KIND>
+__device__ __forceinline__ void multiply_tile(results acc, const common &c, ring *r, int steps, int team, bool fenced)
+{
+    for (int step = 0; step < steps; step++) {
+        barrier_wait(&c.full[r->stage], r->parity);
+        if (fenced) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        /* rows of 64, or the column of 64 */
+        multiply_step<KIND>(acc, left_tile(c, r->stage) + team * 64 * BK, right_tile(c, r->stage), step == 0);
+        if (step > 0) {
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            give_back(c, (r->stage + STAGES - 1) % STAGES);
+        }
+        advance(r);
+    }
+}
+
+template <grouped_product KIND>
+__device__ __forceinline__ void finish_tile(results acc, const common &c, const ring &r, int steps)
+{
+    finish<64, 0, BLOCKS>(acc);
+    if (steps > 0) give_back(c, (r.stage + STAGES - 1) % STAGES);
+    if (steps == 0) clear<BLOCKS>(acc); /* an expert without rows: its sums are zero */
+}
+
+/* 16 rows of a weight gradient, which a warp adds to 32 columns at a time.  Results change lanes through shared memory, so that eight
+ * lanes read and write 128 bytes side by side: as the products leave them, each access would touch twice as many lines for half as much. */
+struct sums {
+    enum { N = 4 }; /* rows of a lane, 4 apart */
+    float *dw;      /* at this lane's row and column */
+    int64_t ld;
+    int n_rows, n_cols; /* from there on */
+    bool set;
+    float *passage; /* [16][PITCH] of this warp */
+
+    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t, int team, float *passages)
+    {
+        int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+        int row = t.row0 + team * 64 + warp * 16 + lane / 8, col = t.col0 + lane % 8 * 4;
+        dw = a.dw + ((int64_t)t.e * a.N + row) * a.K + col;
+        ld = a.K;
+        n_rows = (int)a.N - row, n_cols = (int)a.K - col;
+        set = a.dw_set;
+        passage = passages + (team * 4 + warp) * 16 * PITCH;
+    }
+    __device__ __forceinline__ void look(float4 was[N], int chunk) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            was[i] = make_float4(0, 0, 0, 0);
+            if (!set && 4 * i < n_rows && chunk * 32 < n_cols) was[i] = *(const float4 *)(dw + 4 * i * ld + chunk * 32);
+        }
+    }
+    __device__ __forceinline__ void add(const float4 was[N], const float acc[][4], int chunk) const
+    {
+        int lane = threadIdx.x % 32;
+        float *in = passage + lane / 4 * PITCH + lane % 4 * 2;
+        const float *out = passage + lane / 8 * PITCH + lane % 8 * 4;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const float *x = acc[chunk * 4 + n];
+            *(float2 *)(in + n * 8) = make_float2(x[0], x[1]);
+            *(float2 *)(in + 8 * PITCH + n * 8) = make_float2(x[2], x[3]);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float4 x = *(const float4 *)(out + 4 * i * PITCH);
+            x.x += was[i].x, x.y += was[i].y, x.z += was[i].z, x.w += was[i].w;
+            if (4 * i < n_rows && chunk * 32 < n_cols) *(float4 *)(dw + 4 * i * ld + chunk * 32) = x;
+        }
+        __syncwarp();
+    }
+};
+
+/* The same where the tile lies across dw: 64 columns of it, which a team adds to 32 rows at a time. */
+struct sums_across {
+    enum { N = 4, PITCH_ACROSS = 68 }; /* rows of a thread, 8 apart */
+    float *dw;
+    int64_t ld;
+    int n_rows, n_cols, team;
+    bool set;
+    float *passage; /* [32][PITCH_ACROSS] of this team */
+
+    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t, int of, float *passages)
+    {
+        int row = t.col0 + threadIdx.x % 128 / 16, col = t.row0 + of * 64 + threadIdx.x % 16 * 4;
+        team = of;
+        dw = a.dw + ((int64_t)t.e * a.N + row) * a.K + col;
+        ld = a.K;
+        n_rows = (int)a.N - row, n_cols = (int)a.K - col;
+        set = a.dw_set;
+        passage = passages + team * 4 * 16 * PITCH;
+    }
+    __device__ __forceinline__ void look(float4 was[N], int chunk) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int r = chunk * 32 + 8 * i;
+            was[i] = make_float4(0, 0, 0, 0);
+            if (!set && r < n_rows && n_cols > 0) was[i] = *(const float4 *)(dw + r * ld);
+        }
+    }
+    __device__ __forceinline__ void meet(void) const { asm volatile("bar.sync %0, 128;" ::"r"(1 + team) : "memory"); }
+    __device__ __forceinline__ void add(const float4 was[N], const float acc[][4], int chunk) const
+    {
+        int lane = threadIdx.x % 32;
+        float *in = passage + lane % 4 * 2 * PITCH_ACROSS + threadIdx.x % 128 / 32 * 16 + lane / 4;
+        const float *out = passage + threadIdx.x % 128 / 16 * PITCH_ACROSS + threadIdx.x % 16 * 4;
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) in[(n * 8 + i % 2) * PITCH_ACROSS + i / 2 * 8] = acc[chunk * 4 + n][i];
+        meet();
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int r = chunk * 32 + 8 * i;
+            float4 x = *(const float4 *)(out + 8 * i * PITCH_ACROSS);
+            x.x += was[i].x, x.y += was[i].y, x.z += was[i].z, x.w += was[i].w;
+            if (r < n_rows && n_cols > 0) *(float4 *)(dw + r * ld) = x;
+        }
+        meet();
+    }
+};
+
+/* The old sums are read while the last products are made, further ones while those before are added to. */
+template <typename S>
+__device__ __forceinline__ void add_sums(results acc, const mt_grouped_linear &a, const grouped_tile &t, int team,
+                                         const common &c, const ring &r, int steps)
+{
+    enum { CHUNKS = BN / 32 };
+    S s;
+    s.begin(a, t, team, c.passages);
+    float4 was[3][S::N];
+    s.look(was[0], 0);
+    s.look(was[1], 1);
+    finish_tile<TO_W>(acc, c, r, steps);
+#pragma unroll
+    for (int n = 0; n < CHUNKS; n++) {
+        if (n + 2 < CHUNKS) s.look(was[(n + 2) % 3], n + 2);
+        s.add(was[n % 3], acc, n);
+    }
+}
+
+template <grouped_product KIND> __device__ __forceinline__ void make_tiles(const mt_grouped_linear &a, const common &c)
+{
+    int team = threadIdx.x / 128 - 1;
+    bool fenced = KIND == TO_W || (KIND == FORWARD ? a.gather_x : a.gather_dy);
+    ring r = { 0, 0 };
+    for (int64_t at = c.first; at < c.n_tiles; at += c.stride) {
+        grouped_tile t = tile_of<KIND>(a, c, at);
+        int steps = steps_of<KIND>(a, t), row = t.row0 + team * 64 + threadIdx.x % 128 / 32 * 16;
+        if (KIND == TO_W && steps == 0 && !a.dw_set) continue; /* nothing is added */
+        results acc;
+        multiply_tile<KIND>(acc, c, &r, steps, team, fenced);
+        if (KIND == TO_W) {
+            if (across(a))
+                add_sums<sums_across>(acc, a, t, team, c, r, steps);
+            else
+                add_sums<sums>(acc, a, t, team, c, r, steps);
+            continue;
+        }
+        finish_tile<KIND>(acc, c, r, steps);
+        if (KIND == FORWARD)
+            store_strip<BLOCKS>((bf16 *)a.y + t.begin * a.N, a.N, row, t.rows, t.col0, (int)a.N,
+                                a.b ? (const bf16 *)a.b + (int64_t)t.e * a.N : NULL, acc);
+        else
+            store_strip<BLOCKS>((bf16 *)a.dx + t.begin * a.K, a.K, row, t.rows, t.col0, (int)a.K, NULL, acc);
+    }
+}
+
+#endif
+
+/* -- the kernel ------------------------------------------------------------------------------------ */
+
+template <grouped_product KIND>
+__global__ void __launch_bounds__(THREADS, 1) hopper_kernel(mt_grouped_linear a, const __grid_constant__ operand_maps maps)
+{
+#if HAS_WGMMA
+    extern __shared__ unsigned char memory[];
+    common c;
+    c.tiles = aligned_shared(memory);
+    c.full = (uint64_t *)(c.tiles + STAGES * (BM + BN) * BK);
+    c.empty = c.full + STAGES;
+    c.passages = (float *)(c.empty + STAGES);
+    c.starts = (int32_t *)(c.passages + TEAMS * 4 * 16 * PITCH);
+    bool wide_n = KIND == FORWARD || (KIND == TO_W && across(a)); /* whose columns are N's */
+    c.row_tiles = (int)(((wide_n ? a.K : a.N) + BM * PAIR - 1) / (BM * PAIR));
+    c.col_tiles = (int)(((wide_n ? a.N : a.K) + BN - 1) / BN);
+    c.rank = blockIdx.x % PAIR;
+    c.first = blockIdx.x / PAIR;
+    c.stride = gridDim.x / PAIR;
+    if (threadIdx.x < STAGES) {
+        barrier_begin(&c.full[threadIdx.x], LOADERS + 1);
+        barrier_begin(&c.empty[threadIdx.x], TEAMS * PAIR);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    if (KIND != TO_W) count_row_tiles(c.starts, a, BM * PAIR);
+    pair_sync();
+    c.n_tiles = count_tiles<KIND>(a, c.starts, c.row_tiles, c.col_tiles);
+    if (threadIdx.x < LOADERS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+        load_tiles<KIND>(a, maps, c);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
+        make_tiles<KIND>(a, c);
+    }
+    pair_sync(); /* nobody leaves while its memory is still written, or its barriers are told */
+#endif
+}
+
+/* -- from the host --------------------------------------------------------------------------------- */
+
+bool mt__grouped_fits_hopper(mt_stream *s, const mt_grouped_linear *a)
+{
+    const mt_cuda_device *d = mt_cuda_device_of(s);
+    return d->hopper && shared_bytes(a->c) <= d->shared_bytes && d->n_sms >= PAIR && !(a->gather_x && a->gather_dy);
+}
+
+/* The driver's function, asked for once. */
+static PFN_cuTensorMapEncodeTiled_v12000 encoder(void)
+{
+    static PFN_cuTensorMapEncodeTiled_v12000 encode;
+    cudaDriverEntryPointQueryResult found;
+    void *p = NULL;
+    if (!encode &&
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found) == cudaSuccess)
+        encode = (PFN_cuTensorMapEncodeTiled_v12000)p;
+    return encode;
+}
+
+/* c matrices of rows x cols, in boxes of 64 columns. */
+static mt_rc describe_operand(CUtensorMap *map, const void *base, int64_t cols, int64_t rows, int64_t c, int box_rows,
+                              mt_err *err)
+{
+    cuuint64_t size[] = { (cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)c };
+    cuuint64_t bytes[] = { (cuuint64_t)cols * sizeof(bf16), (cuuint64_t)(rows * cols) * sizeof(bf16) };
+    cuuint32_t box[] = { 64, (cuuint32_t)box_rows, 1 }, every[] = { 1, 1, 1 };
+    CUresult r = CUDA_ERROR_NOT_FOUND;
+    if (encoder())
+        r = encoder()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)base, size, bytes, box, every,
+                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (r == CUDA_SUCCESS) return MT_OK;
+    return mt_fail(err, MT_EINTERNAL, "product of experts: the driver does not describe %lld x %lld x %lld (error %d)",
+                   (long long)c, (long long)rows, (long long)cols, (int)r);
+}
+
+/* Weights of all experts, and packed rows: those that are no tokens. */
+static mt_rc describe_operands(operand_maps *m, const mt_grouped_linear *a, grouped_product kind, mt_err *err)
+{
+    bool gather_left = kind == FORWARD ? a->gather_x : a->gather_dy;
+    if (kind == TO_W && a->gather_x) return describe_operand(&m->right, a->dy, a->N, a->M, 1, BK, err);
+    if (!gather_left && kind == FORWARD) MT_TRY(describe_operand(&m->left, a->x, a->K, a->M, 1, BM, err));
+    if (!gather_left && kind != FORWARD)
+        MT_TRY(describe_operand(&m->left, a->dy, a->N, a->M, 1, kind == TO_X ? (int)BM : (int)BK, err));
+    if (kind == TO_W) return describe_operand(&m->right, a->x, a->K, a->M, 1, BK, err);
+    return describe_operand(&m->right, a->w, a->K, a->N, a->c, kind == FORWARD ? (int)BN / 2 : (int)BK, err);
+}
+
+template <grouped_product KIND> static mt_rc launch(mt_stream *s, const mt_grouped_linear *a, mt_err *err)
+{
+    const mt_cuda_device *d = mt_cuda_device_of(s);
+    size_t shared = shared_bytes(a->c);
+    operand_maps maps;
+    MT_TRY(describe_operands(&maps, a, KIND, err));
+    MT_TRY(mt__cuda_check(s->dev,
+                          cudaFuncSetAttribute(hopper_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                          "shared memory for products of experts", err));
+    cudaLaunchAttribute pairs = {};
+    pairs.id = cudaLaunchAttributeClusterDimension;
+    pairs.val.clusterDim = { PAIR, 1, 1 };
+    cudaLaunchConfig_t how = {};
+    how.gridDim = (unsigned)(d->n_sms / PAIR * PAIR);
+    how.blockDim = THREADS;
+    how.dynamicSmemBytes = shared;
+    how.stream = mt_cuda_raw(s);
+    how.attrs = &pairs;
+    how.numAttrs = 1;
+    MT_TRY(mt__cuda_check(s->dev, cudaLaunchKernelEx(&how, hopper_kernel<KIND>, *a, (const operand_maps)maps),
+                          "a product of experts", err));
+    return mt__cuda_launched(s, "a product of experts", err);
+}
+
+mt_rc mt__grouped_by_hopper(mt_stream *s, const mt_grouped_linear *a, grouped_product kind, mt_err *err)
+{
+    if (kind == FORWARD) return launch<FORWARD>(s, a, err);
+    return kind == TO_X ? launch<TO_X>(s, a, err) : launch<TO_W>(s, a, err);
+}
