@@ -14,7 +14,7 @@ typedef enum window { BEFORE, OPEN, OVER } window;
 struct mt_trace {
     mt_device *dev;
     mt_event **events; /* two a span */
-    mt_span *spans;
+    mt_trace_span *spans;
     int max, n, lost; /* n and lost guarded by the lock: the updater's thread writes spans too */
     int open_span;    /* the one the engine's thread has begun; -1: none */
     int64_t queueing_since;
@@ -78,14 +78,14 @@ static int take_span(mt_trace *t)
     return i;
 }
 
-mt_rc mt_trace_begin(mt_stream *s, mt_span_kind kind, const char *name, double flops, int64_t bytes, mt_err *err)
+mt_rc mt_trace_begin(mt_stream *s, mt_trace_kind kind, const char *name, double flops, int64_t bytes, mt_err *err)
 {
     mt_trace *t = s->trace;
     if (!t) return MT_OK;
     int i = t->open_span = take_span(t);
     t->queueing_since = mt_now_ns();
     if (i < 0) return MT_OK;
-    mt_span *span = &t->spans[i];
+    mt_trace_span *span = &t->spans[i];
     span->kind = kind;
     span->track = s->track;
     span->flops = flops;
@@ -96,10 +96,10 @@ mt_rc mt_trace_begin(mt_stream *s, mt_span_kind kind, const char *name, double f
 
 /* Queueing takes microseconds, unless the device's queue is full: then the engine's thread waits, and whatever it would queue
  * next. */
-static void show_wait(mt_trace *t, const mt_span *span)
+static void show_wait(mt_trace *t, const mt_trace_span *span)
 {
     enum { LONG_NS = 500000 };
-    char name[MT_SPAN_NAME];
+    char name[MT_TRACE_NAME];
     int64_t now = mt_now_ns();
     if (now - t->queueing_since < LONG_NS) return;
     snprintf(name, sizeof name, "queue on %s", span->track);
@@ -121,8 +121,8 @@ void mt_trace_host(mt_trace *t, const char *track, const char *name, int64_t fro
 {
     int i = t ? take_span(t) : -1;
     if (i < 0) return;
-    mt_span *span = &t->spans[i];
-    span->kind = MT_SPAN_HOST;
+    mt_trace_span *span = &t->spans[i];
+    span->kind = MT_TRACE_HOST;
     span->track = track;
     snprintf(span->name, sizeof span->name, "%s", name);
     span->from = from_ns;
@@ -133,9 +133,9 @@ void mt_trace_host(mt_trace *t, const char *track, const char *name, int64_t fro
 
 mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err)
 {
-    char name[MT_SPAN_NAME];
+    char name[MT_TRACE_NAME];
     snprintf(name, sizeof name, "wait %s", e->name ? e->name : "event");
-    MT_TRY(mt_trace_begin(s, MT_SPAN_WAIT, name, 0, 0, err));
+    MT_TRY(mt_trace_begin(s, MT_TRACE_WAIT, name, 0, 0, err));
     MT_TRY(s->api->wait(s, e, err));
     return mt_trace_end(s, err);
 }
@@ -143,14 +143,14 @@ mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err)
 mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, bool small, mt_err *err)
 {
     static const char *const names[] = { "in", "out", "on the device" };
-    MT_TRY(mt_trace_begin(s, MT_SPAN_COPY, names[dir], 0, (int64_t)bytes, err));
+    MT_TRY(mt_trace_begin(s, MT_TRACE_COPY, names[dir], 0, (int64_t)bytes, err));
     MT_TRY((small ? s->api->copy_small : s->api->copy)(s, dst, src, bytes, dir, err));
     return mt_trace_end(s, err);
 }
 
 mt_rc mt__traced_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
 {
-    MT_TRY(mt_trace_begin(s, MT_SPAN_OP, "fill", 0, (int64_t)bytes, err));
+    MT_TRY(mt_trace_begin(s, MT_TRACE_OP, "fill", 0, (int64_t)bytes, err));
     MT_TRY(s->api->fill(s, dst, byte, bytes, err));
     return mt_trace_end(s, err);
 }
@@ -161,8 +161,8 @@ mt_rc mt_trace_collect(mt_trace *t, mt_err *err)
 {
     if (t->window != OVER) return mt_fail(err, MT_EINVAL, "a trace needs two whole steps");
     for (int i = 0; i < t->n; i++) {
-        mt_span *span = &t->spans[i];
-        if (span->kind != MT_SPAN_HOST) {
+        mt_trace_span *span = &t->spans[i];
+        if (span->kind != MT_TRACE_HOST) {
             span->from = t->dev->api->event_time(t->events[2 * i]);
             span->to = t->dev->api->event_time(t->events[2 * i + 1]);
         }
@@ -172,7 +172,7 @@ mt_rc mt_trace_collect(mt_trace *t, mt_err *err)
     return MT_OK;
 }
 
-const mt_span *mt_trace_spans(const mt_trace *t, int *n, int64_t *window_ns, int *lost)
+const mt_trace_span *mt_trace_spans(const mt_trace *t, int *n, int64_t *window_ns, int *lost)
 {
     *n = t->n;
     *window_ns = t->end_ns - t->start_ns;
@@ -196,9 +196,9 @@ mt_rc mt_trace_write(const mt_trace *t, const char *path, mt_err *err)
     mt_str out = { 0 };
     mt_str_puts(&out, "{\"traceEvents\": [\n");
     for (int i = 0; i < t->n; i++) {
-        const mt_span *s = &t->spans[i];
+        const mt_trace_span *s = &t->spans[i];
         int track = track_number(tracks, n_tracks, s->track);
-        if (s->kind == MT_SPAN_WAIT && s->to - s->from < 3000) continue; /* there was nothing to wait for */
+        if (s->kind == MT_TRACE_WAIT && s->to - s->from < 3000) continue; /* there was nothing to wait for */
         if (track == TRACKS) continue;
         if (track == n_tracks) {
             tracks[n_tracks++] = s->track;

@@ -472,7 +472,7 @@ static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *
 
 /* -- forward and back ------------------------------------------------------------------------------ */
 
-static mt_rc experts_forward(const mt_pass *p, mt_span s, const void *h, mt_err *err)
+static mt_rc experts_forward(const mt_pass *p, mt_row_range s, const void *h, mt_err *err)
 {
     (void)s;
     MT_TRY(router_logits(p, h, err));
@@ -486,7 +486,7 @@ static mt_rc experts_forward(const mt_pass *p, mt_span s, const void *h, mt_err 
 
 static bool experts_adds(const mt_layer_spec *s) { return s->Is > 0; }
 
-static mt_rc experts_output(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err)
+static mt_rc experts_output(const mt_pass *p, mt_row_range s, void *y, const void *add, mt_err *err)
 {
     (void)s;
     return shared_output(p, y, add, err);
@@ -511,7 +511,7 @@ static mt_rc experts_input_backward(const mt_pass *p, const void *h, void *dh, b
 }
 
 /* The experts' backward is over. */
-static mt_rc experts_backward(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
+static mt_rc experts_backward(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
 {
     (void)s;
     if (p->a->whole) { /* else forward has just been redone */

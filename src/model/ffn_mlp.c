@@ -81,20 +81,20 @@ static mt_products gate_up_products(const mt_pass *p)
 }
 
 /* The rows at hand of gate and up, which are there all at once or a chunk at a time. */
-static void *gate_up_of(const mt_pass *p, mt_span s)
+static void *gate_up_of(const mt_pass *p, mt_row_range s)
 {
     void *gu = mt_pass_array(p, GATE_UP);
     return p->a->whole ? mt_pass_rows(p, gu, s.first, gate_up_width(p->c, p->s)) : gu;
 }
 
 /* Likewise the activation, which is chunks of workspace unless all of it is kept. */
-static void *act_of(const mt_pass *p, mt_span s)
+static void *act_of(const mt_pass *p, mt_row_range s)
 {
     void *act = mt_pass_array(p, ACT);
     return mt_pass_kept(p, ACT) ? mt_pass_rows(p, act, s.first, p->s->F) : act;
 }
 
-static mt_activation activation_args(const mt_pass *p, mt_span s)
+static mt_activation activation_args(const mt_pass *p, mt_row_range s)
 {
     return (mt_activation){ .t = p->r->t,
                             .act = p->c->act,
@@ -108,7 +108,7 @@ static mt_activation activation_args(const mt_pass *p, mt_span s)
                             .scratch = p->r->scratch };
 }
 
-static mt_linear down_args(const mt_pass *p, mt_span s)
+static mt_linear down_args(const mt_pass *p, mt_row_range s)
 {
     return (mt_linear){ .t = p->r->t,
                         .M = s.n,
@@ -122,13 +122,13 @@ static mt_linear down_args(const mt_pass *p, mt_span s)
 
 /* -- forward and back ------------------------------------------------------------------------------ */
 
-static mt_rc mlp_forward(const mt_pass *p, mt_span s, const void *h, mt_err *err)
+static mt_rc mlp_forward(const mt_pass *p, mt_row_range s, const void *h, mt_err *err)
 {
     const mt_products f = gate_up_products(p);
     return mt_products_forward(p, &f, s.n, mt_pass_rows(p, h, s.first, p->c->D), gate_up_of(p, s), err);
 }
 
-static mt_rc mlp_output(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err)
+static mt_rc mlp_output(const mt_pass *p, mt_row_range s, void *y, const void *add, mt_err *err)
 {
     mt_activation activation = activation_args(p, s);
     MT_TRY(p->r->ops->activation_fwd(p->r->stream, &activation, err));
@@ -140,7 +140,7 @@ static mt_rc mlp_output(const mt_pass *p, mt_span s, void *y, const void *add, m
 }
 
 /* Unless the activation is kept, its gradient takes its place, and it is written again on the way: so down's weights wait. */
-static mt_rc mlp_backward(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
+static mt_rc mlp_backward(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
 {
     const mt_ops *ops = p->r->ops;
     const mt_products f = gate_up_products(p);

@@ -300,9 +300,9 @@ static mt_rc mix_backward(const mt_pass *p, const mt_layer_kind *k, void *dx, mt
 /* Rows the ffn takes at a time. */
 static int64_t chunk_rows(const mt_pass *p) { return p->s->ffn->whole ? p->mb->n : p->r->mlp_rows; }
 
-static mt_span chunk_at(const mt_pass *p, int64_t first)
+static mt_row_range chunk_at(const mt_pass *p, int64_t first)
 {
-    return (mt_span){ first, mt_min_i64(chunk_rows(p), p->mb->n - first) };
+    return (mt_row_range){ first, mt_min_i64(chunk_rows(p), p->mb->n - first) };
 }
 
 static mt_rc feed(const mt_pass *p, const mt_layer_kind *k, void *x_out, mt_err *err)
@@ -314,7 +314,7 @@ static mt_rc feed(const mt_pass *p, const mt_layer_kind *k, void *x_out, mt_err 
     const void *h;
     MT_TRY(norm(p, ffn_norm(p), &h, err));
     for (int64_t first = 0; first < p->mb->n; first += chunk_rows(p)) {
-        mt_span s = chunk_at(p, first);
+        mt_row_range s = chunk_at(p, first);
         MT_TRY(f->forward(&q, s, h, err));
         MT_TRY(f->output(&q, s, post ? fed : x_out, post ? NULL : xmid, err));
     }
@@ -323,7 +323,7 @@ static mt_rc feed(const mt_pass *p, const mt_layer_kind *k, void *x_out, mt_err 
 
 /* Some rows: from dx, the gradient of the output, to the gradient of what the ffn read, which goes to DH, or is added to dx where
  * no norm is between. */
-static mt_rc feed_rows_backward(const mt_pass *p, const mt_layer_kind *k, mt_span s, const void *h, void *dx, mt_err *err)
+static mt_rc feed_rows_backward(const mt_pass *p, const mt_layer_kind *k, mt_row_range s, const void *h, void *dx, mt_err *err)
 {
     mt_pass q = to_ffn(p, k);
     const mt_ffn *f = p->s->ffn;
@@ -363,7 +363,7 @@ static void *xmid_of(const mt_pass *p, void *x_out)
 static mt_rc open_experts(const mt_pass *p, const mt_layer_kind *k, void *xmid, void *x_out, mt_err *err)
 {
     const mt_pass q = to_ffn(p, k);
-    const mt_span all = { 0, p->mb->n };
+    const mt_row_range all = { 0, p->mb->n };
     mt_norm a = norm_args(p, NORM2, p->mb->n, xmid);
     a.y = mt_pass_array(p, H2);
     MT_TRY(p->r->ops->norm_fwd(p->r->stream, &a, err));

@@ -12,7 +12,7 @@
 #include "model/model.h"
 
 typedef struct mt_pass mt_pass;
-typedef struct mt_span mt_span;
+typedef struct mt_row_range mt_row_range;
 typedef struct mt_scratch_shape mt_scratch_shape;
 typedef struct mt_part mt_part;
 

@@ -31,7 +31,7 @@ struct mt_pass {
 };
 
 /* Rows [first, first + n) of the micro-batch: an ffn takes some at a time. */
-struct mt_span {
+struct mt_row_range {
     int64_t first, n;
 };
 
@@ -127,11 +127,11 @@ struct mt_ffn {
     mt_part part;
     bool whole; /* its spans are whole micro-batches, whatever a row chunk is */
     /* From h, all rows of the branch's input, what output() reads of the rows of a span. */
-    mt_rc (*forward)(const mt_pass *p, mt_span s, const void *h, mt_err *err);
+    mt_rc (*forward)(const mt_pass *p, mt_row_range s, const void *h, mt_err *err);
     /* Those rows of y = alpha * (...) (+ add). */
-    mt_rc (*output)(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err);
+    mt_rc (*output)(const mt_pass *p, mt_row_range s, void *y, const void *add, mt_err *err);
     /* From dy, the first of the span's rows of y's gradient, to dh = or += h's, likewise. */
-    mt_rc (*backward)(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err);
+    mt_rc (*backward)(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err);
     /* Of an ffn whose experts are units of their own; NULL in others.  The calls above are then of all but the experts: forward()
      * chooses, output() does not exist where no more is added, and backward() begins where the experts' backward has ended.
      * Rows are those of a pass, and h, dy the first of them. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct label {
-    char name[MT_SPAN_NAME];
+    char name[MT_TRACE_NAME];
     double flops;
 } label;
 
@@ -79,7 +79,7 @@ static label name_grouped(const char *fn, const void *a)
         int n = SPLIT(a)(parts, a, sizeof *a);                                                                                   \
         for (int i = 0; i < n; i++) {                                                                                            \
             label l = NAME(a)(#fn, &parts[i]);                                                                                   \
-            MT_TRY(mt_trace_begin(s, MT_SPAN_OP, l.name, l.flops, 0, err));                                                      \
+            MT_TRY(mt_trace_begin(s, MT_TRACE_OP, l.name, l.flops, 0, err));                                                     \
             MT_TRY(mt_ops_of(s->dev)->fn(s, &parts[i], err));                                                                    \
             MT_TRY(mt_trace_end(s, err));                                                                                        \
         }                                                                                                                        \

@@ -18,18 +18,18 @@ static const char *product_name(const mt_model *m, bool expert, long long n, lon
 }
 
 /* A product by what it is for instead of its shape. */
-static void name_of(char *out, const mt_span *span, const mt_model *m)
+static void name_of(char *out, const mt_trace_span *span, const mt_model *m)
 {
     char way[8];
     long long n, k;
-    snprintf(out, MT_SPAN_NAME, "%s", strcmp(span->track, "updater") == 0 ? "update on the host" : span->name);
+    snprintf(out, MT_TRACE_NAME, "%s", strcmp(span->track, "updater") == 0 ? "update on the host" : span->name);
     bool expert = sscanf(out, "experts_%7s %lldx%lld", way, &n, &k) == 3;
     if (!expert && sscanf(out, "linear_%7s %lldx%lld", way, &n, &k) != 3) return;
     const char *name = product_name(m, expert, n, k);
-    if (name) snprintf(out, MT_SPAN_NAME, "%s %s", name, way);
+    if (name) snprintf(out, MT_TRACE_NAME, "%s %s", name, way);
 }
 
-static mt_spent_row *row_for(mt_spent *s, const mt_span *span, const char *name)
+static mt_spent_row *row_for(mt_spent *s, const mt_trace_span *span, const char *name)
 {
     for (int i = 0; i < s->n; i++)
         if (strcmp(s->rows[i].name, name) == 0 && strcmp(s->rows[i].track, span->track) == 0) return &s->rows[i];
@@ -62,10 +62,10 @@ void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_model *m)
     int64_t window;
     double busy = 0;
     *out = (mt_spent){ 0 };
-    const mt_span *spans = mt_trace_spans(trace, &n, &window, &out->lost);
+    const mt_trace_span *spans = mt_trace_spans(trace, &n, &window, &out->lost);
     out->seconds = 1e-9 * (double)window;
     for (int i = 0; i < n; i++) {
-        char name[MT_SPAN_NAME];
+        char name[MT_TRACE_NAME];
         name_of(name, &spans[i], m);
         mt_spent_row *r = row_for(out, &spans[i], name);
         double seconds = 1e-9 * (double)(mt_min_i64(spans[i].to, window) - mt_max_i64(spans[i].from, 0));
@@ -76,7 +76,7 @@ void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_model *m)
         r->bytes += (double)spans[i].bytes;
         if (track_rank(spans[i].track) == 0) busy += seconds;
     }
-    const mt_span idle = { .kind = MT_SPAN_WAIT, .track = "compute" };
+    const mt_trace_span idle = { .kind = MT_TRACE_WAIT, .track = "compute" };
     mt_spent_row *r = row_for(out, &idle, "idle");
     r->seconds = out->seconds - busy;
     qsort(out->rows, (size_t)out->n, sizeof out->rows[0], by_track_and_time);

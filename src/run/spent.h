@@ -8,8 +8,8 @@
 
 typedef struct mt_spent_row {
     const char *track;
-    char name[MT_SPAN_NAME]; /* "gate+up dw", "attention bwd", "wait write-back", "idle" */
-    mt_span_kind kind;
+    char name[MT_TRACE_NAME]; /* "gate+up dw", "attention bwd", "wait write-back", "idle" */
+    mt_trace_kind kind;
     int n;
     double seconds, flops, bytes;
 } mt_spent_row;

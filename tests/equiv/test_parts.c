@@ -235,13 +235,13 @@ static int square_work(const mt_config *c, const mt_layer_spec *s, mt_work_item 
     return 3;
 }
 
-static void *squares_of(const mt_pass *p, mt_span s)
+static void *squares_of(const mt_pass *p, mt_row_range s)
 {
     void *all = mt_pass_array(p, SQUARES);
     return p->a->whole ? mt_pass_rows(p, all, s.first, p->c->D) : all;
 }
 
-static square square_args(const mt_pass *p, mt_span s, const void *h)
+static square square_args(const mt_pass *p, mt_row_range s, const void *h)
 {
     return (square){ .t = p->r->t,
                      .n = s.n,
@@ -251,13 +251,13 @@ static square square_args(const mt_pass *p, mt_span s, const void *h)
                      .y = squares_of(p, s) };
 }
 
-static mt_rc square_forward(const mt_pass *p, mt_span s, const void *h, mt_err *err)
+static mt_rc square_forward(const mt_pass *p, mt_row_range s, const void *h, mt_err *err)
 {
     const square a = square_args(p, s, h);
     return mt_cpu_enqueue(p->r->stream, square_fwd, &a, sizeof a, err);
 }
 
-static mt_rc square_output(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err)
+static mt_rc square_output(const mt_pass *p, mt_row_range s, void *y, const void *add, mt_err *err)
 {
     mt_linear d = project(p, MT_W_DOWN, squares_of(p, s), s.n);
     d.y = mt_pass_rows(p, y, s.first, p->c->D);
@@ -265,7 +265,7 @@ static mt_rc square_output(const mt_pass *p, mt_span s, void *y, const void *add
     return p->r->ops->linear_fwd(p->r->stream, &d, err);
 }
 
-static mt_rc square_backward(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
+static mt_rc square_backward(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
 {
     mt_linear d = project(p, MT_W_DOWN, squares_of(p, s), s.n);
     d.dy = dy;

@@ -86,11 +86,11 @@ static void work(fixture *f)
     settle(f, f->b);
 }
 
-static const mt_span *find(const fixture *f, const char *name)
+static const mt_trace_span *find(const fixture *f, const char *name)
 {
     int n, lost;
     int64_t window;
-    const mt_span *spans = mt_trace_spans(f->trace, &n, &window, &lost);
+    const mt_trace_span *spans = mt_trace_spans(f->trace, &n, &window, &lost);
     for (int i = 0; i < n; i++)
         if (strcmp(spans[i].name, name) == 0) return &spans[i];
     return NULL;
@@ -116,12 +116,12 @@ static void spans_are_named_timed_and_in_order(void **state)
     mt_trace_spans(f.trace, &n, &window, &lost);
     assert_int_equal(n, 7);
     assert_int_equal(lost, 0);
-    const mt_span *fill = find(&f, "fill"), *wait = find(&f, "wait b's turn"), *fwd = find(&f, "linear_fwd 64x64"),
-                  *dw = find(&f, "linear_dw 64x64"), *dx = find(&f, "linear_dx 64x64"), *in = find(&f, "in"),
-                  *host = find(&f, "layer 3");
+    const mt_trace_span *fill = find(&f, "fill"), *wait = find(&f, "wait b's turn"), *fwd = find(&f, "linear_fwd 64x64"),
+                        *dw = find(&f, "linear_dw 64x64"), *dx = find(&f, "linear_dx 64x64"), *in = find(&f, "in"),
+                        *host = find(&f, "layer 3");
     assert_non_null(fill), assert_non_null(wait), assert_non_null(fwd), assert_non_null(dw), assert_non_null(dx),
         assert_non_null(in), assert_non_null(host);
-    const mt_span *in_order[] = { fill, wait, fwd, dw, dx };
+    const mt_trace_span *in_order[] = { fill, wait, fwd, dw, dx };
     for (size_t i = 0; i < MT_COUNT(in_order); i++) {
         assert_string_equal(in_order[i]->track, "compute");
         assert_true(in_order[i]->from >= (i ? in_order[i - 1]->to : 0));
