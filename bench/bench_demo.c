@@ -213,8 +213,8 @@ static mt_rc put_unit(bench *b, mt_safetensors_writer *w, int u, mt_err *err)
     int16_t *lo = mt_calloc(n, sizeof *lo);
     float *x = mt_calloc(n, sizeof *x);
     mt_rc rc = hi && lo && x ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a unit's weights");
-    if (!rc) rc = mt_engine_read(b->engine, u, MT_STATE_HI, 0, l->n_elems, hi, err);
-    if (!rc) rc = mt_engine_read(b->engine, u, MT_STATE_LO, 0, l->n_elems, lo, err);
+    if (!rc) rc = mt_engine_read(b->engine, (mt_state_range){ u, MT_STATE_HI, 0, l->n_elems }, hi, err);
+    if (!rc) rc = mt_engine_read(b->engine, (mt_state_range){ u, MT_STATE_LO, 0, l->n_elems }, lo, err);
     if (!rc) mt_join_array(x, hi, lo, n);
     for (int k = 0; !rc && k < l->n_weights; k++) {
         char name[MT_NAME_BYTES];
@@ -268,7 +268,7 @@ static void close_all(bench *b)
 
 int main(int argc, char **argv)
 {
-    mt_blas_reexec_if_slow(argv);
+    mt_blas_reexec(argv);
     if (argc < 3) {
         fprintf(stderr, "usage: %s MODEL_DIR DATA_DIR [steps] [batch] [lr] [seed] [threads] [FILE.safetensors]\n", argv[0]);
         return 2;
