@@ -46,6 +46,8 @@ static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, m
     return MT_OK;
 }
 
+static mt_state_range range_of(const part *p) { return (mt_state_range){ p->unit, p->kind, p->w->offset, p->w->n }; }
+
 static char *file_path(const char *dir, int file) { return mt_asprintf("%s/" MT__CKPT_UNIT, dir, file); }
 
 /* -- files ----------------------------------------------------------------------------------------- */
@@ -93,12 +95,12 @@ static mt_rc ckpt_state_put(void *arg, const part *p, mt_err *err)
     const writing *w = arg;
     mt_dtype t = dtype_of(w->io, p->kind);
     if (!is_written(p)) return MT_OK;
-    for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
-        int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
-        MT_TRY(w->io->read(w->io->user, p->unit, p->kind, p->w->offset + first, n, w->piece, err));
-        if (!all_finite(t, w->piece, n)) /* C6 */
+    for (int64_t at = 0; at < p->w->n; at += MT_STATE_PIECE) {
+        mt_state_range r = mt_state_piece(range_of(p), at, MT_STATE_PIECE);
+        MT_TRY(w->io->read(w->io->user, r, w->piece, err));
+        if (!all_finite(t, w->piece, r.n)) /* C6 */
             return mt_fail(err, MT_ENUMERIC, "\"%s\" holds numbers that are not finite; nothing is saved", p->name);
-        MT_TRY(mt_safetensors_writer_append(w->file, p->name, w->piece, (size_t)n * mt_dtype_bytes(t), err));
+        MT_TRY(mt_safetensors_writer_append(w->file, p->name, w->piece, (size_t)r.n * mt_dtype_bytes(t), err));
     }
     return MT_OK;
 }
@@ -188,10 +190,8 @@ static bool was_frozen(const loading *l, const part *p)
 static mt_rc load_zeros(const loading *l, const part *p, mt_err *err)
 {
     static const int16_t zeros[1 << 12];
-    for (int64_t first = 0, n; first < p->w->n && !p->w->no_low; first += n) {
-        n = mt_min_i64(MT_COUNT(zeros), p->w->n - first);
-        MT_TRY(l->io->write(l->io->user, p->unit, p->kind, p->w->offset + first, n, zeros, err));
-    }
+    for (int64_t at = 0; at < p->w->n && !p->w->no_low; at += MT_COUNT(zeros))
+        MT_TRY(l->io->write(l->io->user, mt_state_piece(range_of(p), at, MT_COUNT(zeros)), zeros, err));
     return MT_OK;
 }
 
@@ -208,13 +208,13 @@ static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
     MT_TRY(check_shape(t, p, dtype_of(l->io, p->kind), err));
     l->n_found++;
     size_t size = mt_dtype_bytes(t->dtype);
-    for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
-        int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
-        const uint8_t *from = t->data + (size_t)first * size;
-        if (!mt_map_fetch(t->map, from, (size_t)n * size))
+    for (int64_t at = 0; at < p->w->n; at += MT_STATE_PIECE) {
+        mt_state_range r = mt_state_piece(range_of(p), at, MT_STATE_PIECE);
+        const uint8_t *from = t->data + (size_t)at * size;
+        if (!mt_map_fetch(t->map, from, (size_t)r.n * size))
             return mt_fail(err, MT_EIO, "\"%s\" cannot be read: the disk has failed, or the file has become shorter", p->name);
-        MT_TRY(l->io->write(l->io->user, p->unit, p->kind, p->w->offset + first, n, from, err));
-        mt_map_release(t->map, from, (size_t)n * size); /* a unit is gigabytes, which no plan has room for */
+        MT_TRY(l->io->write(l->io->user, r, from, err));
+        mt_map_release(t->map, from, (size_t)r.n * size); /* a unit is gigabytes, which no plan has room for */
     }
     return MT_OK;
 }

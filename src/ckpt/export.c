@@ -113,9 +113,10 @@ static mt_rc convert(const unit_writing *u, const item *it, const mt_weight *wei
 {
     const mt_state_io *io = u->w->io;
     piece *p = u->p;
-    int64_t at = weight->offset + first;
-    MT_TRY(io->read(io->user, it->unit, MT_STATE_HI, at, n, p->hi, err));
-    MT_TRY(io->read(io->user, it->unit, MT_STATE_LO, at, n, p->lo, err));
+    mt_state_range r = { it->unit, MT_STATE_HI, weight->offset + first, n };
+    MT_TRY(io->read(io->user, r, p->hi, err));
+    r.kind = MT_STATE_LO;
+    MT_TRY(io->read(io->user, r, p->lo, err));
     if (mt_split_check(p->hi, p->lo, (size_t)n) < (size_t)n) /* C6 */
         return mt_fail(err, MT_ENUMERIC, "tensor \"%s\" holds numbers that are not finite; nothing is saved", it->name);
     mt_join_array(p->f, p->hi, p->lo, (size_t)n);

@@ -9,9 +9,9 @@
 typedef struct mt_state_io {
     void *user;
     mt_dtype moments; /* of m and v: F32 or BF16 */
-    /* Elements [first, first + n) of a unit's state: uint16 hi, int16 lo, m and v as said above. */
-    mt_rc (*read)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
-    mt_rc (*write)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
+    /* Numbers of a unit's state: uint16 hi, int16 lo, m and v as said above. */
+    mt_rc (*read)(void *user, mt_state_range r, void *dst, mt_err *err);
+    mt_rc (*write)(void *user, mt_state_range r, const void *src, mt_err *err);
     /* The unit has been read for the last time.  May be NULL. */
     void (*done)(void *user, int unit);
     /* Threads that may read (and be done), or write, at once, each a unit of its own; 0: one. */

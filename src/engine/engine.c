@@ -82,20 +82,20 @@ mt_rc mt_engine_lock(mt_engine *e, mt_err *err)
 
 mt_state *mt_engine_state(mt_engine *e) { return e->state; }
 
-mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+mt_rc mt_engine_read(mt_engine *e, mt_state_range r, void *dst, mt_err *err)
 {
     MT_TRY(mt_engine_settle(e, err));
-    return mt_state_read(e->state, unit, kind, first, n, dst, err);
+    return mt_state_read(e->state, r, dst, err);
 }
 
-mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+mt_rc mt_engine_write(mt_engine *e, mt_state_range r, const void *src, mt_err *err)
 {
     pthread_mutex_lock(&e->write_lock);
     mt_rc rc = mt_engine_settle(e, err);
-    if (!rc) mt_lane_forget(e->lane, unit);
+    if (!rc) mt_lane_forget(e->lane, r.unit);
     pthread_mutex_unlock(&e->write_lock);
-    if (!rc) rc = mt_state_write(e->state, unit, kind, first, n, src, err);
-    if (!rc && e->wrote) e->wrote(e->wrote_user, (size_t)n * mt_state_number_bytes(e->state, kind));
+    if (!rc) rc = mt_state_write(e->state, r, src, err);
+    if (!rc && e->wrote) e->wrote(e->wrote_user, (size_t)r.n * mt_state_number_bytes(e->state, r.kind));
     return rc;
 }
 
@@ -119,11 +119,11 @@ mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err)
     MT_TRY(mt_engine_settle(e, err));
     for (int u = 0; u < e->model->n_units; u++)
         for (mt_state_kind kind = 0; kind < MT_STATE_KINDS; kind++) {
-            int64_t n = mt_state_count(e->state, u, kind);
-            for (int64_t first = 0; first < n; first += PART) {
-                int64_t k = mt_min_i64(PART, n - first);
-                MT_TRY(mt_state_read(e->state, u, kind, first, k, part, err));
-                h = mt_hash(part, (size_t)k * mt_state_number_bytes(e->state, kind), h);
+            const mt_state_range all = mt_unit_state(e->model, u, kind);
+            for (int64_t at = 0; at < all.n; at += PART) {
+                mt_state_range r = mt_state_piece(all, at, PART);
+                MT_TRY(mt_state_read(e->state, r, part, err));
+                h = mt_hash(part, (size_t)r.n * mt_state_number_bytes(e->state, kind), h);
             }
         }
     *out = h;

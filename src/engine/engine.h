@@ -34,11 +34,11 @@ typedef struct mt_step_result {
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err);
 void mt_engine_free(mt_engine *e); /* accepts NULL and broken engines */
 
-/* Elements [first, first + n) of a unit's state, at its home: uint16 hi, int16 lo, m and v as mt_moments_type says.  Reading
+/* Numbers of a unit's state, at its home: uint16 hi, int16 lo, m and v as mt_moments_type says.  Reading
  * waits for updates in flight.  Several threads may write at once while nobody does anything else; 8-bit moments of a unit one at
  * a time, for numbers share blocks. */
-mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
-mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+mt_rc mt_engine_write(mt_engine *e, mt_state_range r, const void *src, mt_err *err);
+mt_rc mt_engine_read(mt_engine *e, mt_state_range r, void *dst, mt_err *err);
 /* fn is told of what is written from now on, on the thread that wrote it; NULL: nobody is. */
 void mt_engine_watch_writes(mt_engine *e, void (*fn)(void *user, size_t bytes), void *user);
 

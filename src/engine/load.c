@@ -79,10 +79,12 @@ static void convert(const loader *l, source *s, int64_t first, int64_t n, halves
     if (n_bad) atomic_fetch_add(&s->n_bad, n_bad);
 }
 
-static mt_rc write_halves(mt_engine *e, int unit, const halves *h, int64_t at, int64_t n, mt_err *err)
+/* r: of the high halves. */
+static mt_rc write_halves(mt_engine *e, mt_state_range r, const halves *h, mt_err *err)
 {
-    MT_TRY(mt_engine_write(e, unit, MT_STATE_HI, at, n, h->hi, err));
-    mt_rc rc = mt_engine_write(e, unit, MT_STATE_LO, at, n, h->lo, err);
+    MT_TRY(mt_engine_write(e, r, h->hi, err));
+    r.kind = MT_STATE_LO;
+    mt_rc rc = mt_engine_write(e, r, h->lo, err);
     return rc == MT_EINVAL ? MT_OK : rc; /* a plan that only runs bf16 forward keeps no lo */
 }
 
@@ -153,7 +155,7 @@ static mt_rc move_piece(const loader *l, source *s, int64_t first, int64_t n, ha
     for (int64_t at = 0, some; at < n; at += some) {
         some = mt_min_i64(STRETCH, n - at);
         convert(l, s, first + at, some, h);
-        MT_TRY(write_halves(l->e, s->unit, h, s->w->offset + first + at, some, err));
+        MT_TRY(write_halves(l->e, (mt_state_range){ s->unit, MT_STATE_HI, s->w->offset + first + at, some }, h, err));
     }
     return MT_OK;
 }

@@ -56,10 +56,10 @@ mt_rc mt_state_await_locked(mt_state *s, mt_err *err)
 
 /* That the run has failed since does not matter (H4): if the unit's own update is done and its write-back has ended, nothing has
  * changed it. */
-mt_rc mt_state_read_locked(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+mt_rc mt_state_read_locked(mt_state *s, mt_state_range r, void *dst, mt_err *err)
 {
-    const state_unit *at = &s->units[unit];
+    const state_unit *at = &s->units[r.unit];
     MT_TRY(mt_watch_reach(s->watch, &at->updated, at->locked_version, err));
-    if (is_written_back(s, unit) && atomic_load(&s->written_lock) != s->n_locks) MT_TRY(mt_sync(at->at_home, err));
-    return mt_state_read(s, unit, kind, first, n, dst, err);
+    if (is_written_back(s, r.unit) && atomic_load(&s->written_lock) != s->n_locks) MT_TRY(mt_sync(at->at_home, err));
+    return mt_state_read(s, r, dst, err);
 }

@@ -21,9 +21,8 @@ struct mt_snapshot {
 
 static int64_t count_of(const mt_snapshot *s, int unit, int kind)
 {
-    const mt_layout *l = s->model->units[unit].layout;
-    if (kind == MT_STATE_LO) return l->n_low; /* the others' are zero */
-    return !s->each[kind] ? 0 : kind == MT_STATE_HI ? l->n_elems : l->n_train;
+    if (kind == MT_STATE_LO) return s->model->units[unit].layout->n_low; /* the others' are zero */
+    return s->each[kind] ? mt_unit_state(s->model, unit, (mt_state_kind)kind).n : 0;
 }
 
 /* Where a kind begins in the unit's copy; of MT_STATE_KINDS: where the copy ends. */
@@ -55,9 +54,10 @@ static void copy_piece(void *arg, int64_t i)
     mt_err err = { 0 };
     int kind = 0;
     for (int64_t n; i >= (n = pieces_of(s, c->unit, kind)); kind++) i -= n;
-    int64_t first = i * PIECE, n = mt_min_i64(PIECE, count_of(s, c->unit, kind) - first);
-    char *to = c->to + begin_of(s, c->unit, kind) + (size_t)first * s->each[kind];
-    if (!mt_state_read_locked(s->state, c->unit, (mt_state_kind)kind, first, n, to, &err)) return;
+    const mt_state_range all = { c->unit, (mt_state_kind)kind, 0, count_of(s, c->unit, kind) };
+    mt_state_range r = mt_state_piece(all, i * PIECE, PIECE);
+    char *to = c->to + begin_of(s, c->unit, kind) + (size_t)r.first * s->each[kind];
+    if (!mt_state_read_locked(s->state, r, to, &err)) return;
     pthread_mutex_lock(&c->lock);
     if (!c->err.rc) c->err = err;
     pthread_mutex_unlock(&c->lock);
@@ -150,17 +150,17 @@ mt_rc mt_snapshot_take(mt_snapshot **out, mt_state *state, const mt_model *model
     return rc;
 }
 
-mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+mt_rc mt_snapshot_read(const mt_snapshot *s, mt_state_range r, void *dst, mt_err *err)
 {
-    const char *copy = s->copies[unit];
-    if (!copy) return mt_state_read_locked(s->state, unit, kind, first, n, dst, err);
-    int64_t stored = count_of(s, unit, kind), size = kind == MT_STATE_LO ? s->model->units[unit].layout->n_elems : stored;
-    if (first < 0 || n < 0 || first > size - n)
-        return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", unit, (long long)first,
-                       (long long)(first + n), (long long)size);
-    size_t each = s->each[kind], here = (size_t)mt_max_i64(0, mt_min_i64(n, stored - first)) * each;
-    if (here) memcpy(dst, copy + begin_of(s, unit, kind) + (size_t)first * each, here);
-    memset((char *)dst + here, 0, (size_t)n * each - here);
+    const char *copy = s->copies[r.unit];
+    if (!copy) return mt_state_read_locked(s->state, r, dst, err);
+    int64_t stored = count_of(s, r.unit, r.kind), size = s->each[r.kind] ? mt_unit_state(s->model, r.unit, r.kind).n : 0;
+    if (r.first < 0 || r.n < 0 || r.first > size - r.n)
+        return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", r.unit, (long long)r.first,
+                       (long long)(r.first + r.n), (long long)size);
+    size_t each = s->each[r.kind], here = (size_t)mt_max_i64(0, mt_min_i64(r.n, stored - r.first)) * each;
+    if (here) memcpy(dst, copy + begin_of(s, r.unit, r.kind) + (size_t)r.first * each, here);
+    memset((char *)dst + here, 0, (size_t)r.n * each - here);
     return MT_OK;
 }
 

@@ -25,7 +25,7 @@ typedef struct mt_snapshot_options {
 
 /* state and model are borrowed until free.  Memory for copies or threads that cannot be had are no failure: less is copied. */
 mt_rc mt_snapshot_take(mt_snapshot **out, mt_state *state, const mt_model *model, const mt_snapshot_options *o, mt_err *err);
-mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+mt_rc mt_snapshot_read(const mt_snapshot *s, mt_state_range r, void *dst, mt_err *err);
 void mt_snapshot_drop(mt_snapshot *s, int unit);
 /* Bytes that will be copied of a model's state: of whole units, so less than the room there is. */
 size_t mt_snapshot_would_take(const mt_model *model, const mt_snapshot_options *o);

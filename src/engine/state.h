@@ -51,14 +51,13 @@ const mt_home *mt_state_home(const mt_state *s, int unit);
 mt_rc mt_state_map(mt_state *s, int unit, int weight, const void *data, mt_err *err);
 /* Bytes of one kind at its home. */
 size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind);
-/* Numbers of a kind, and bytes of one, as read() gives them. */
-int64_t mt_state_count(const mt_state *s, int unit, mt_state_kind kind);
+/* Bytes of one number, as read() gives it. */
 size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind);
-/* Numbers [first, first + n): uint16 hi, int16 lo, m and v as mt_moments_type says.  Nothing may be in flight on the host;
+/* uint16 hi, int16 lo, m and v as mt_moments_type says.  Nothing may be in flight on the host;
  * device updates are waited for.  Any number of threads. */
-mt_rc mt_state_read(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err);
 /* Nothing may be in flight.  Any number of threads; 8-bit moments of a unit one at a time, for numbers share blocks. */
-mt_rc mt_state_write(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
+mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err);
 
 /* -- updates -- */
 
@@ -99,7 +98,7 @@ mt_rc mt_state_await_unlock(mt_state *s, int unit, mt_err *err);
 /* For one other thread, or several, that save what is locked.  await: seconds at most; then what is in host memory can be read
  * even if the device fails.  Each lock ends with an unlock of every unit. */
 mt_rc mt_state_await_locked(mt_state *s, mt_err *err);
-mt_rc mt_state_read_locked(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+mt_rc mt_state_read_locked(mt_state *s, mt_state_range r, void *dst, mt_err *err);
 void mt_state_unlock(mt_state *s, int unit);
 void mt_state_unlock_all(mt_state *s);
 

@@ -14,11 +14,6 @@ enum { PIECE = 1 << 17 }; /* 8-bit numbers at a time: whole blocks, each a copy 
 static mt_moments form(const mt_state *s) { return s->plan->arithmetic.moments; }
 static bool packed(const mt_state *s, mt_state_kind kind) { return kind >= MT_STATE_M && form(s) == MT_MOMENTS_8BIT; }
 
-int64_t mt_state_count(const mt_state *s, int unit, mt_state_kind kind)
-{
-    return kind <= MT_STATE_LO ? mt__state_layout(s, unit)->n_elems : mt__state_layout(s, unit)->n_train;
-}
-
 size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind)
 {
     return kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(form(s)));
@@ -31,58 +26,59 @@ size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind)
     return 2 * (size_t)(kind == MT_STATE_HI ? l->n_elems : l->n_low);
 }
 
-static char *home_of(const mt_state *s, int unit, mt_state_kind kind)
+static char *home_of(const mt_state *s, mt_state_range r)
 {
-    const mt_home *h = &s->units[unit].home;
+    const mt_home *h = &s->units[r.unit].home;
     void *const homes[MT_STATE_KINDS] = { h->hi, h->lo, h->m, h->v };
-    return homes[kind];
+    return homes[r.kind];
 }
 
 /* True if the plan keeps this state of the unit; low halves also where all of them are zero and nothing is stored. */
-static bool is_kept(const mt_state *s, int unit, mt_state_kind kind)
+static bool is_kept(const mt_state *s, mt_state_range r)
 {
     const mt_job *j = &s->plan->job;
     bool low = (j->train && !j->only_gradients) || s->plan->arithmetic.compute == MT_DTYPE_F32;
-    return home_of(s, unit, kind) || (kind == MT_STATE_LO && low && !mt__state_layout(s, unit)->n_low);
+    return home_of(s, r) || (r.kind == MT_STATE_LO && low && !mt__state_layout(s, r.unit)->n_low);
 }
 
-static mt_rc check_range(int unit, bool is_there, int64_t size, int64_t first, int64_t n, mt_err *err)
+static mt_rc check_range(const mt_state *s, mt_state_range r, bool is_there, mt_err *err)
 {
-    if (!is_there) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
-    if (first >= 0 && n >= 0 && first <= size - n) return MT_OK;
-    return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n),
-                   (long long)size);
+    const int64_t size = mt_unit_state(s->model, r.unit, r.kind).n;
+    if (!is_there) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", r.unit);
+    if (r.first >= 0 && r.n >= 0 && r.first <= size - r.n) return MT_OK;
+    return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", r.unit, (long long)r.first,
+                   (long long)(r.first + r.n), (long long)size);
 }
 
 /* -- halves ---------------------------------------------------------------------------------------- */
 
 /* Where nothing is updated, exact numbers have their own home: both halves, also of mapped weights. */
-static mt_rc write_exact(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, char *src, mt_err *err)
+static mt_rc write_exact(mt_state *s, mt_state_range r, char *src, mt_err *err)
 {
-    const mt_layout *l = mt__state_layout(s, unit);
-    uint16_t *home = s->units[unit].home.exact + (kind == MT_STATE_LO ? l->n_exact : 0);
+    const mt_layout *l = mt__state_layout(s, r.unit);
+    uint16_t *home = s->units[r.unit].home.exact + (r.kind == MT_STATE_LO ? l->n_exact : 0);
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++) {
-        int64_t from = mt_max_i64(first, x->first), end = mt_min_i64(first + n, x->first + x->n);
+        int64_t from = mt_max_i64(r.first, x->first), end = mt_min_i64(r.first + r.n, x->first + x->n);
         if (end > from)
-            MT_TRY(mt__home_move(s, unit, home + x->at + from - x->first, src + (size_t)(from - first) * 2,
+            MT_TRY(mt__home_move(s, r.unit, home + x->at + from - x->first, src + (size_t)(from - r.first) * 2,
                                  (size_t)(end - from) * 2, MT_COPY_IN, err));
     }
     return MT_OK;
 }
 
 /* Frozen numbers that came as bf16 have low halves of zero, which nothing stores (A1). */
-static mt_rc move_low(mt_state *s, int unit, int64_t first, int64_t n, int16_t *host, mt_copy_dir dir, mt_err *err)
+static mt_rc move_low(mt_state *s, mt_state_range r, int16_t *host, mt_copy_dir dir, mt_err *err)
 {
-    int64_t stored = mt_max_i64(0, mt_min_i64(n, mt__state_layout(s, unit)->n_low - first));
-    if (dir == MT_COPY_OUT) memset(host + stored, 0, (size_t)(n - stored) * sizeof *host);
-    for (int64_t i = stored; dir == MT_COPY_IN && i < n; i++)
+    int64_t stored = mt_max_i64(0, mt_min_i64(r.n, mt__state_layout(s, r.unit)->n_low - r.first));
+    if (dir == MT_COPY_OUT) memset(host + stored, 0, (size_t)(r.n - stored) * sizeof *host);
+    for (int64_t i = stored; dir == MT_COPY_IN && i < r.n; i++)
         if (host[i])
             return mt_fail(err, MT_EFORMAT,
                            "unit %d: frozen weights that are bf16 in the model's files have other values here; train with the "
                            "files that the run began with",
-                           unit);
+                           r.unit);
     if (!stored) return MT_OK;
-    return mt__home_move(s, unit, s->units[unit].home.lo + first, (char *)host, (size_t)stored * sizeof *host, dir, err);
+    return mt__home_move(s, r.unit, s->units[r.unit].home.lo + r.first, (char *)host, (size_t)stored * sizeof *host, dir, err);
 }
 
 /* -- 8-bit moments --------------------------------------------------------------------------------- */
@@ -94,21 +90,21 @@ typedef struct blocks {
     uint8_t exponent[PIECE / MT_MOMENT_BLOCK];
 } blocks;
 
-/* Those that hold numbers [first, end), or as many as there is room for. */
-static void choose_blocks(const mt_state *s, int unit, int64_t first, int64_t end, blocks *b)
+/* Those that hold the range, or as many as there is room for. */
+static void choose_blocks(const mt_state *s, mt_state_range r, blocks *b)
 {
-    b->at = first / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
-    b->n = mt_min_i64(PIECE, (int64_t)mt_moments_blocks((size_t)(end - b->at)) * MT_MOMENT_BLOCK);
-    b->n = mt_min_i64(b->n, mt__state_layout(s, unit)->n_train - b->at);
+    b->at = r.first / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
+    b->n = mt_min_i64(PIECE, (int64_t)mt_moments_blocks((size_t)(r.first + r.n - b->at)) * MT_MOMENT_BLOCK);
+    b->n = mt_min_i64(b->n, mt__state_layout(s, r.unit)->n_train - b->at);
 }
 
-static mt_rc move_blocks(mt_state *s, int unit, mt_state_kind kind, blocks *b, mt_copy_dir dir, mt_err *err)
+static mt_rc move_blocks(mt_state *s, mt_state_range r, blocks *b, mt_copy_dir dir, mt_err *err)
 {
-    char *codes = home_of(s, unit, kind);
-    char *exponents = codes + mt_moments_exponents_at((size_t)mt__state_layout(s, unit)->n_train);
-    MT_TRY(mt__home_move(s, unit, codes + b->at, (char *)b->code, (size_t)b->n, dir, err));
-    return mt__home_move(s, unit, exponents + b->at / MT_MOMENT_BLOCK, (char *)b->exponent, mt_moments_blocks((size_t)b->n), dir,
-                         err);
+    char *codes = home_of(s, r);
+    char *exponents = codes + mt_moments_exponents_at((size_t)mt__state_layout(s, r.unit)->n_train);
+    MT_TRY(mt__home_move(s, r.unit, codes + b->at, (char *)b->code, (size_t)b->n, dir, err));
+    return mt__home_move(s, r.unit, exponents + b->at / MT_MOMENT_BLOCK, (char *)b->exponent, mt_moments_blocks((size_t)b->n),
+                         dir, err);
 }
 
 static int numbers_in(const blocks *b, int64_t i) { return (int)mt_min_i64(MT_MOMENT_BLOCK, b->n - i * MT_MOMENT_BLOCK); }
@@ -163,17 +159,19 @@ static void convert_blocks(blocks *b, mt_state_kind kind, int64_t from, int64_t 
     }
 }
 
-static mt_rc move_packed(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, char *data, mt_copy_dir dir,
-                         mt_err *err)
+static mt_rc move_packed(mt_state *s, mt_state_range r, char *data, mt_copy_dir dir, mt_err *err)
 {
+    const int64_t end = r.first + r.n;
     blocks *b = mt_malloc(sizeof *b); /* too much for a small stack */
-    mt_rc rc = b ? MT_OK : mt_no_memory(err, "the moments of unit %d", unit);
-    for (int64_t end = first + n; !rc && first < end; first = b->at + b->n) {
-        choose_blocks(s, unit, first, end, b);
-        int64_t from = first - b->at, to = mt_min_i64(b->n, end - b->at);
-        if (dir == MT_COPY_OUT || from > 0 || to < b->n) rc = move_blocks(s, unit, kind, b, MT_COPY_OUT, err); /* some stay */
-        if (!rc) convert_blocks(b, kind, from, to, &data, dir);
-        if (!rc && dir == MT_COPY_IN) rc = move_blocks(s, unit, kind, b, MT_COPY_IN, err);
+    mt_rc rc = b ? MT_OK : mt_no_memory(err, "the moments of unit %d", r.unit);
+    while (!rc && r.first < end) {
+        r.n = end - r.first;
+        choose_blocks(s, r, b);
+        int64_t from = r.first - b->at, to = mt_min_i64(b->n, end - b->at);
+        if (dir == MT_COPY_OUT || from > 0 || to < b->n) rc = move_blocks(s, r, b, MT_COPY_OUT, err); /* some stay */
+        if (!rc) convert_blocks(b, r.kind, from, to, &data, dir);
+        if (!rc && dir == MT_COPY_IN) rc = move_blocks(s, r, b, MT_COPY_IN, err);
+        r.first = b->at + b->n;
     }
     mt_free(b);
     return rc;
@@ -181,26 +179,25 @@ static mt_rc move_packed(mt_state *s, int unit, mt_state_kind kind, int64_t firs
 
 /* -- reading and writing --------------------------------------------------------------------------- */
 
-static mt_rc move_numbers(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, char *host, mt_copy_dir dir,
-                          mt_err *err)
+static mt_rc move_numbers(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
 {
-    size_t each = mt_state_number_bytes(s, kind);
-    if (packed(s, kind)) return move_packed(s, unit, kind, first, n, host, dir, err);
-    if (kind == MT_STATE_LO) return move_low(s, unit, first, n, (int16_t *)(void *)host, dir, err);
-    return mt__home_move(s, unit, home_of(s, unit, kind) + (size_t)first * each, host, (size_t)n * each, dir, err);
+    size_t each = mt_state_number_bytes(s, r.kind);
+    if (packed(s, r.kind)) return move_packed(s, r, host, dir, err);
+    if (r.kind == MT_STATE_LO) return move_low(s, r, (int16_t *)(void *)host, dir, err);
+    return mt__home_move(s, r.unit, home_of(s, r) + (size_t)r.first * each, host, (size_t)r.n * each, dir, err);
 }
 
-mt_rc mt_state_read(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err)
 {
-    MT_TRY(check_range(unit, is_kept(s, unit, kind), mt_state_count(s, unit, kind), first, n, err));
-    return move_numbers(s, unit, kind, first, n, dst, MT_COPY_OUT, err);
+    MT_TRY(check_range(s, r, is_kept(s, r), err));
+    return move_numbers(s, r, dst, MT_COPY_OUT, err);
 }
 
-mt_rc mt_state_write(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err)
 {
     char *from = (char *)(uintptr_t)src; /* is only read */
-    bool kept = is_kept(s, unit, kind), exact = kind <= MT_STATE_LO && s->units[unit].home.exact;
-    MT_TRY(check_range(unit, kept || exact, mt_state_count(s, unit, kind), first, n, err));
-    if (exact) MT_TRY(write_exact(s, unit, kind, first, n, from, err));
-    return kept ? move_numbers(s, unit, kind, first, n, from, MT_COPY_IN, err) : MT_OK; /* else mapped, or not wanted */
+    bool kept = is_kept(s, r), exact = r.kind <= MT_STATE_LO && s->units[r.unit].home.exact;
+    MT_TRY(check_range(s, r, kept || exact, err));
+    if (exact) MT_TRY(write_exact(s, r, from, err));
+    return kept ? move_numbers(s, r, from, MT_COPY_IN, err) : MT_OK; /* else mapped, or not wanted */
 }

@@ -17,6 +17,7 @@
 #ifndef MT_MODEL_MODEL_H
 #define MT_MODEL_MODEL_H
 
+#include "base/mem.h"
 #include "model/family.h"
 #include "model/slice.h"
 
@@ -58,6 +59,18 @@ typedef struct mt_layout {
 /* What there is of a unit: its masters as two halves (base/split.h) over the whole block, and Adam's moments over the trained
  * part. */
 typedef enum mt_state_kind { MT_STATE_HI, MT_STATE_LO, MT_STATE_M, MT_STATE_V, MT_STATE_KINDS } mt_state_kind;
+
+/* Numbers [first, first + n) of one kind, counted from the beginning of the unit's block. */
+typedef struct mt_state_range {
+    int unit;
+    mt_state_kind kind;
+    int64_t first, n;
+} mt_state_range;
+/* Its piece that begins `at` numbers after its first and has `most` numbers, or what is left. */
+static inline mt_state_range mt_state_piece(mt_state_range r, int64_t at, int64_t most)
+{
+    return (mt_state_range){ r.unit, r.kind, r.first + at, mt_min_i64(most, r.n - at) };
+}
 
 /* A layer with experts is a unit of all but the experts, followed by units of experts alone. */
 typedef enum mt_unit_kind { MT_UNIT_EMBED, MT_UNIT_LAYER, MT_UNIT_EXPERTS, MT_UNIT_HEAD } mt_unit_kind;
@@ -135,6 +148,13 @@ void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BY
 /* The name of a role's tensor as the files have it, prefix and all; %d is the layer, %e the expert.  False: the family has no such
  * role. */
 bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, char out[MT_NAME_BYTES]);
+
+/* All of a kind that the unit has. */
+static inline mt_state_range mt_unit_state(const mt_model *m, int unit, mt_state_kind kind)
+{
+    const mt_layout *l = m->units[unit].layout;
+    return (mt_state_range){ unit, kind, 0, kind <= MT_STATE_LO ? l->n_elems : l->n_train };
+}
 
 /* The unit a layer begins with: it holds the norms and the mixer. */
 static inline int mt_layer_first_unit(const mt_model *m, int layer) { return m->layers[layer].first; }

@@ -58,9 +58,9 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
              k++) {
             const mt_weight *w = &m->units[u].layout->weights[k];
             bool norm = w->n_dims == 1 && !(w->role == MT_B_Q || w->role == MT_B_K || w->role == MT_B_V);
-            for (int64_t at = 0; !rc && at < w->n; at += norm ? 1 : RUN)
-                rc = mt_engine_write(e, u, MT_STATE_HI, w->offset + at, norm ? 1 : mt_min_i64(RUN, w->n - at), norm ? &one : run,
-                                     err);
+            const mt_state_range all = { u, MT_STATE_HI, w->offset, w->n };
+            for (int64_t at = 0, most = norm ? 1 : RUN; !rc && at < w->n; at += most)
+                rc = mt_engine_write(e, mt_state_piece(all, at, most), norm ? &one : run, err);
         }
     mt_free(run);
     return rc;

@@ -33,9 +33,9 @@ static size_t bytes_to_load(const mt_trainer *t)
 
 /* -- loading --------------------------------------------------------------------------------------- */
 
-static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+static mt_rc write_state(void *user, mt_state_range r, const void *src, mt_err *err)
 {
-    return mt_engine_write(user, unit, kind, first, n, src, err);
+    return mt_engine_write(user, r, src, err);
 }
 
 static mt_rc train_load_load(mt_trainer *t, mt_err *err)

@@ -21,10 +21,10 @@ mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
 
 /* -- the writing thread ---------------------------------------------------------------------------- */
 
-static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+static mt_rc read_state(void *user, mt_state_range r, void *dst, mt_err *err)
 {
     const saver *s = user;
-    return mt_snapshot_read(s->snapshot, unit, kind, first, n, dst, err);
+    return mt_snapshot_read(s->snapshot, r, dst, err);
 }
 
 static void unit_done(void *user, int unit) { mt_snapshot_drop(((saver *)user)->snapshot, unit); }
@@ -138,10 +138,7 @@ mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err)
 
 /* -- the finished model ---------------------------------------------------------------------------- */
 
-static mt_rc read_locked(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
-{
-    return mt_state_read_locked(user, unit, kind, first, n, dst, err);
-}
+static mt_rc read_locked(void *user, mt_state_range r, void *dst, mt_err *err) { return mt_state_read_locked(user, r, dst, err); }
 
 /* By several threads: at the end nothing else is to be done. */
 static mt_rc export_to(mt_trainer *t, const char *dir, mt_err *err)

@@ -79,8 +79,8 @@ static void read_masters(const rig *r, masters *k, int updates)
             const mt_exact_run *x = &r->model->units[u].layout->exact[i];
             uint16_t *hi = mt_calloc((size_t)x->n + 1, sizeof *hi);
             int16_t *lo = mt_calloc((size_t)x->n + 1, sizeof *lo);
-            assert_ok(mt_engine_read(r->engine, u, MT_STATE_HI, x->first, x->n, hi, &err));
-            assert_ok(mt_engine_read(r->engine, u, MT_STATE_LO, x->first, x->n, lo, &err));
+            assert_ok(mt_engine_read(r->engine, (mt_state_range){ u, MT_STATE_HI, x->first, x->n }, hi, &err));
+            assert_ok(mt_engine_read(r->engine, (mt_state_range){ u, MT_STATE_LO, x->first, x->n }, lo, &err));
             mt_join_array(k->of[updates] + k->first[u] + x->at, hi, lo, (size_t)x->n);
             mt_free(hi), mt_free(lo);
         }
@@ -99,8 +99,8 @@ static void write_random(const rig *r, masters *k)
                 int16_t lo;
                 float x = 1 + 0.1f * mt_rng_normal(3, (uint64_t)(100 * u + i), (uint64_t)j);
                 mt_split(x, &hi, &lo);
-                assert_ok(mt_engine_write(r->engine, u, MT_STATE_HI, w->offset + j, 1, &hi, &err));
-                assert_ok(mt_engine_write(r->engine, u, MT_STATE_LO, w->offset + j, 1, &lo, &err));
+                assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_HI, w->offset + j, 1 }, &hi, &err));
+                assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_LO, w->offset + j, 1 }, &lo, &err));
                 k->of[0][k->first[u] + l->exact_at[w->role] + j] = x;
             }
         }
@@ -327,10 +327,7 @@ static void exact_numbers_come_from_the_file_bit_for_bit(void **state)
     rig_close(&r);
 }
 
-static mt_rc read_engine(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
-{
-    return mt_engine_read(user, unit, kind, first, n, dst, err);
-}
+static mt_rc read_engine(void *user, mt_state_range r, void *dst, mt_err *err) { return mt_engine_read(user, r, dst, err); }
 
 /* After two updates, what is saved is the masters: 32 bits of each number. */
 static void exact_numbers_go_into_the_file_bit_for_bit(void **state)

@@ -10,10 +10,7 @@
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
 
-static mt_rc read_engine(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
-{
-    return mt_engine_read(user, unit, kind, first, n, dst, err);
-}
+static mt_rc read_engine(void *user, mt_state_range r, void *dst, mt_err *err) { return mt_engine_read(user, r, dst, err); }
 
 /* Load a directory into an engine and save it from there. */
 static void pass_through(const char *from, const char *to, mt_dtype dtype, size_t max_shard_bytes)

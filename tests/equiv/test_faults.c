@@ -154,7 +154,8 @@ static void *save(void *arg)
     for (int u = 0; u < m->n_units; u++) {
         for (int kind = 0; kind < MT_STATE_KINDS && !s->rc; kind++)
             if (m->units[u].layout->n_train >= 64)
-                s->rc = mt_state_read_locked(mt_engine_state(s->r->engine), u, (mt_state_kind)kind, 0, 64, piece, &s->err);
+                s->rc = mt_state_read_locked(mt_engine_state(s->r->engine), (mt_state_range){ u, (mt_state_kind)kind, 0, 64 },
+                                             piece, &s->err);
         mt_state_unlock(mt_engine_state(s->r->engine), u); /* whatever happened */
     }
     return NULL;
@@ -327,8 +328,8 @@ static void poison(rig *r)
     mt_err err = { 0 };
     const uint16_t nan = 0x7fc0;
     const int16_t zero = 0;
-    assert_ok(mt_engine_write(r->engine, 1, MT_STATE_HI, 0, 1, &nan, &err));
-    assert_ok(mt_engine_write(r->engine, 1, MT_STATE_LO, 0, 1, &zero, &err));
+    assert_ok(mt_engine_write(r->engine, (mt_state_range){ 1, MT_STATE_HI, 0, 1 }, &nan, &err));
+    assert_ok(mt_engine_write(r->engine, (mt_state_range){ 1, MT_STATE_LO, 0, 1 }, &zero, &err));
 }
 
 static void open_rig(rig *r, bool clip)

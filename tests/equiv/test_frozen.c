@@ -104,14 +104,11 @@ static void they_take_two_bytes_a_parameter_less(void **state)
 
 /* -- checkpoints ------------------------------------------------------------------------------------ */
 
-static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
-{
-    return mt_engine_read(user, unit, kind, first, n, dst, err);
-}
+static mt_rc read_state(void *user, mt_state_range r, void *dst, mt_err *err) { return mt_engine_read(user, r, dst, err); }
 
-static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+static mt_rc write_state(void *user, mt_state_range r, const void *src, mt_err *err)
 {
-    return mt_engine_write(user, unit, kind, first, n, src, err);
+    return mt_engine_write(user, r, src, err);
 }
 
 static mt_state_io io_of(const rig *r)
@@ -156,7 +153,7 @@ static void low_halves_that_would_be_lost_are_refused(void **state)
     const int16_t low = 5;
     start(&from, false, 1);
     const mt_layout *l = from.model->units[1].layout;
-    assert_ok(mt_engine_write(from.engine, 1, MT_STATE_LO, l->n_train, 1, &low, &err));
+    assert_ok(mt_engine_write(from.engine, (mt_state_range){ 1, MT_STATE_LO, l->n_train, 1 }, &low, &err));
     mt_state_io io = io_of(&from);
     assert_ok(mt__ckpt_write_file(dir, from.model, 1, &io, &err));
     start(&to, true, 2);

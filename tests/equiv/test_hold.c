@@ -41,14 +41,12 @@ static mt_rc hash_unit(rig *r, int u, const mt_snapshot *held, dice *d, uint64_t
     char piece[PIECE * 4];
     uint64_t h = 0;
     for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
-        const mt_layout *l = r->model->units[u].layout;
-        int64_t n = kind <= MT_STATE_LO ? l->n_elems : l->n_train;
-        for (int64_t first = 0; first < n; first += PIECE) {
-            int64_t k = mt_min_i64(PIECE, n - first);
+        const mt_state_range all = mt_unit_state(r->model, u, (mt_state_kind)kind);
+        for (int64_t at = 0; at < all.n; at += PIECE) {
+            const mt_state_range some = mt_state_piece(all, at, PIECE);
             if (d) doze(d);
-            MT_TRY(held ? mt_snapshot_read(held, u, (mt_state_kind)kind, first, k, piece, err)
-                        : mt_engine_read(r->engine, u, (mt_state_kind)kind, first, k, piece, err));
-            h = mt_hash(piece, (size_t)k * sizes[kind], h);
+            MT_TRY(held ? mt_snapshot_read(held, some, piece, err) : mt_engine_read(r->engine, some, piece, err));
+            h = mt_hash(piece, (size_t)some.n * sizes[kind], h);
         }
     }
     *out = h;

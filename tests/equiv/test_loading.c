@@ -128,8 +128,8 @@ static void check_weight(const rig *r, int unit, const mt_weight *w)
     int16_t *lo = mt_malloc((size_t)w->n * 2);
     mt_weight_name(&r->model->units[unit], w, name);
     const mt_st_tensor *t = mt_shards_find(r->shards, name);
-    assert_ok(mt_engine_read(r->engine, unit, MT_STATE_HI, w->offset, w->n, hi, &err));
-    assert_ok(mt_engine_read(r->engine, unit, MT_STATE_LO, w->offset, w->n, lo, &err));
+    assert_ok(mt_engine_read(r->engine, (mt_state_range){ unit, MT_STATE_HI, w->offset, w->n }, hi, &err));
+    assert_ok(mt_engine_read(r->engine, (mt_state_range){ unit, MT_STATE_LO, w->offset, w->n }, lo, &err));
     for (int64_t i = 0; i < w->n; i++) {
         int64_t run, at = mt_weight_place(w, i, &run);
         float x;

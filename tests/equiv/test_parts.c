@@ -362,7 +362,7 @@ static void fill_weights(rig *r)
     for (int u = 0; u < r->model->n_units; u++)
         for (int64_t i = 0; i < r->model->units[u].layout->n_elems; i++) {
             uint16_t hi = mt_f32_to_bf16(0.3f + 0.3f * mt_rng_normal(9, (uint64_t)u, (uint64_t)i));
-            assert_ok(mt_engine_write(r->engine, u, MT_STATE_HI, i, 1, &hi, &err));
+            assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_HI, i, 1 }, &hi, &err));
         }
 }
 
@@ -458,8 +458,8 @@ static float read_weight(rig *r, int u, int64_t i)
     mt_err err = { 0 };
     uint16_t hi;
     int16_t lo;
-    assert_ok(mt_engine_read(r->engine, u, MT_STATE_HI, i, 1, &hi, &err));
-    assert_ok(mt_engine_read(r->engine, u, MT_STATE_LO, i, 1, &lo, &err));
+    assert_ok(mt_engine_read(r->engine, (mt_state_range){ u, MT_STATE_HI, i, 1 }, &hi, &err));
+    assert_ok(mt_engine_read(r->engine, (mt_state_range){ u, MT_STATE_LO, i, 1 }, &lo, &err));
     return mt_join(hi, lo);
 }
 
@@ -469,8 +469,8 @@ static void write_weight(rig *r, int u, int64_t i, float x)
     uint16_t hi;
     int16_t lo;
     mt_split(x, &hi, &lo);
-    assert_ok(mt_engine_write(r->engine, u, MT_STATE_HI, i, 1, &hi, &err));
-    assert_ok(mt_engine_write(r->engine, u, MT_STATE_LO, i, 1, &lo, &err));
+    assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_HI, i, 1 }, &hi, &err));
+    assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_LO, i, 1 }, &lo, &err));
 }
 
 static double loss_with(rig *r, int u, int64_t i, float x)

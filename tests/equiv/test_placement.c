@@ -223,7 +223,7 @@ static void steps_and_a_write(rig *r, outcome *out, dice *d)
     for (int u = 0; u < 2; u++)
         for (int64_t i = 0; i < r->model->units[u].layout->n_train; i++) {
             float m = 0.01f * mt_rng_normal(11, (uint64_t)u, (uint64_t)i);
-            assert_ok(mt_engine_write(r->engine, u, MT_STATE_M, i, 1, &m, &err));
+            assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_M, i, 1 }, &m, &err));
         }
     three_steps(r, out, d);
 }
@@ -318,7 +318,7 @@ static uint64_t state_by_name(rig *r)
                 char name[MT_NAME_BYTES];
                 float *numbers = mt_calloc((size_t)w->n, sizeof *numbers);
                 mt_weight_name(&r->model->units[u], w, name);
-                assert_ok(mt_engine_read(r->engine, u, kind, w->offset, w->n, numbers, &err));
+                assert_ok(mt_engine_read(r->engine, (mt_state_range){ u, kind, w->offset, w->n }, numbers, &err));
                 uint64_t seed = mt_hash(name, strlen(name), (uint64_t)mt_weight_first_row(&r->model->units[u], w));
                 sum += mt_hash(numbers, (size_t)w->n * sizeof *numbers, seed + (uint64_t)kind);
                 mt_free(numbers);
@@ -459,11 +459,11 @@ static void moments_written_in_parts_are_read_whole(void **state)
             for (mt_state_kind kind = MT_STATE_M; kind <= MT_STATE_V; kind++) {
                 int64_t n = r.model->units[u].layout->n_train;
                 char *copy = mt_malloc((size_t)n * each), *zero = mt_calloc((size_t)n, each);
-                assert_ok(mt_engine_read(r.engine, u, kind, 0, n, copy, &err));
-                assert_ok(mt_engine_write(r.engine, u, kind, 0, n, zero, &err));
+                assert_ok(mt_engine_read(r.engine, (mt_state_range){ u, kind, 0, n }, copy, &err));
+                assert_ok(mt_engine_write(r.engine, (mt_state_range){ u, kind, 0, n }, zero, &err));
                 for (int64_t at = 0, k; at < n; at += k) {
                     k = mt_min_i64(1 + (int64_t)mt_rng_below(5, (uint64_t)u, (uint64_t)at, 700), n - at);
-                    assert_ok(mt_engine_write(r.engine, u, kind, at, k, copy + (size_t)at * each, &err));
+                    assert_ok(mt_engine_write(r.engine, (mt_state_range){ u, kind, at, k }, copy + (size_t)at * each, &err));
                 }
                 mt_free(copy), mt_free(zero);
             }

@@ -32,18 +32,9 @@ static void see_result(seen *s, const mt_step_result *r)
     see(s, numbers, sizeof numbers);
 }
 
-/* All of a unit's state, one kind after the other; as the engine has it now or, held, had it then. */
-
-static int64_t count_of(const rig *r, int unit, mt_state_kind kind)
+static size_t bytes_of(rig *r, mt_state_range range)
 {
-    const mt_layout *l = r->model->units[unit].layout;
-    return kind <= MT_STATE_LO ? l->n_elems : l->n_train;
-}
-
-static size_t bytes_of(const rig *r, int unit, mt_state_kind kind)
-{
-    return (size_t)count_of(r, unit, kind) *
-           (kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(r->plan->arithmetic.moments)));
+    return (size_t)range.n * mt_state_number_bytes(mt_engine_state(r->engine), range.kind);
 }
 
 /* -- a saver beside the steps ---------------------------------------------------------------------- */
@@ -63,10 +54,11 @@ static void *save(void *arg)
     saver *s = arg;
     for (int u = 0; u < s->r->model->n_units; u++) {
         for (mt_state_kind kind = 0; kind < MT_STATE_KINDS && !s->rc; kind++) {
-            size_t bytes = bytes_of(s->r, u, kind);
+            const mt_state_range all = mt_unit_state(s->r->model, u, kind);
+            size_t bytes = bytes_of(s->r, all);
             char *copy = mt_malloc(bytes + 1);
             if (roll(&s->d, 3) == 0) nanosleep(&(struct timespec){ 0, 1000L * roll(&s->d, 400) }, NULL);
-            s->rc = copy ? mt_state_read_locked(mt_engine_state(s->r->engine), u, kind, 0, count_of(s->r, u, kind), copy, &s->err)
+            s->rc = copy ? mt_state_read_locked(mt_engine_state(s->r->engine), all, copy, &s->err)
                          : mt_fail(&s->err, MT_ENOMEM, "a copy");
             if (!s->rc) s->sum = mt_hash(copy, bytes, s->sum);
             mt_free(copy);
@@ -170,12 +162,12 @@ static void be_skipped(course *c)
     uint16_t was;
     if (!c->clip) return;
     join(&c->saver, &c->seen); /* nobody writes what is held */
-    assert_ok(mt_engine_read(c->r.engine, UNIT, MT_STATE_HI, 0, 1, &was, &err));
-    assert_ok(mt_engine_write(c->r.engine, UNIT, MT_STATE_HI, 0, 1, &nan, &err));
+    assert_ok(mt_engine_read(c->r.engine, (mt_state_range){ UNIT, MT_STATE_HI, 0, 1 }, &was, &err));
+    assert_ok(mt_engine_write(c->r.engine, (mt_state_range){ UNIT, MT_STATE_HI, 0, 1 }, &nan, &err));
     mt_step_result s;
     assert_ok(mt_engine_step(c->r.engine, &c->r.batch, &hyper, &s, &err));
     assert_true(s.skipped);
-    assert_ok(mt_engine_write(c->r.engine, UNIT, MT_STATE_HI, 0, 1, &was, &err));
+    assert_ok(mt_engine_write(c->r.engine, (mt_state_range){ UNIT, MT_STATE_HI, 0, 1 }, &was, &err));
 }
 
 static void begin_save(course *c)
@@ -227,16 +219,16 @@ static void move(course *c)
     int n = c->r.model->n_units * MT_STATE_KINDS;
     char **copies = mt_calloc((size_t)n, sizeof *copies);
     for (int i = 0; i < n; i++) {
-        copies[i] = mt_malloc(bytes_of(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS) + 1);
-        assert_ok(mt_engine_read(c->r.engine, i / MT_STATE_KINDS, i % MT_STATE_KINDS, 0,
-                                 count_of(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS), copies[i], &err));
+        const mt_state_range all = mt_unit_state(c->r.model, i / MT_STATE_KINDS, i % MT_STATE_KINDS);
+        copies[i] = mt_malloc(bytes_of(&c->r, all) + 1);
+        assert_ok(mt_engine_read(c->r.engine, all, copies[i], &err));
     }
     int64_t t = mt_state_updates(mt_engine_state(c->r.engine));
     rig_stop(&c->r);
     start(c);
     for (int i = 0; i < n; i++) {
-        int u = i / MT_STATE_KINDS, kind = i % MT_STATE_KINDS;
-        assert_ok(mt_engine_write(c->r.engine, u, kind, 0, count_of(&c->r, u, kind), copies[i], &err));
+        const mt_state_range all = mt_unit_state(c->r.model, i / MT_STATE_KINDS, i % MT_STATE_KINDS);
+        assert_ok(mt_engine_write(c->r.engine, all, copies[i], &err));
         mt_free(copies[i]);
     }
     mt_free(copies);

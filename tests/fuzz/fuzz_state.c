@@ -115,13 +115,13 @@ static const char tiny[] = "{\"model_type\":\"llama\",\"architectures\":[\"Llama
                            "\"vocab_size\":16,\"max_position_embeddings\":16,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
                            "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\"}";
 
-static mt_rc take_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+static mt_rc take_state(void *user, mt_state_range r, const void *src, mt_err *err)
 {
     const mt_model *m = user;
     unsigned sum = 0;
     (void)err;
-    expect(first >= 0 && n >= 0 && first + n <= m->units[unit].layout->n_elems);
-    for (size_t i = 0; i < (size_t)n * (kind >= MT_STATE_M ? 4 : 2); i++) sum += ((const uint8_t *)src)[i];
+    expect(r.first >= 0 && r.n >= 0 && r.first + r.n <= m->units[r.unit].layout->n_elems);
+    for (size_t i = 0; i < (size_t)r.n * (r.kind >= MT_STATE_M ? 4 : 2); i++) sum += ((const uint8_t *)src)[i];
     return sum == 0xffffffff ? MT_EIO : MT_OK; /* never; keeps the reads */
 }
 

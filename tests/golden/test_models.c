@@ -327,8 +327,8 @@ static double update_distance(rig *r, int unit, const mt_weight *w, const char *
     assert_non_null(t1);
     gather(w0, &r->model->units[unit], w, t0);
     gather(w1, &r->model->units[unit], w, t1);
-    assert_ok(mt_engine_read(r->engine, unit, MT_STATE_HI, w->offset, w->n, hi, &err));
-    assert_ok(mt_engine_read(r->engine, unit, MT_STATE_LO, w->offset, w->n, lo, &err));
+    assert_ok(mt_engine_read(r->engine, (mt_state_range){ unit, MT_STATE_HI, w->offset, w->n }, hi, &err));
+    assert_ok(mt_engine_read(r->engine, (mt_state_range){ unit, MT_STATE_LO, w->offset, w->n }, lo, &err));
     mt_join_array(ours, hi, lo, n);
     for (size_t i = 0; i < n; i++) ours[i] -= w0[i], w1[i] -= w0[i];
     double d = golden_distance(ours, w1, n);
@@ -367,7 +367,7 @@ static double ten_steps(const char *name, memory room, mt_hyper (*change)(mt_hyp
         }
         float *m = mt_calloc((size_t)l->n_elems, sizeof *m);
         for (int kind = MT_STATE_M; strict && kind <= MT_STATE_V; kind++) {
-            assert_ok(mt_engine_read(r.engine, u, (mt_state_kind)kind, 0, l->n_train, m, &err));
+            assert_ok(mt_engine_read(r.engine, (mt_state_range){ u, (mt_state_kind)kind, 0, l->n_train }, m, &err));
             assert_true(each_weight(&r, u, m, after, kind == MT_STATE_M ? "m." : "v.", GOLDEN_MOMENTS));
         }
         mt_free(m);

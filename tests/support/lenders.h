@@ -40,7 +40,7 @@ static inline void start_lenders_slow(rig *r, mt_plan *plan, int dawdle_us, cons
     for (int u = 0; u < r->model->n_units; u++)
         for (int64_t i = 0; i < r->model->units[u].layout->n_elems; i++) {
             uint16_t hi = mt_f32_to_bf16(0.2f * mt_rng_normal(9, (uint64_t)u, (uint64_t)i));
-            assert_ok(mt_engine_write(r->engine, u, MT_STATE_HI, i, 1, &hi, &err));
+            assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_HI, i, 1 }, &hi, &err));
         }
 }
 

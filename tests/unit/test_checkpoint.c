@@ -29,17 +29,17 @@ typedef struct fake {
 
 static const size_t sizes[MT_STATE_KINDS] = { 2, 2, 4, 4 };
 
-static mt_rc fake_read(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+static mt_rc fake_read(void *user, mt_state_range r, void *dst, mt_err *err)
 {
     (void)err;
-    memcpy(dst, ((fake *)user)->state[kind][unit] + (size_t)first * sizes[kind], (size_t)n * sizes[kind]);
+    memcpy(dst, ((fake *)user)->state[r.kind][r.unit] + (size_t)r.first * sizes[r.kind], (size_t)r.n * sizes[r.kind]);
     return MT_OK;
 }
 
-static mt_rc fake_write(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+static mt_rc fake_write(void *user, mt_state_range r, const void *src, mt_err *err)
 {
     (void)err;
-    memcpy(((fake *)user)->state[kind][unit] + (size_t)first * sizes[kind], src, (size_t)n * sizes[kind]);
+    memcpy(((fake *)user)->state[r.kind][r.unit] + (size_t)r.first * sizes[r.kind], src, (size_t)r.n * sizes[r.kind]);
     return MT_OK;
 }
 

@@ -69,18 +69,18 @@ static void open_model(mt_config **c, mt_model **m)
     assert_ok(mt_model_create(m, *c, NULL, &err));
 }
 
-static mt_rc read_zeros(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+static mt_rc read_zeros(void *user, mt_state_range r, void *dst, mt_err *err)
 {
-    (void)user, (void)unit, (void)first, (void)err;
-    memset(dst, 0, (size_t)n * (kind >= MT_STATE_M ? 4 : 2));
+    (void)user, (void)err;
+    memset(dst, 0, (size_t)r.n * (r.kind >= MT_STATE_M ? 4 : 2));
     return MT_OK;
 }
 
-static mt_rc take(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+static mt_rc take(void *user, mt_state_range r, const void *src, mt_err *err)
 {
     unsigned char *sum = user; /* look at every page */
-    (void)unit, (void)first, (void)err;
-    for (size_t i = 0; i < (size_t)n * (kind >= MT_STATE_M ? 4 : 2); i += 1024) *sum |= ((const unsigned char *)src)[i];
+    (void)err;
+    for (size_t i = 0; i < (size_t)r.n * (r.kind >= MT_STATE_M ? 4 : 2); i += 1024) *sum |= ((const unsigned char *)src)[i];
     return MT_OK;
 }
 

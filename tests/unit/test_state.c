@@ -19,7 +19,7 @@ static uint16_t first_hi(state_rig *s, int unit)
 {
     mt_err err = { 0 };
     uint16_t hi;
-    assert_ok(mt_state_read(s->state, unit, MT_STATE_HI, 0, 1, &hi, &err));
+    assert_ok(mt_state_read(s->state, (mt_state_range){ unit, MT_STATE_HI, 0, 1 }, &hi, &err));
     return hi;
 }
 
@@ -162,7 +162,7 @@ static void a_locked_unit_is_updated_only_after_its_unlock(void **state)
     assert_ok(mt_state_lock(s.state, &err)); /* after the first update, which may still run */
     push(&s, 0, g, NULL, 2);
     assert_ok(mt_state_await_locked(s.state, &err));
-    assert_ok(mt_state_read_locked(s.state, 0, MT_STATE_HI, 0, 1, &hi, &err));
+    assert_ok(mt_state_read_locked(s.state, (mt_state_range){ 0, MT_STATE_HI, 0, 1 }, &hi, &err));
     assert_int_not_equal(hi, 0);
     assert_true(mt_state_is_locked(s.state, 0));
     assert_int_equal(mt_state_lock(s.state, &err), MT_EINVAL);
@@ -199,14 +199,14 @@ static void locked_state_is_read_after_its_write_back(void **state)
     assert_ok(mt_record(back, written, &err));
     assert_ok(mt_state_lock(s.state, &err));
     assert_int_equal(*mt_state_home(s.state, 0)->hi, 0);
-    assert_ok(mt_state_read_locked(s.state, 0, MT_STATE_HI, 0, 1, &hi, &err));
+    assert_ok(mt_state_read_locked(s.state, (mt_state_range){ 0, MT_STATE_HI, 0, 1 }, &hi, &err));
     assert_int_equal(hi, 0x3412);
     assert_ok(mt_state_await_locked(s.state, &err));
     s.dev.failed = true;
-    assert_ok(mt_state_read_locked(s.state, 0, MT_STATE_HI, 0, 1, &hi, &err));
+    assert_ok(mt_state_read_locked(s.state, (mt_state_range){ 0, MT_STATE_HI, 0, 1 }, &hi, &err));
     mt_state_unlock_all(s.state);
     assert_ok(mt_state_lock(s.state, &err)); /* the next write-back is another one */
-    assert_int_equal(mt_state_read_locked(s.state, 0, MT_STATE_HI, 0, 1, &hi, &err), MT_EDEVICE);
+    assert_int_equal(mt_state_read_locked(s.state, (mt_state_range){ 0, MT_STATE_HI, 0, 1 }, &hi, &err), MT_EDEVICE);
     mt_state_unlock_all(s.state);
     mt_state_stop(s.state);
     fake_event_free(written);
@@ -224,7 +224,7 @@ static void fill(uint16_t *x, int64_t n, uint16_t seed)
 static void check_numbers(state_rig *s, int unit, mt_state_kind kind)
 {
     mt_err err = { 0 };
-    int64_t n = mt_state_count(s->state, unit, kind), cut = n / 3 + 1, cuts[] = { 0, n / 2, n / 2 + 1, n };
+    int64_t n = mt_unit_state(s->r.model, unit, kind).n, cut = n / 3 + 1, cuts[] = { 0, n / 2, n / 2 + 1, n };
     size_t each = mt_state_number_bytes(s->state, kind);
     char *in = mt_calloc((size_t)n, each), *out = mt_calloc((size_t)n, each);
     assert_true(in && out && n > 3);
@@ -232,14 +232,15 @@ static void check_numbers(state_rig *s, int unit, mt_state_kind kind)
         fill((uint16_t *)(void *)in, n, (uint16_t)(unit * 31 + kind));
     else
         for (int64_t i = 0; i < n; i++) ((float *)(void *)in)[i] = (float)(i + kind);
-    assert_ok(mt_state_write(s->state, unit, kind, cut, n - cut, in + (size_t)cut * each, &err));
-    assert_ok(mt_state_write(s->state, unit, kind, 0, cut, in, &err));
+    assert_ok(mt_state_write(s->state, (mt_state_range){ unit, kind, cut, n - cut }, in + (size_t)cut * each, &err));
+    assert_ok(mt_state_write(s->state, (mt_state_range){ unit, kind, 0, cut }, in, &err));
     memcpy(in + (size_t)cut * each, in + (size_t)(cut + 1) * each, each);
-    assert_ok(mt_state_write(s->state, unit, kind, cut, 1, in + (size_t)cut * each, &err));
+    assert_ok(mt_state_write(s->state, (mt_state_range){ unit, kind, cut, 1 }, in + (size_t)cut * each, &err));
     for (int i = 0; i < 3; i++)
-        assert_ok(mt_state_read(s->state, unit, kind, cuts[i], cuts[i + 1] - cuts[i], out + (size_t)cuts[i] * each, &err));
+        assert_ok(mt_state_read(s->state, (mt_state_range){ unit, kind, cuts[i], cuts[i + 1] - cuts[i] },
+                                out + (size_t)cuts[i] * each, &err));
     assert_memory_equal(in, out, (size_t)n * each);
-    assert_int_equal(mt_state_read(s->state, unit, kind, n, 1, out, &err), MT_ERANGE);
+    assert_int_equal(mt_state_read(s->state, (mt_state_range){ unit, kind, n, 1 }, out, &err), MT_ERANGE);
     mt_free(in);
     mt_free(out);
 }
@@ -298,7 +299,7 @@ static void a_home_on_the_device_is_read_after_its_update(void **state)
     mt_state_follow(s.state, 0, updated);
     assert_ok(mt_copy(compute, mt_state_home(s.state, 0)->hi, bounce, 2, MT_COPY_IN, &err)); /* stands for an update */
     assert_ok(mt_record(compute, updated, &err));
-    assert_ok(mt_state_read(s.state, 0, MT_STATE_HI, 0, 1, &hi, &err));
+    assert_ok(mt_state_read(s.state, (mt_state_range){ 0, MT_STATE_HI, 0, 1 }, &hi, &err));
     assert_int_equal(hi, 0x3412);
     mt_state_stop(s.state);
     fake_event_free(updated);
@@ -314,13 +315,13 @@ static void a_copy_that_cannot_be_waited_for_fails_the_run(void **state)
     uint16_t hi = 7;
     state_rig_open(&s, MT_DEVICE, MT_SITE_DEVICE, MT_MOMENTS_F32);
     s.dev.refuse = FAKE_COPY;
-    assert_int_equal(mt_state_read(s.state, 0, MT_STATE_HI, 0, 1, &hi, &err), MT_EDEVICE);
+    assert_int_equal(mt_state_read(s.state, (mt_state_range){ 0, MT_STATE_HI, 0, 1 }, &hi, &err), MT_EDEVICE);
     assert_ok(mt_watch_check(&s.watch, &err)); /* nothing was queued */
     s.dev.refuse = FAKE_RECORD;
-    assert_int_equal(mt_state_read(s.state, 0, MT_STATE_HI, 0, 1, &hi, &err), MT_EDEVICE);
+    assert_int_equal(mt_state_read(s.state, (mt_state_range){ 0, MT_STATE_HI, 0, 1 }, &hi, &err), MT_EDEVICE);
     assert_int_equal(mt_watch_check(&s.watch, &err), MT_EDEVICE);
     s.dev.refuse = -1;
-    assert_int_equal(mt_state_write(s.state, 0, MT_STATE_HI, 0, 1, &hi, &err), MT_EDEVICE);
+    assert_int_equal(mt_state_write(s.state, (mt_state_range){ 0, MT_STATE_HI, 0, 1 }, &hi, &err), MT_EDEVICE);
     state_rig_close(&s);
 }
 

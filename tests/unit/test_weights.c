@@ -233,7 +233,7 @@ static double fresh_size(rig *r, mt_role role, int64_t row, double *largest)
             const mt_weight *w = &r->model->units[u].layout->weights[k];
             if (w->role != role) continue;
             uint16_t *hi = calloc((size_t)w->n, sizeof *hi);
-            assert_ok(mt_engine_read(r->engine, u, MT_STATE_HI, w->offset, w->n, hi, &err));
+            assert_ok(mt_engine_read(r->engine, (mt_state_range){ u, MT_STATE_HI, w->offset, w->n }, hi, &err));
             for (int64_t i = 0; i < w->n; i++) {
                 double x = mt_bf16_to_f32(hi[i]);
                 squares += x * x;
