@@ -207,19 +207,19 @@ static mt_rc ask(bench *b, mt_err *err)
 /* The trained weights, for asking the model through `megatrain generate`. */
 static mt_rc put_unit(bench *b, mt_safetensors_writer *w, int u, mt_err *err)
 {
-    const mt_layout *l = b->model->units[u].layout;
-    size_t n = (size_t)l->n_elems;
+    const mt_state_range hi_of = mt_unit_state(b->model, u, MT_STATE_HI), lo_of = mt_unit_state(b->model, u, MT_STATE_LO);
+    size_t n = (size_t)hi_of.n;
     uint16_t *hi = mt_calloc(n, sizeof *hi);
     int16_t *lo = mt_calloc(n, sizeof *lo);
     float *x = mt_calloc(n, sizeof *x);
     mt_rc rc = hi && lo && x ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a unit's weights");
-    if (!rc) rc = mt_engine_read(b->engine, (mt_state_range){ u, MT_STATE_HI, 0, l->n_elems }, hi, err);
-    if (!rc) rc = mt_engine_read(b->engine, (mt_state_range){ u, MT_STATE_LO, 0, l->n_elems }, lo, err);
+    if (!rc) rc = mt_engine_read(b->engine, hi_of, hi, err);
+    if (!rc) rc = mt_engine_read(b->engine, lo_of, lo, err);
     if (!rc) mt_join_array(x, hi, lo, n);
-    for (int k = 0; !rc && k < l->n_weights; k++) {
+    for (mt_walk at = mt_walk_units(b->model, (mt_layer_units){ u, 1 }); !rc && mt_walk_next(&at);) {
         char name[MT_NAME_BYTES];
-        mt_weight_name(&b->model->units[u], &l->weights[k], name);
-        rc = mt_safetensors_writer_put(w, name, 0, x + l->weights[k].offset, (size_t)l->weights[k].n * sizeof *x, err);
+        mt_weight_name(at.u, at.w, name);
+        rc = mt_safetensors_writer_put(w, name, 0, x + at.w->offset, (size_t)at.w->n * sizeof *x, err);
     }
     mt_free(hi);
     mt_free(lo);
@@ -229,13 +229,11 @@ static mt_rc put_unit(bench *b, mt_safetensors_writer *w, int u, mt_err *err)
 
 static mt_rc put_weights(bench *b, mt_safetensors_writer *w, mt_err *err)
 {
-    for (int u = 0; u < b->model->n_units; u++)
-        for (int k = 0; k < b->model->units[u].layout->n_weights; k++) {
-            const mt_weight *t = &b->model->units[u].layout->weights[k];
-            char name[MT_NAME_BYTES];
-            mt_weight_name(&b->model->units[u], t, name);
-            MT_TRY(mt_safetensors_writer_add(w, name, MT_DTYPE_F32, t->n_dims, t->shape, err));
-        }
+    for (mt_walk at = mt_walk_model(b->model); mt_walk_next(&at);) {
+        char name[MT_NAME_BYTES];
+        mt_weight_name(at.u, at.w, name);
+        MT_TRY(mt_safetensors_writer_add(w, name, MT_DTYPE_F32, at.w->n_dims, at.w->shape, err));
+    }
     MT_TRY(mt_safetensors_writer_start(w, err));
     for (int u = 0; u < b->model->n_units; u++) MT_TRY(put_unit(b, w, u, err));
     return mt_safetensors_writer_finish(w, err);

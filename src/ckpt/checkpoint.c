@@ -42,11 +42,8 @@ uint64_t mt_ckpt_bytes(const mt_ckpt_save *s)
 {
     const mt_model *m = s->model->model;
     uint64_t resume = 4 * (uint64_t)m->n_params + 2 * (uint64_t)mt_dtype_bytes(s->io->moments) * (uint64_t)m->n_trained;
-    for (int u = 0; u < m->n_units; u++)
-        for (int k = 0; k < m->units[u].layout->n_weights; k++) {
-            const mt_weight *w = &m->units[u].layout->weights[k];
-            if (w->no_low) resume -= 2 * (uint64_t)w->n;
-        }
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);)
+        if (at.w->no_low) resume -= 2 * (uint64_t)at.w->n;
     return mt_export_bytes(s->model) + (s->only_model ? 0 : resume);
 }
 

@@ -30,16 +30,15 @@ typedef mt_rc (*part_fn)(void *arg, const part *p, mt_err *err);
 
 static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, mt_err *err)
 {
-    const mt_unit *u = &m->units[unit];
     for (size_t i = 0; i < MT_COUNT(in_file_order); i++)
-        for (int k = 0; k < u->layout->n_weights; k++) {
-            part p = { .unit = unit, .w = &u->layout->weights[k], .kind = in_file_order[i] };
+        for (mt_walk at = mt_walk_units(m, (mt_layer_units){ unit, 1 }); mt_walk_next(&at);) {
+            part p = { .unit = unit, .w = at.w, .kind = in_file_order[i] };
             char name[MT_NAME_BYTES];
             if (p.w->frozen && p.kind >= MT_STATE_M) continue;
-            mt_weight_name(u, p.w, name);
+            mt_weight_name(at.u, p.w, name);
             /* Of the weights that share a tensor of the model, all but the first say where they begin. */
             char from[24] = "";
-            if (!mt_weight_leads(u, p.w)) snprintf(from, sizeof from, "@%lld", (long long)mt_weight_first_row(u, p.w));
+            if (!mt_weight_leads(at.u, p.w)) snprintf(from, sizeof from, "@%lld", (long long)mt_weight_first_row(at.u, p.w));
             snprintf(p.name, sizeof p.name, "%s%s%s", name, from, tails[p.kind]);
             MT_TRY(fn(arg, &p, err));
         }
@@ -228,8 +227,7 @@ static bool is_master(const char *name)
 /* Names that nobody asked for: moments of tensors that are frozen now may be, anything else is another model's. */
 static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_model *m, mt_layer_units units, mt_err *err)
 {
-    size_t masters = 0, expected = 0;
-    for (int u = units.first; u < units.first + units.n; u++) expected += (size_t)m->units[u].layout->n_weights;
+    size_t masters = 0, expected = mt_walk_count(mt_walk_units(m, units));
     for (size_t i = 0; i < mt_safetensors_count(file); i++) masters += is_master(mt_safetensors_at(file, i)->name);
     if (masters == expected) return MT_OK;
     return mt_fail(err, MT_EINVAL,

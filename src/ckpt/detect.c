@@ -13,12 +13,7 @@ typedef struct nearest {
 static size_t count_found(const mt_model *m, const mt_shards *shards)
 {
     size_t n = 0;
-    for (int u = 0; u < m->n_units; u++)
-        for (int k = 0; k < m->units[u].layout->n_weights; k++) {
-            char name[MT_NAME_BYTES];
-            mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], name);
-            n += mt_shards_find(shards, name) != NULL;
-        }
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) n += mt_weights_find(shards, &at) != NULL;
     return n;
 }
 

@@ -12,8 +12,8 @@
  * called. */
 typedef struct item {
     int unit;
+    const mt_unit *u;
     const mt_weight *w;
-    bool leads; /* the tensor begins with it */
     char name[MT_NAME_BYTES];
     mt_dtype dtype;
 } item;
@@ -32,14 +32,12 @@ static mt_dtype dtype_of(const mt_export *x, const char *name)
 static mt_rc for_each_of(const mt_export *x, int unit, item_fn fn, void *arg, mt_err *err)
 {
     const mt_model *m = x->model;
-    item it = { .unit = unit };
     char head[MT_NAME_BYTES];
     mt_role_name(m->config, &m->names, MT_W_HEAD, head);
-    for (int k = 0; k < m->units[unit].layout->n_weights; k++) {
-        it.w = &m->units[unit].layout->weights[k];
+    for (mt_walk at = mt_walk_units(m, (mt_layer_units){ unit, 1 }); mt_walk_next(&at);) {
+        item it = { .unit = unit, .u = at.u, .w = at.w };
         if (it.w->slice.first) continue; /* written with the first of its slab */
-        it.leads = mt_weight_leads(&m->units[unit], it.w);
-        mt_weight_name(&m->units[unit], it.w, it.name);
+        mt_weight_name(it.u, it.w, it.name);
         it.dtype = dtype_of(x, it.name);
         MT_TRY(fn(arg, &it, err));
         if (it.w->role != MT_W_EMBED || !m->tied || !x->source || !mt_shards_find(x->source, head)) continue;
@@ -98,7 +96,7 @@ struct mt_exporter {
 static mt_rc export_declare(void *arg, const item *it, mt_err *err)
 {
     const mt_exporter *w = arg;
-    if (!it->leads) return MT_OK;
+    if (!mt_weight_leads(it->u, it->w)) return MT_OK; /* the tensor begins with another */
     return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->slice.n_dims, it->w->slice.shape, err);
 }
 
@@ -125,14 +123,11 @@ static mt_rc convert(const unit_writing *u, const item *it, const mt_weight *wei
 }
 
 /* Where the item begins in its tensor, in bytes. */
-static size_t begin_of(const unit_writing *u, const item *it)
-{
-    return (size_t)mt_weight_slab(&u->w->x.model->units[it->unit], it->w) * mt_dtype_bytes(it->dtype);
-}
+static size_t begin_of(const item *it) { return (size_t)mt_weight_slab(it->u, it->w) * mt_dtype_bytes(it->dtype); }
 
 static mt_rc put_plain(const unit_writing *u, const item *it, mt_err *err)
 {
-    const size_t size = mt_dtype_bytes(it->dtype), begin = begin_of(u, it);
+    const size_t size = mt_dtype_bytes(it->dtype), begin = begin_of(it);
     for (int64_t first = 0; first < it->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, it->w->n - first);
         MT_TRY(convert(u, it, it->w, first, n, err));
@@ -154,14 +149,14 @@ static mt_rc scatter(const unit_writing *u, const item *it, const mt_weight *wei
 /* A slab that holds several weights, or one turned: put together in memory, then written. */
 static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
 {
-    const mt_layout *l = u->w->x.model->units[it->unit].layout;
+    const mt_layout *l = it->u->layout;
     size_t bytes = (size_t)mt_slice_slab(&it->w->slice) * mt_dtype_bytes(it->dtype);
     void *slab = mt_malloc(bytes);
     if (!slab) return mt_no_memory(err, "tensor \"%s\"", it->name);
     mt_rc rc = MT_OK;
     for (int k = (int)(it->w - l->weights); !rc && k < l->n_weights; k = mt_slab_next(l, k))
         rc = scatter(u, it, &l->weights[k], slab, err);
-    if (!rc) rc = mt_shards_writer_put(u->w->shards, it->name, begin_of(u, it), slab, bytes, err);
+    if (!rc) rc = mt_shards_writer_put(u->w->shards, it->name, begin_of(it), slab, bytes, err);
     mt_free(slab);
     return rc;
 }

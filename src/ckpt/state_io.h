@@ -4,7 +4,7 @@
 #define MT_CKPT_STATE_IO_H
 
 #include "base/mem.h"
-#include "model/model.h"
+#include "model/walk.h"
 
 typedef struct mt_state_io {
     void *user;

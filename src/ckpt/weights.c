@@ -13,6 +13,13 @@ static bool holds_weights(mt_dtype t)
     return t == MT_DTYPE_F32 || t == MT_DTYPE_BF16 || t == MT_DTYPE_F16 || t == MT_DTYPE_F64;
 }
 
+const mt_st_tensor *mt_weights_find(const mt_shards *shards, const mt_walk *at)
+{
+    char name[MT_NAME_BYTES];
+    mt_weight_name(at->u, at->w, name);
+    return mt_shards_find(shards, name);
+}
+
 /* -- experts --------------------------------------------------------------------------------------- */
 
 /* The name of an expert's tensor of this role as `names` has it; false: the table has no such role. */
@@ -66,10 +73,11 @@ static mt_rc check_experts(const mt_model *m, int layer, const mt_shards *shards
                    name, layer, own);
 }
 
-static mt_rc misshapen(const mt_model *m, const mt_unit *u, const mt_st_tensor *t, const mt_tensor_slice *s, mt_err *err)
+static mt_rc misshapen(const mt_walk *at, const mt_st_tensor *t, const mt_tensor_slice *s, mt_err *err)
 {
-    const mt_config *c = m->config;
-    const mt_layer_spec *l = u->layer >= 0 && c->layers[u->layer].E ? &c->layers[u->layer] : NULL;
+    const mt_config *c = at->m->config;
+    const int layer = at->u->layer;
+    const mt_layer_spec *l = layer >= 0 && c->layers[layer].E ? &c->layers[layer] : NULL;
     char experts[96] = "";
     if (l) snprintf(experts, sizeof experts, ", experts=%lld, their width=%lld", (long long)l->E, (long long)l->I);
     return mt_fail(err, MT_EFORMAT,
@@ -82,14 +90,15 @@ static mt_rc misshapen(const mt_model *m, const mt_unit *u, const mt_st_tensor *
                    experts);
 }
 
-static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, const mt_shards *shards, mt_err *err)
+static mt_rc check_one(const mt_walk *at, const mt_shards *shards, mt_err *err)
 {
-    const mt_config *c = m->config;
+    const mt_config *c = at->m->config;
+    const mt_weight *w = at->w;
     char name[MT_NAME_BYTES];
-    mt_weight_name(u, w, name);
+    mt_weight_name(at->u, w, name);
     const mt_st_tensor *t = mt_shards_find(shards, name);
     if (!t && (w->role == MT_W_E_GATE || w->role == MT_W_E_UP || w->role == MT_W_E_DOWN) && w->slice.n_dims == 2)
-        return missing_expert(m, u->layer, w->role, name, shards, err);
+        return missing_expert(at->m, at->u->layer, w->role, name, shards, err);
     if (!t)
         return mt_fail(err, MT_ENOENT,
                        "tensor \"%s\" is missing (the model was taken for %s: %lld layers, model_type \"%s\").\n"
@@ -98,7 +107,7 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
     const mt_tensor_slice *s = &w->slice;
     bool fits = t->n_dims == s->n_dims;
     for (int d = 0; fits && d < s->n_dims; d++) fits = (int64_t)t->shape[d] == s->shape[d];
-    if (!fits) return misshapen(m, u, t, s, err);
+    if (!fits) return misshapen(at, t, s, err);
     if (!holds_weights(t->dtype))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is stored as %s; weights in F32, BF16 or F16 are supported",
                        t->file, name, mt_dtype_st_name(t->dtype));
@@ -109,13 +118,10 @@ static int by_text(const void *a, const void *b) { return strcmp(a, b); }
 
 mt_rc mt_own_names_init(mt_own_names *out, const mt_model *m, mt_err *err)
 {
-    size_t most = 1;
-    for (int u = 0; u < m->n_units; u++) most += (size_t)m->units[u].layout->n_weights;
+    size_t most = mt_walk_count(mt_walk_model(m)) + 1;
     *out = (mt_own_names){ .names = mt_calloc(most, sizeof *out->names) };
     if (!out->names) return mt_no_memory(err, "%zu tensor names", most);
-    for (int u = 0; u < m->n_units; u++)
-        for (int k = 0; k < m->units[u].layout->n_weights; k++)
-            mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], out->names[out->n++]);
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) mt_weight_name(at.u, at.w, out->names[out->n++]);
     if (m->tied) mt_role_name(m->config, &m->names, MT_W_HEAD, out->names[out->n++]);
     qsort(out->names, out->n, sizeof *out->names, by_text);
     return MT_OK;
@@ -179,12 +185,10 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
     size_t used = 0;
     MT_TRY(check_xielu(m, shards, err));
     for (int l = 0; l < m->config->L; l++) MT_TRY(check_experts(m, l, shards, err));
-    for (int i = 0; i < m->n_units; i++)
-        for (int k = 0; k < m->units[i].layout->n_weights; k++) {
-            const mt_weight *w = &m->units[i].layout->weights[k];
-            MT_TRY(check_one(m, &m->units[i], w, shards, err));
-            used += mt_weight_leads(&m->units[i], w); /* of the weights that share a tensor, one counts */
-        }
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
+        MT_TRY(check_one(&at, shards, err));
+        used += mt_weight_leads(at.u, at.w); /* of the weights that share a tensor, one counts */
+    }
     size_t unused = mt_shards_count(shards) - used;
     if (n_unused) *n_unused = unused;
     return unused && m->config->n_assumptions ? check_nothing_is_left(m, shards, err) : MT_OK;
@@ -198,14 +202,11 @@ bool mt_weights_is_bf16(const void *shards, const char *name)
 
 bool mt_weights_mapped(const mt_model *m, const mt_shards *shards)
 {
-    for (int i = 0; i < m->n_units; i++)
-        for (int k = 0; k < m->units[i].layout->n_weights; k++) {
-            char name[MT_NAME_BYTES];
-            if (m->units[i].layout->weights[k].exact) continue; /* both halves of these are in memory */
-            mt_weight_name(&m->units[i], &m->units[i].layout->weights[k], name);
-            const mt_st_tensor *t = mt_shards_find(shards, name);
-            if (!t || !t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(&m->units[i].layout->weights[k])) return false;
-        }
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
+        if (at.w->exact) continue; /* both halves of these are in memory */
+        const mt_st_tensor *t = mt_weights_find(shards, &at);
+        if (!t || !t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(at.w)) return false;
+    }
     return true;
 }
 

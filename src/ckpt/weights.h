@@ -6,7 +6,10 @@
 #define MT_CKPT_WEIGHTS_H
 
 #include "ckpt/shards.h"
-#include "model/model.h"
+#include "model/walk.h"
+
+/* The tensor that a weight is in; NULL: the files do not have it. */
+const mt_st_tensor *mt_weights_find(const mt_shards *shards, const mt_walk *at);
 
 /* Every tensor is there with its shape; *n_unused counts the others. */
 mt_rc mt_weights_check(const mt_model *model, const mt_shards *shards, size_t *n_unused, mt_err *err);

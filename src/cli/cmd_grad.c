@@ -87,10 +87,10 @@ static mt_rc open_engine(job *j, const options *o, mt_err *err)
 
 /* -- what is written ------------------------------------------------------------------------------- */
 
-static void grad_name(const job *j, int unit, const mt_weight *w, char out[MT_NAME_BYTES + 8])
+static void grad_name(const mt_walk *at, char out[MT_NAME_BYTES + 8])
 {
     char name[MT_NAME_BYTES];
-    mt_weight_name(&j->model->units[unit], w, name);
+    mt_weight_name(at->u, at->w, name);
     snprintf(out, MT_NAME_BYTES + 8, "grad.%s", name);
 }
 
@@ -98,14 +98,13 @@ static mt_rc cmd_grad_declare(job *j, const options *o, mt_err *err)
 {
     MT_TRY(mt_safetensors_writer_create(&j->writer, o->out, err));
     MT_TRY(mt_safetensors_writer_add(j->writer, "loss", MT_DTYPE_F32, 1, (const int64_t[]){ 1 }, err));
-    for (int u = 0; u < j->model->n_units; u++)
-        for (int k = 0; k < j->model->units[u].layout->n_weights; k++) {
-            const mt_weight *w = &j->model->units[u].layout->weights[k];
-            char name[MT_NAME_BYTES + 8];
-            if (!mt_weight_leads(&j->model->units[u], w)) continue; /* in the tensor of another */
-            grad_name(j, u, w, name);
-            MT_TRY(mt_safetensors_writer_add(j->writer, name, MT_DTYPE_F32, w->slice.n_dims, w->slice.shape, err));
-        }
+    for (mt_walk at = mt_walk_model(j->model); mt_walk_next(&at);) {
+        const mt_tensor_slice *s = &at.w->slice;
+        char name[MT_NAME_BYTES + 8];
+        if (!mt_weight_leads(at.u, at.w)) continue; /* in the tensor of another */
+        grad_name(&at, name);
+        MT_TRY(mt_safetensors_writer_add(j->writer, name, MT_DTYPE_F32, s->n_dims, s->shape, err));
+    }
     for (int64_t d = 0; o->logits && d < j->batch.n_docs; d++) {
         char name[40];
         snprintf(name, sizeof name, "logits.%lld", (long long)d);
@@ -115,18 +114,18 @@ static mt_rc cmd_grad_declare(job *j, const options *o, mt_err *err)
     return mt_safetensors_writer_start(j->writer, err);
 }
 
-/* The slab that w is, or is the first of several in, as the checkpoint has it. */
-static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_err *err)
+/* The slab that the weight is, or is the first of several in, as the checkpoint has it. */
+static mt_rc put_tensor(job *j, const mt_walk *at, const float *g, mt_err *err)
 {
-    const mt_layout *l = j->model->units[u].layout;
-    size_t n = (size_t)mt_slice_slab(&w->slice);
+    const mt_layout *l = at->u->layout;
+    size_t n = (size_t)mt_slice_slab(&at->w->slice);
     char name[MT_NAME_BYTES + 8];
     float *tensor = mt_calloc(n, sizeof *tensor);
     if (!tensor) return mt_no_memory(err, "a tensor's gradient");
-    grad_name(j, u, w, name);
-    for (int k = (int)(w - l->weights); k < l->n_weights; k = mt_slab_next(l, k))
+    grad_name(at, name);
+    for (int k = (int)(at->w - l->weights); k < l->n_weights; k = mt_slab_next(l, k))
         mt_weight_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
-    mt_rc rc = mt_safetensors_writer_put(j->writer, name, (size_t)mt_weight_slab(&j->model->units[u], w) * sizeof *tensor, tensor,
+    mt_rc rc = mt_safetensors_writer_put(j->writer, name, (size_t)mt_weight_slab(at->u, at->w) * sizeof *tensor, tensor,
                                          n * sizeof *tensor, err);
     mt_free(tensor);
     return rc;
@@ -134,12 +133,11 @@ static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_er
 
 static mt_rc put_unit(job *j, int u, mt_err *err)
 {
-    const mt_layout *l = j->model->units[u].layout;
-    float *g = mt_calloc((size_t)l->n_elems, sizeof *g);
+    float *g = mt_calloc((size_t)j->model->units[u].layout->n_elems, sizeof *g);
     if (!g) return mt_no_memory(err, "a unit's gradient");
     mt_rc rc = mt_engine_read_grad(j->engine, u, g, err);
-    for (int k = 0; !rc && k < l->n_weights; k++)
-        if (!l->weights[k].slice.first) rc = put_tensor(j, u, &l->weights[k], g, err);
+    for (mt_walk at = mt_walk_units(j->model, (mt_layer_units){ u, 1 }); !rc && mt_walk_next(&at);)
+        if (!at.w->slice.first) rc = put_tensor(j, &at, g, err);
     mt_free(g);
     return rc;
 }

@@ -181,15 +181,12 @@ static void print_files(const found *f)
 
 static void print_tensors(const found *f)
 {
-    for (int u = 0; u < f->model->n_units; u++)
-        for (int k = 0; k < f->model->units[u].layout->n_weights; k++) {
-            const mt_weight *w = &f->model->units[u].layout->weights[k];
-            char name[MT_NAME_BYTES];
-            mt_weight_name(&f->model->units[u], w, name);
-            /* Several weights may share a tensor, which is shown once. */
-            if (mt_weight_leads(&f->model->units[u], w))
-                printf("  %-56s %s\n", name, mt_st_shape_text(w->slice.n_dims, w->slice.shape).s);
-        }
+    for (mt_walk at = mt_walk_model(f->model); mt_walk_next(&at);) {
+        char name[MT_NAME_BYTES];
+        mt_weight_name(at.u, at.w, name);
+        /* Several weights may share a tensor, which is shown once. */
+        if (mt_weight_leads(at.u, at.w)) printf("  %-56s %s\n", name, mt_st_shape_text(at.w->slice.n_dims, at.w->slice.shape).s);
+    }
 }
 
 static void print_found(const found *f, const char *dir, bool tensors)
@@ -261,16 +258,14 @@ static void json_tensors(mt_str *out, const mt_model *m)
 {
     size_t n = 0;
     mt_str_puts(out, "  \"tensors\": [");
-    for (int u = 0; u < m->n_units; u++)
-        for (int k = 0; k < m->units[u].layout->n_weights; k++) {
-            const mt_weight *w = &m->units[u].layout->weights[k];
-            char name[MT_NAME_BYTES];
-            if (!mt_weight_leads(&m->units[u], w)) continue;
-            mt_weight_name(&m->units[u], w, name);
-            mt_str_puts(out, n++ ? ",\n    {\"name\": " : "\n    {\"name\": ");
-            mt_str_json(out, name, strlen(name));
-            mt_str_printf(out, ", \"shape\": %s}", mt_st_shape_text(w->slice.n_dims, w->slice.shape).s);
-        }
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
+        char name[MT_NAME_BYTES];
+        if (!mt_weight_leads(at.u, at.w)) continue;
+        mt_weight_name(at.u, at.w, name);
+        mt_str_puts(out, n++ ? ",\n    {\"name\": " : "\n    {\"name\": ");
+        mt_str_json(out, name, strlen(name));
+        mt_str_printf(out, ", \"shape\": %s}", mt_st_shape_text(at.w->slice.n_dims, at.w->slice.shape).s);
+    }
     mt_str_puts(out, "\n  ],\n");
 }
 

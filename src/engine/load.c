@@ -187,13 +187,12 @@ static void numbers_of_tensor(const loader *l, const source *s, int64_t first, i
 }
 
 /* Remember where it lies. */
-static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, mt_err *err)
+static mt_rc map_one(mt_engine *e, const mt_walk *at, const mt_st_tensor *t, mt_err *err)
 {
-    if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(w))
+    if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(at->w))
         return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
-    const mt_unit *u = &e->model->units[unit];
-    const size_t slab = (size_t)mt_weight_slab(u, w) * mt_dtype_bytes(t->dtype);
-    return mt_state_map(e->state, unit, (int)(w - u->layout->weights), t->data + slab, err);
+    const size_t slab = (size_t)mt_weight_slab(at->u, at->w) * mt_dtype_bytes(t->dtype);
+    return mt_state_map(e->state, at->unit, (int)(at->w - at->u->layout->weights), t->data + slab, err);
 }
 
 /* -- from nothing ---------------------------------------------------------------------------------- */
@@ -230,6 +229,14 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     return w->n_dims > 1 ? (float)deviation * mt_rng_normal(l->seed, stream, (uint64_t)i) : 0.0f;
 }
 
+/* Of the random numbers of a weight: roles that share a tensor differ. */
+static uint64_t stream_of(const mt_walk *at)
+{
+    char name[MT_NAME_BYTES];
+    mt_weight_name(at->u, at->w, name);
+    return mt_hash(name, strlen(name), (uint64_t)mt_weight_first_row(at->u, at->w));
+}
+
 static void fresh_numbers(const loader *l, const source *s, int64_t first, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) out[i] = fresh(l, s->w, s->stream, first + i);
@@ -237,36 +244,29 @@ static void fresh_numbers(const loader *l, const source *s, int64_t first, int64
 
 /* -- all of them ----------------------------------------------------------------------------------- */
 
-static mt_rc add_weight(loader *l, int unit, const mt_weight *w, const char *name, mt_err *err)
+static mt_rc add_weight(loader *l, const mt_walk *at, mt_err *err)
 {
-    const mt_st_tensor *t = l->shards ? mt_shards_find(l->shards, name) : NULL;
-    if (t && !w->exact && l->e->plan->job.mapped && l->e->plan->place.units[unit].home == MT_HOST)
-        return map_one(l->e, unit, w, t, err);
-    const mt_unit *u = &l->e->model->units[unit];
+    const mt_st_tensor *t = l->shards ? mt_weights_find(l->shards, at) : NULL;
+    if (t && !at->w->exact && l->e->plan->job.mapped && l->e->plan->place.units[at->unit].home == MT_HOST)
+        return map_one(l->e, at, t, err);
     source *s = &l->sources[l->n_sources++];
-    s->unit = unit;
-    s->w = w;
+    s->unit = at->unit;
+    s->w = at->w;
     s->tensor = t;
-    s->slab = mt_weight_slab(u, w);
-    s->stream = mt_hash(name, strlen(name), (uint64_t)mt_weight_first_row(u, w)); /* roles that share a tensor differ */
+    s->slab = mt_weight_slab(at->u, at->w);
+    s->stream = stream_of(at);
     s->first_piece = l->n_pieces;
-    s->n_pieces = (w->n + PIECE - 1) / PIECE;
+    s->n_pieces = (at->w->n + PIECE - 1) / PIECE;
     l->n_pieces += s->n_pieces;
     return MT_OK;
 }
 
 static mt_rc list_weights(loader *l, const mt_model *m, mt_err *err)
 {
-    size_t n = 0;
-    for (int u = 0; u < m->n_units; u++) n += (size_t)m->units[u].layout->n_weights;
+    size_t n = mt_walk_count(mt_walk_model(m));
     l->sources = mt_calloc(n, sizeof *l->sources);
     if (!l->sources) return mt_no_memory(err, "a list of %zu weights", n);
-    for (int u = 0; u < m->n_units; u++)
-        for (int k = 0; k < m->units[u].layout->n_weights; k++) {
-            char name[MT_NAME_BYTES];
-            mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], name);
-            MT_TRY(add_weight(l, u, &m->units[u].layout->weights[k], name, err));
-        }
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) MT_TRY(add_weight(l, &at, err));
     return MT_OK;
 }
 

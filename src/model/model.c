@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/part.h"
 #include "model/select.h"
+#include "model/walk.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -282,44 +283,38 @@ static mt_rc check_alike(const mt_weight *a, const mt_weight *b, const char *nam
 }
 
 /* True if the unit before it holds other experts of the same layer. */
-static bool follows(const mt_model *m, int u)
-{
-    const mt_unit *at = &m->units[u];
-    return at->kind == MT_UNIT_EXPERTS && at->first_expert > 0;
-}
+static bool follows(const mt_unit *u) { return u->kind == MT_UNIT_EXPERTS && u->first_expert > 0; }
 
 static bool came_as_bf16(const mt_config *c, const mt_model_options *o, const char *name)
 {
     return o->is_bf16 ? o->is_bf16(o->files, name) : o->assume_dtype && c->dtype == MT_DTYPE_BF16;
 }
 
-/* Frozen and decayed, by name, over the whole model: a pattern must match somewhere. */
+/* Frozen and decayed, by name, over the whole model: a pattern must match somewhere.  The lists are the units' layouts. */
 static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_options *o, mt_err *err)
 {
-    size_t n = 0, i = 0;
-    for (int u = 0; u < m->n_units; u++) n += (size_t)lists[u].n_weights;
+    size_t n = mt_walk_count(mt_walk_model(m)), i = 0;
     char(*text)[MT_NAME_BYTES] = mt_calloc(n, sizeof *text);
     const char **names = mt_calloc(n, sizeof *names);
     mt_selected *chosen = mt_calloc(n, sizeof *chosen);
     mt_rc rc = text && names && chosen ? MT_OK : mt_no_memory(err, "%zu tensor names", n);
-    for (int u = 0; !rc && u < m->n_units; u++)
-        for (int k = 0; k < lists[u].n_weights; k++, i++) {
-            mt_weight_name(&m->units[u], &lists[u].weights[k], text[i]);
-            names[i] = text[i];
-        }
+    for (mt_walk at = mt_walk_model(m); !rc && mt_walk_next(&at); i++) {
+        mt_weight_name(at.u, at.w, text[i]);
+        names[i] = text[i];
+    }
     static const mt_model_options none;
     if (!o) o = &none;
     if (!rc) rc = mt_select(chosen, names, n, &(mt_select_config){ o->freeze, o->n_freeze, o->decay_all }, err);
     i = 0;
-    for (int u = 0; !rc && u < m->n_units; u++)
-        for (int k = 0; !rc && k < lists[u].n_weights; k++, i++) {
-            mt_weight *w = &lists[u].weights[k];
-            w->frozen = !chosen[i].trained || w->fixed;
-            w->decay = chosen[i].decayed && !w->fixed;
-            w->no_low = w->frozen && !w->exact && came_as_bf16(m->config, o, names[i]);
-            if (k) rc = check_alike(&w[-1], w, names[i], err);
-            if (!rc && follows(m, u)) rc = check_alike(&lists[u - 1].weights[k], w, names[i], err);
-        }
+    for (mt_walk at = mt_walk_model(m); !rc && mt_walk_next(&at); i++) {
+        ptrdiff_t k = at.w - at.u->layout->weights;
+        mt_weight *w = &lists[at.unit].weights[k];
+        w->frozen = !chosen[i].trained || w->fixed;
+        w->decay = chosen[i].decayed && !w->fixed;
+        w->no_low = w->frozen && !w->exact && came_as_bf16(m->config, o, names[i]);
+        if (k) rc = check_alike(&w[-1], w, names[i], err);
+        if (!rc && follows(at.u)) rc = check_alike(&lists[at.unit - 1].weights[k], w, names[i], err);
+    }
     mt_free(text);
     mt_free(names);
     mt_free(chosen);
@@ -444,7 +439,10 @@ static void number_units(mt_model *m)
 
 static mt_rc list_units(mt_model *m, mt_layout *lists, mt_err *err)
 {
-    for (int i = 0; i < m->n_units; i++) MT_TRY(list_weights(&lists[i], m, &m->units[i], err));
+    for (int i = 0; i < m->n_units; i++) {
+        m->units[i].layout = &lists[i]; /* until it joins a group */
+        MT_TRY(list_weights(&lists[i], m, &m->units[i], err));
+    }
     return MT_OK;
 }
 
@@ -477,13 +475,11 @@ static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
 static void count_params(mt_model *m)
 {
     m->first_trained = m->n_units;
-    for (int i = m->n_units - 1; i >= 0; i--) {
-        const mt_layout *l = m->units[i].layout;
-        for (int k = 0; k < l->n_weights; k++) {
-            m->n_params += l->weights[k].n;
-            if (!l->weights[k].frozen) m->n_trained += l->weights[k].n;
-        }
-        if (l->n_train) m->first_trained = i;
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
+        m->n_params += at.w->n;
+        if (at.w->frozen) continue;
+        m->n_trained += at.w->n;
+        m->first_trained = (int)mt_min_i64(m->first_trained, at.unit);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/rng.h"
+#include "model/walk.h"
 #include "plan/flops.h"
 #include "run/rate.h"
 
@@ -51,17 +52,14 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
     uint16_t *run = mt_calloc(RUN, sizeof *run), one = mt_f32_to_bf16(1.0f);
     if (!run) return mt_no_memory(err, "random numbers");
     for (int i = 0; i < RUN; i++) run[i] = mt_f32_to_bf16((float)deviation * mt_rng_normal(seed, 4, (uint64_t)i));
-    const mt_model *m = plan->model;
     mt_rc rc = MT_OK;
-    for (int u = 0; !rc && u < m->n_units; u++)
-        for (int k = mt_plan_alias(plan, u) == u ? 0 : m->units[u].layout->n_weights; !rc && k < m->units[u].layout->n_weights;
-             k++) {
-            const mt_weight *w = &m->units[u].layout->weights[k];
-            bool norm = w->n_dims == 1 && !(w->role == MT_B_Q || w->role == MT_B_K || w->role == MT_B_V);
-            const mt_state_range all = { u, MT_STATE_HI, w->offset, w->n };
-            for (int64_t at = 0, most = norm ? 1 : RUN; !rc && at < w->n; at += most)
-                rc = mt_engine_write(e, mt_state_piece(all, at, most), norm ? &one : run, err);
-        }
+    for (mt_walk at = mt_walk_model(plan->model); !rc && mt_walk_next(&at);) {
+        if (mt_plan_alias(plan, at.unit) != at.unit) continue;
+        bool norm = at.w->n_dims == 1 && !(at.w->role == MT_B_Q || at.w->role == MT_B_K || at.w->role == MT_B_V);
+        const mt_state_range all = { at.unit, MT_STATE_HI, at.w->offset, at.w->n };
+        for (int64_t i = 0, most = norm ? 1 : RUN; !rc && i < all.n; i += most)
+            rc = mt_engine_write(e, mt_state_piece(all, i, most), norm ? &one : run, err);
+    }
     mt_free(run);
     return rc;
 }

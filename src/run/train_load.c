@@ -24,10 +24,8 @@ static void train_load_count(void *user, size_t bytes)
 static size_t bytes_to_load(const mt_trainer *t)
 {
     size_t sum = 0, moments = t->resume.from ? 2 * mt_dtype_bytes(t->exec.io.moments) : 0;
-    for (int u = 0; u < t->net.model->n_units; u++) {
-        const mt_layout *l = t->net.model->units[u].layout;
-        for (int k = 0; k < l->n_weights; k++) sum += (size_t)l->weights[k].n * (4 + (l->weights[k].frozen ? 0 : moments));
-    }
+    for (mt_walk at = mt_walk_model(t->net.model); mt_walk_next(&at);)
+        sum += (size_t)at.w->n * (4 + (at.w->frozen ? 0 : moments));
     return sum;
 }
 
