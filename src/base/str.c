@@ -2,7 +2,6 @@
 
 #include "base/utf8.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,18 +25,24 @@ void mt_str_add(mt_str *b, const char *bytes, size_t n)
 void mt_str_puts(mt_str *b, const char *s) { mt_str_add(b, s, strlen(s)); }
 void mt_str_putc(mt_str *b, char c) { mt_str_add(b, &c, 1); }
 
-void mt_str_printf(mt_str *b, const char *fmt, ...)
+void mt_str_vprintf(mt_str *b, const char *fmt, va_list ap)
 {
-    va_list ap, again;
-    va_start(ap, fmt);
+    va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
     if (n >= 0 && str_reserve(b, (size_t)n)) {
         vsnprintf(b->s + b->n, (size_t)n + 1, fmt, again);
         b->n += (size_t)n;
     }
     va_end(again);
+}
+
+void mt_str_printf(mt_str *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    mt_str_vprintf(b, fmt, ap);
+    va_end(ap);
 }
 
 void mt_str_json(mt_str *b, const char *s, size_t n)

@@ -6,6 +6,8 @@
 
 #include "base/mem.h"
 
+#include <stdarg.h>
+
 typedef struct mt_str {
     char *s; /* NUL-terminated once anything was appended; NULL before */
     size_t n, cap;
@@ -17,6 +19,7 @@ void mt_str_add(mt_str *b, const char *bytes, size_t n);
 void mt_str_puts(mt_str *b, const char *s);
 void mt_str_putc(mt_str *b, char c);
 void mt_str_printf(mt_str *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void mt_str_vprintf(mt_str *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 /* Append s as a JSON string literal, quotes included; invalid UTF-8 bytes become U+FFFD. */
 void mt_str_json(mt_str *b, const char *s, size_t n);
 /* Empty it, keep the memory. */

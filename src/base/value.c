@@ -1,5 +1,7 @@
 #include "base/value.h"
 
+#include "base/json_write.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,41 +134,12 @@ void mt_value_write_float(mt_str *out, double f)
     mt_str_puts(out, s);
 }
 
-/* Between the items of a list or map: a comma, unless it is the first, and a line of its own where they are indented. */
-static void separate(mt_str *out, bool first, int indent)
+static void write_value(mt_str *out, const mt_value *v, mt_json_layout layout)
 {
-    if (!first) mt_str_puts(out, indent < 0 ? ", " : ",");
-    if (indent < 0) return;
-    mt_str_putc(out, '\n');
-    for (int i = 0; i < indent; i++) mt_str_puts(out, "  ");
+    mt_json_out j = { .to = out };
+    mt_json_put_value(&j, NULL, v, layout);
+    if (!mt_json_ok(&j)) out->failed = true; /* deeper than anything that is read */
 }
 
-/* indent: the depth of v's items; -1: all in one line. */
-static void write_value(mt_str *out, const mt_value *v, int indent)
-{
-    const bool map = v->type == MT_VALUE_MAP;
-    const size_t n = mt_value_items(v) + mt_value_pairs(v);
-    switch (v->type) {
-    case MT_VALUE_NULL: mt_str_puts(out, "null"); return;
-    case MT_VALUE_BOOL: mt_str_puts(out, v->b ? "true" : "false"); return;
-    case MT_VALUE_INT: mt_str_printf(out, "%lld", (long long)v->i); return;
-    case MT_VALUE_FLOAT: mt_value_write_float(out, v->f); return;
-    case MT_VALUE_STR: mt_str_json(out, v->str.s, v->str.n); return;
-    case MT_VALUE_LIST:
-    case MT_VALUE_MAP: break;
-    }
-    mt_str_putc(out, map ? '{' : '[');
-    for (size_t i = 0; i < n; i++) {
-        if (i || indent >= 0) separate(out, i == 0, indent);
-        if (map) {
-            mt_str_json(out, v->map.pairs[i].key, v->map.pairs[i].key_n);
-            mt_str_puts(out, ": ");
-        }
-        write_value(out, map ? &v->map.pairs[i].value : &v->list.items[i], indent < 0 ? -1 : indent + 1);
-    }
-    if (n && indent >= 0) separate(out, true, indent - 1);
-    mt_str_putc(out, map ? '}' : ']');
-}
-
-void mt_value_write_json(mt_str *out, const mt_value *v) { write_value(out, v, -1); }
-void mt_value_write_indented(mt_str *out, const mt_value *v) { write_value(out, v, 1); }
+void mt_value_write_json(mt_str *out, const mt_value *v) { write_value(out, v, MT_JSON_FLAT); }
+void mt_value_write_indented(mt_str *out, const mt_value *v) { write_value(out, v, MT_JSON_LINES); }
