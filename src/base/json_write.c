@@ -13,28 +13,37 @@ static void new_line(mt_json_out *j)
     for (int i = 0; i < j->depth; i++) mt_str_puts(j->to, "  ");
 }
 
-/* The comma, line break and key before a value.  False: none may come here. */
-static bool begin_value_n(mt_json_out *j, const char *key, size_t key_n)
+/* The comma and line break before an item. */
+static void separate(mt_json_out *j)
 {
-    if (j->depth == 0) {
-        if (key || j->complete) j->misused = true;
-        j->complete = true;
-        return !j->misused;
-    }
-    const bool map = j->levels[j->depth - 1].map, used = j->levels[j->depth - 1].used;
     const mt_json_layout layout = j->levels[j->depth - 1].layout;
-    if (map != (key != NULL)) j->misused = true;
-    if (j->misused) return false;
-    if (used) mt_str_puts(j->to, layout == MT_JSON_FLAT ? ", " : ",");
+    if (j->levels[j->depth - 1].used) mt_str_puts(j->to, layout == MT_JSON_FLAT ? ", " : ",");
     if (layout == MT_JSON_LINES) new_line(j);
     j->levels[j->depth - 1].used = true;
-    if (!map) return true;
-    mt_str_json(j->to, key, key_n);
-    mt_str_puts(j->to, layout == MT_JSON_TIGHT ? ":" : ": ");
-    return true;
 }
 
-static bool begin_value(mt_json_out *j, const char *key) { return begin_value_n(j, key, key ? strlen(key) : 0); }
+void mt_json_key(mt_json_out *j, const char *key, size_t n)
+{
+    if (j->depth == 0 || !j->levels[j->depth - 1].map || j->keyed) j->misused = true;
+    if (j->misused) return;
+    separate(j);
+    mt_str_json(j->to, key, n);
+    mt_str_puts(j->to, j->levels[j->depth - 1].layout == MT_JSON_TIGHT ? ":" : ": ");
+    j->keyed = true;
+}
+
+/* What comes before a value.  False: none may come here. */
+static bool begin_value(mt_json_out *j, const char *key)
+{
+    if (key) mt_json_key(j, key, strlen(key));
+    const bool map = j->depth && j->levels[j->depth - 1].map;
+    if (map != j->keyed || (j->depth == 0 && j->complete)) j->misused = true;
+    if (j->misused) return false;
+    if (j->depth == 0) j->complete = true;
+    if (j->depth && !map) separate(j);
+    j->keyed = false;
+    return true;
+}
 
 /* -- maps and lists -------------------------------------------------------------------------------- */
 
@@ -64,7 +73,7 @@ void mt_json_list(mt_json_out *j, const char *key, mt_json_layout layout)
 
 void mt_json_end(mt_json_out *j)
 {
-    if (j->depth == 0) j->misused = true;
+    if (j->depth == 0 || j->keyed) j->misused = true;
     if (j->misused) return;
     j->depth--;
     if (j->levels[j->depth].used && j->levels[j->depth].layout == MT_JSON_LINES) new_line(j);
@@ -122,9 +131,9 @@ void mt_json_put_num(mt_json_out *j, const char *key, const char *format, ...)
     mt_json_put_raw(j, key, number ? text : "null");
 }
 
-static void put_value_n(mt_json_out *j, const char *key, size_t key_n, const mt_value *v, mt_json_layout layout)
+void mt_json_put_value(mt_json_out *j, const char *key, const mt_value *v, mt_json_layout layout)
 {
-    if (!begin_value_n(j, key, key_n)) return;
+    if (!begin_value(j, key)) return;
     switch (v->type) {
     case MT_VALUE_NULL: mt_str_puts(j->to, "null"); return;
     case MT_VALUE_BOOL: mt_str_puts(j->to, v->b ? "true" : "false"); return;
@@ -134,15 +143,12 @@ static void put_value_n(mt_json_out *j, const char *key, size_t key_n, const mt_
     case MT_VALUE_LIST:
     case MT_VALUE_MAP: open_level(j, v->type == MT_VALUE_MAP, layout); break;
     }
-    for (size_t i = 0; i < mt_value_items(v); i++) put_value_n(j, NULL, 0, &v->list.items[i], layout);
-    for (size_t i = 0; i < mt_value_pairs(v); i++)
-        put_value_n(j, v->map.pairs[i].key, v->map.pairs[i].key_n, &v->map.pairs[i].value, layout);
+    for (size_t i = 0; i < mt_value_items(v); i++) mt_json_put_value(j, NULL, &v->list.items[i], layout);
+    for (size_t i = 0; i < mt_value_pairs(v); i++) {
+        mt_json_key(j, v->map.pairs[i].key, v->map.pairs[i].key_n);
+        mt_json_put_value(j, NULL, &v->map.pairs[i].value, layout);
+    }
     mt_json_end(j);
-}
-
-void mt_json_put_value(mt_json_out *j, const char *key, const mt_value *v, mt_json_layout layout)
-{
-    put_value_n(j, key, key ? strlen(key) : 0, v, layout);
 }
 
 /* -- the end --------------------------------------------------------------------------------------- */

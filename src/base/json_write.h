@@ -33,6 +33,7 @@ typedef enum mt_json_layout {
 typedef struct mt_json_out {
     mt_str *to; /* borrowed; set it and leave the rest zero */
     int depth;  /* open maps and lists */
+    bool keyed; /* a key waits for its value */
     bool complete, misused;
     struct {
         uint8_t map, layout, used; /* used: has an item */
@@ -42,6 +43,8 @@ typedef struct mt_json_out {
 void mt_json_map(mt_json_out *j, const char *key, mt_json_layout layout);
 void mt_json_list(mt_json_out *j, const char *key, mt_json_layout layout);
 void mt_json_end(mt_json_out *j); /* of the innermost map or list */
+/* A key that is not a C string; the value that follows has none. */
+void mt_json_key(mt_json_out *j, const char *key, size_t n);
 
 void mt_json_put_str(mt_json_out *j, const char *key, const char *text); /* NULL: null */
 void mt_json_put_bytes(mt_json_out *j, const char *key, const char *text, size_t n);

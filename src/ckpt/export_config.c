@@ -49,32 +49,12 @@ static mt_rc set(document *d, const char *key, mt_value value, mt_err *err)
     return MT_OK;
 }
 
-static void put_indented(mt_str *s, const mt_value *v, int depth)
-{
-    bool map = v->type == MT_VALUE_MAP, list = v->type == MT_VALUE_LIST;
-    size_t n = map ? v->map.n : list ? v->list.n : 0;
-    if (!n) {
-        mt_value_write_json(s, v);
-        return;
-    }
-    mt_str_putc(s, map ? '{' : '[');
-    for (size_t i = 0; i < n; i++) {
-        mt_str_printf(s, "%s\n%*s", i ? "," : "", 2 * (depth + 1), "");
-        if (map) {
-            mt_str_json(s, v->map.pairs[i].key, v->map.pairs[i].key_n);
-            mt_str_puts(s, ": ");
-        }
-        put_indented(s, map ? &v->map.pairs[i].value : &v->list.items[i], depth + 1);
-    }
-    mt_str_printf(s, "\n%*s%c", 2 * depth, "", map ? '}' : ']');
-}
-
 /* Untouched documents are copied byte for byte. */
 static mt_rc save_document(const document *d, const char *path, mt_err *err)
 {
     if (!d->changed) return mt_outfile_save(path, d->text, d->n, err);
     mt_str s = { 0 };
-    put_indented(&s, &d->root, 0);
+    mt_value_write_indented(&s, &d->root);
     mt_str_putc(&s, '\n');
     mt_rc rc = mt_str_ok(&s) ? mt_outfile_save(path, s.s, s.n, err) : mt_no_memory(err, "%s", path);
     mt_str_free(&s);

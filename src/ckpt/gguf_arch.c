@@ -41,44 +41,44 @@ static const mt__gguf_name fused[] = { { "attn_norm", "input_layernorm" },
 /* -- config keys of their own ----------------------------------------------------------------------- */
 
 /* A number of the metadata under the name config.json has for it; nothing if it is not there. */
-static void put_if_there(const mt_gguf *g, mt_str *out, const char *theirs, const char *ours)
+static void put_if_there(const mt_gguf *g, mt_json_out *out, const char *theirs, const char *ours)
 {
     double d;
     if (mt__kv_number(mt__gguf_find_arch(g, theirs), &d) && isfinite(d)) mt__config_number(out, ours, d);
 }
 
-static mt_rc put_window(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc put_window(const mt_gguf *g, mt_json_out *out, mt_err *err)
 {
     int64_t window;
     (void)err;
     if (mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0)
-        mt__config_int(out, "sliding_window", window);
+        mt_json_put_int(out, "sliding_window", window);
     return MT_OK;
 }
 
-static mt_rc put_gemma(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc put_gemma(const mt_gguf *g, mt_json_out *out, mt_err *err)
 {
     (void)g, (void)err;
-    mt__config_text(out, "hidden_activation", "gelu_pytorch_tanh");
+    mt_json_put_str(out, "hidden_activation", "gelu_pytorch_tanh");
     return MT_OK;
 }
 
 /* The files do not say what scores are divided by: the root of a head's width, but in the 27B models of the hidden width's share. */
-static mt_rc put_gemma2(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc put_gemma2(const mt_gguf *g, mt_json_out *out, mt_err *err)
 {
     enum { GEMMA2_27B_LAYERS = 46, GEMMA3_27B_LAYERS = 62 };
     int64_t L, D, H, K, Dh;
     MT_TRY(mt__gguf_size(g, "block_count", &L, err));
     MT_TRY(mt__gguf_size(g, "embedding_length", &D, err));
     MT_TRY(mt__gguf_heads(g, &H, &K, &Dh, err));
-    mt__config_int(out, "query_pre_attn_scalar", L == GEMMA2_27B_LAYERS || L == GEMMA3_27B_LAYERS ? D / H : Dh);
+    mt_json_put_int(out, "query_pre_attn_scalar", L == GEMMA2_27B_LAYERS || L == GEMMA3_27B_LAYERS ? D / H : Dh);
     put_if_there(g, out, "attn_logit_softcapping", "attn_logit_softcapping");
     put_if_there(g, out, "final_logit_softcapping", "final_logit_softcapping");
     MT_TRY(put_window(g, out, err));
     return put_gemma(g, out, err);
 }
 
-static mt_rc put_granite(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc put_granite(const mt_gguf *g, mt_json_out *out, mt_err *err)
 {
     (void)err;
     put_if_there(g, out, "embedding_scale", "embedding_multiplier");
@@ -88,10 +88,10 @@ static mt_rc put_granite(const mt_gguf *g, mt_str *out, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc put_no_window(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc put_no_window(const mt_gguf *g, mt_json_out *out, mt_err *err)
 {
     (void)g, (void)err;
-    mt__config_bool(out, "use_sliding_window", false);
+    mt_json_put_bool(out, "use_sliding_window", false);
     return MT_OK;
 }
 

@@ -1,8 +1,6 @@
 /* gguf_config.c - config.json and generation_config.json from a GGUF file's metadata. */
 #include "ckpt/gguf_impl.h"
 
-#include "base/value.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,35 +17,10 @@ static double short_number(double d)
     return d;
 }
 
-/* "key": value, with a comma before it unless it is the first of an object. */
-static void put_key(mt_str *out, const char *key)
+void mt__config_number(mt_json_out *out, const char *key, double d)
 {
-    bool first = out->n && out->s[out->n - 1] == '{';
-    mt_str_printf(out, "%s\n  \"%s\": ", first ? "" : ",", key);
-}
-
-void mt__config_int(mt_str *out, const char *key, int64_t i)
-{
-    put_key(out, key);
-    mt_str_printf(out, "%lld", (long long)i);
-}
-
-void mt__config_number(mt_str *out, const char *key, double d)
-{
-    put_key(out, key);
-    mt_value_write_float(out, short_number(d));
-}
-
-void mt__config_text(mt_str *out, const char *key, const char *text)
-{
-    put_key(out, key);
-    mt_str_json(out, text, strlen(text));
-}
-
-void mt__config_bool(mt_str *out, const char *key, bool b)
-{
-    put_key(out, key);
-    mt_str_puts(out, b ? "true" : "false");
+    const mt_value v = { .type = MT_VALUE_FLOAT, .f = short_number(d) };
+    mt_json_put_value(out, key, &v, MT_JSON_FLAT);
 }
 
 static mt_rc get_number(const mt_gguf *g, const char *key, double fallback, double *out, mt_err *err)
@@ -75,7 +48,7 @@ static double llama3_divisor(double theta, int64_t dr, size_t i, double factor)
 
 /* The converter writes llama 3's scaling as one divisor per frequency; the numbers it was made from are found again and
  * checked against every one. */
-static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, mt_str *out, mt_err *err)
+static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, mt_json_out *out, mt_err *err)
 {
     const mt__gguf_raw *t = mt__gguf_raw_find(g, "rope_freqs.weight");
     double factor = 1;
@@ -92,18 +65,17 @@ static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, mt_str *
                                g->base.path, t->n);
         }
     }
-    put_key(out, "rope_scaling");
-    mt_str_puts(out, "{");
-    mt__config_text(out, "rope_type", "llama3");
+    mt_json_map(out, "rope_scaling", MT_JSON_LINES);
+    mt_json_put_str(out, "rope_type", "llama3");
     mt__config_number(out, "factor", factor);
     mt__config_number(out, "low_freq_factor", LLAMA3_LOW);
     mt__config_number(out, "high_freq_factor", LLAMA3_HIGH);
-    mt__config_int(out, "original_max_position_embeddings", LLAMA3_ORIGINAL);
-    mt_str_puts(out, "}");
+    mt_json_put_int(out, "original_max_position_embeddings", LLAMA3_ORIGINAL);
+    mt_json_end(out);
     return MT_OK;
 }
 
-static mt_rc stated_scaling(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc stated_scaling(const mt_gguf *g, mt_json_out *out, mt_err *err)
 {
     mt__bytes type = { "none", 4 };
     double factor, linear;
@@ -117,17 +89,16 @@ static mt_rc stated_scaling(const mt_gguf *g, mt_str *out, mt_err *err)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: rope scaling \"%.*s\"; linear and yarn are read", g->base.path,
                        (int)(type.n < 40 ? type.n : 40), type.s);
     if (fabs(factor - 1) < 1e-6 || (none && fabs(linear - 1) < 1e-6)) return MT_OK;
-    put_key(out, "rope_scaling");
-    mt_str_puts(out, "{");
-    mt__config_text(out, "rope_type", yarn ? "yarn" : "linear");
+    mt_json_map(out, "rope_scaling", MT_JSON_LINES);
+    mt_json_put_str(out, "rope_type", yarn ? "yarn" : "linear");
     mt__config_number(out, "factor", factor);
     if (yarn && mt__kv_int(mt__gguf_find_arch(g, "rope.scaling.original_context_length"), &original))
-        mt__config_int(out, "original_max_position_embeddings", original);
-    mt_str_puts(out, "}");
+        mt_json_put_int(out, "original_max_position_embeddings", original);
+    mt_json_end(out);
     return MT_OK;
 }
 
-static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
+static mt_rc put_rope(const mt_gguf *g, mt_json_out *out, int64_t Dh, mt_err *err)
 {
     double theta;
     int64_t dr = Dh;
@@ -146,16 +117,16 @@ static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
 
 /* -- the rest -------------------------------------------------------------------------------------- */
 
-static void put_token(const mt_gguf *g, mt_str *out, const char *name, const char *key)
+static void put_token(const mt_gguf *g, mt_json_out *out, const char *name, const char *key)
 {
     int64_t id;
-    if (mt__kv_int(mt__gguf_find(g, key), &id) && id >= 0 && id <= INT32_MAX) mt__config_int(out, name, id);
+    if (mt__kv_int(mt__gguf_find(g, key), &id) && id >= 0 && id <= INT32_MAX) mt_json_put_int(out, name, id);
 }
 
 static const char bos_key[] = "tokenizer.ggml.bos_token_id", eos_key[] = "tokenizer.ggml.eos_token_id",
                   pad_key[] = "tokenizer.ggml.padding_token_id";
 
-static mt_rc put_sizes(const mt_gguf *g, mt_str *out, int64_t *Dh, mt_err *err)
+static mt_rc put_sizes(const mt_gguf *g, mt_json_out *out, int64_t *Dh, mt_err *err)
 {
     static const struct {
         const char *theirs, *ours;
@@ -166,26 +137,27 @@ static mt_rc put_sizes(const mt_gguf *g, mt_str *out, int64_t *Dh, mt_err *err)
     int64_t n, H, K;
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
         MT_TRY(mt__gguf_size(g, sizes[i].theirs, &n, err));
-        mt__config_int(out, sizes[i].ours, n);
+        mt_json_put_int(out, sizes[i].ours, n);
     }
     MT_TRY(mt__gguf_heads(g, &H, &K, Dh, err));
-    mt__config_int(out, "num_attention_heads", H);
-    mt__config_int(out, "num_key_value_heads", K);
-    mt__config_int(out, "head_dim", *Dh);
+    mt_json_put_int(out, "num_attention_heads", H);
+    mt_json_put_int(out, "num_key_value_heads", K);
+    mt_json_put_int(out, "head_dim", *Dh);
     return MT_OK;
 }
 
-static mt_rc put_class(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc put_class(const mt_gguf *g, mt_json_out *out, mt_err *err)
 {
     const mt__gguf_arch *arch = mt__gguf_arch_of(g);
-    put_key(out, "architectures");
-    mt_str_printf(out, "[\"%s\"]", arch->class);
-    mt__config_text(out, "model_type", arch->model_type);
-    if (arch->bias_key) mt__config_bool(out, "attention_bias", mt__gguf_raw_find(g, "blk.0.attn_q.bias") != NULL);
+    mt_json_list(out, "architectures", MT_JSON_FLAT);
+    mt_json_put_str(out, NULL, arch->class);
+    mt_json_end(out);
+    mt_json_put_str(out, "model_type", arch->model_type);
+    if (arch->bias_key) mt_json_put_bool(out, "attention_bias", mt__gguf_raw_find(g, "blk.0.attn_q.bias") != NULL);
     return arch->put ? arch->put(g, out, err) : MT_OK;
 }
 
-static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc put_config(const mt_gguf *g, mt_json_out *out, mt_err *err)
 {
     int64_t Dh;
     double eps;
@@ -194,44 +166,49 @@ static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
         return mt_fail(err, MT_EFORMAT, "%s: no token_embd.weight; this is not a whole model", g->base.path);
     MT_TRY(put_class(g, out, err));
     MT_TRY(put_sizes(g, out, &Dh, err));
-    mt__config_int(out, "vocab_size", embed->shape[0]);
-    mt__config_text(out, "hidden_act", mt__gguf_arch_of(g)->norms_plus_one ? "gelu_pytorch_tanh" : "silu"); /* Gemma's */
+    mt_json_put_int(out, "vocab_size", embed->shape[0]);
+    mt_json_put_str(out, "hidden_act", mt__gguf_arch_of(g)->norms_plus_one ? "gelu_pytorch_tanh" : "silu"); /* Gemma's */
     MT_TRY(get_number(g, "attention.layer_norm_rms_epsilon", 1e-6, &eps, err));
     mt__config_number(out, "rms_norm_eps", eps);
     MT_TRY(put_rope(g, out, Dh, err));
-    mt__config_bool(out, "tie_word_embeddings", !mt__gguf_raw_find(g, "output.weight"));
-    mt__config_text(out, "torch_dtype", "bfloat16");
+    mt_json_put_bool(out, "tie_word_embeddings", !mt__gguf_raw_find(g, "output.weight"));
+    mt_json_put_str(out, "torch_dtype", "bfloat16");
     put_token(g, out, "bos_token_id", bos_key);
     put_token(g, out, "eos_token_id", eos_key);
     put_token(g, out, "pad_token_id", pad_key);
     return MT_OK;
 }
 
-static mt_rc gguf_config_finish(const mt_gguf *g, mt_str *out, mt_err *err)
+static mt_rc gguf_config_finish(const mt_gguf *g, mt_json_out *j, mt_err *err)
 {
-    mt_str_puts(out, "\n}\n");
-    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the configuration of %s", g->base.path);
+    mt_json_end(j);
+    mt_str_putc(j->to, '\n');
+    return mt_json_done(j, g->base.path, err);
 }
 
 mt_rc mt_gguf_config(const mt_gguf *g, mt_str *out, mt_err *err)
 {
-    mt_str_puts(out, "{");
-    MT_TRY(put_config(g, out, err));
-    return gguf_config_finish(g, out, err);
+    mt_json_out j = { .to = out };
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    MT_TRY(put_config(g, &j, err));
+    return gguf_config_finish(g, &j, err);
 }
 
 mt_rc mt_gguf_generation_config(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     int64_t eos, turn;
+    mt_json_out j = { .to = out };
     bool two = mt__kv_int(mt__gguf_find(g, eos_key), &eos) &&
                mt__kv_int(mt__gguf_find(g, "tokenizer.ggml.eot_token_id"), &turn) && turn >= 0 && turn != eos;
-    mt_str_puts(out, "{");
-    put_token(g, out, "bos_token_id", bos_key);
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    put_token(g, &j, "bos_token_id", bos_key);
     if (two) { /* the end of a turn ends generation, too */
-        put_key(out, "eos_token_id");
-        mt_str_printf(out, "[%lld, %lld]", (long long)eos, (long long)turn);
+        mt_json_list(&j, "eos_token_id", MT_JSON_FLAT);
+        mt_json_put_int(&j, NULL, eos);
+        mt_json_put_int(&j, NULL, turn);
+        mt_json_end(&j);
     } else
-        put_token(g, out, "eos_token_id", eos_key);
-    put_token(g, out, "pad_token_id", pad_key);
-    return gguf_config_finish(g, out, err);
+        put_token(g, &j, "eos_token_id", eos_key);
+    put_token(g, &j, "pad_token_id", pad_key);
+    return gguf_config_finish(g, &j, err);
 }

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/json_write.h"
 #include "ckpt/gguf.h"
 #include "ckpt/quants.h"
 #include "ckpt/weight_file.h"
@@ -92,21 +93,18 @@ typedef struct mt__gguf_name {
 typedef struct mt__gguf_arch {
     const char *name; /* general.architecture */
     const char *model_type, *class;
-    bool rows_reordered;                                      /* of q and k */
-    bool norms_plus_one;                                      /* norm weights are stored as 1 + w */
-    bool partial_rotary;                                      /* a part of each head may rotate */
-    bool bias_key;                                            /* config.json says whether q, k, v and o have biases */
-    const mt__gguf_name *names;                               /* of a layer's tensors, ended by NULL */
-    mt_rc (*put)(const mt_gguf *g, mt_str *out, mt_err *err); /* config keys of its own; or NULL */
+    bool rows_reordered;                                           /* of q and k */
+    bool norms_plus_one;                                           /* norm weights are stored as 1 + w */
+    bool partial_rotary;                                           /* a part of each head may rotate */
+    bool bias_key;                                                 /* config.json says whether q, k, v and o have biases */
+    const mt__gguf_name *names;                                    /* of a layer's tensors, ended by NULL */
+    mt_rc (*put)(const mt_gguf *g, mt_json_out *out, mt_err *err); /* config keys of its own; or NULL */
 } mt__gguf_arch;
 
 /* NULL: not known. */
 const mt__gguf_arch *mt__gguf_arch_of(const mt_gguf *g);
 
-/* One key of config.json, with the comma before it. */
-void mt__config_int(mt_str *out, const char *key, int64_t i);
-void mt__config_number(mt_str *out, const char *key, double d);
-void mt__config_text(mt_str *out, const char *key, const char *text);
-void mt__config_bool(mt_str *out, const char *key, bool b);
+/* A float of the file, as a person wrote it. */
+void mt__config_number(mt_json_out *out, const char *key, double d);
 
 #endif

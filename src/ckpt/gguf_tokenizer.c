@@ -103,48 +103,49 @@ static int type_of(const vocab *v, size_t i)
 
 static bool is_added(int type) { return type == UNKNOWN || type == CONTROL || type == USER; }
 
-static void put_vocab(const vocab *v, mt_str *out)
+static void put_token(const vocab *v, mt_json_out *j, const char *key, size_t id)
 {
-    mt_str_puts(out, "\"vocab\": {");
-    for (size_t i = 0; i < v->n; i++) {
-        mt_str_puts(out, i ? ",\n" : "\n");
-        mt_str_json(out, v->tokens[i].s, v->tokens[i].n);
-        mt_str_printf(out, ": %zu", i);
-    }
-    mt_str_puts(out, "}");
+    mt_json_put_bytes(j, key, v->tokens[id].s, v->tokens[id].n);
 }
 
-static void put_added(const vocab *v, mt_str *out)
+static void put_vocab(const vocab *v, mt_json_out *j)
 {
-    const char *separator = "\n";
-    mt_str_puts(out, "\"added_tokens\": [");
+    mt_json_map(j, "vocab", MT_JSON_LINES);
+    for (size_t i = 0; i < v->n; i++) {
+        mt_json_key(j, v->tokens[i].s, v->tokens[i].n);
+        mt_json_put_int(j, NULL, (int64_t)i);
+    }
+    mt_json_end(j);
+}
+
+static void put_added(const vocab *v, mt_json_out *j)
+{
+    mt_json_list(j, "added_tokens", MT_JSON_LINES);
     for (size_t i = 0; i < v->n; i++) {
         int type = type_of(v, i);
         if (!is_added(type) || v->tokens[i].n == 0) continue;
-        mt_str_printf(out, "%s{\"id\": %zu, \"content\": ", separator, i);
-        mt_str_json(out, v->tokens[i].s, v->tokens[i].n);
-        mt_str_printf(out,
-                      ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": %s}",
-                      type == USER ? "false" : "true");
-        separator = ",\n";
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_int(j, "id", (int64_t)i);
+        put_token(v, j, "content", i);
+        static const char *const off[] = { "single_word", "lstrip", "rstrip", "normalized" };
+        for (size_t k = 0; k < MT_COUNT(off); k++) mt_json_put_bool(j, off[k], false);
+        mt_json_put_bool(j, "special", type != USER);
+        mt_json_end(j);
     }
-    mt_str_puts(out, "],\n");
+    mt_json_end(j);
 }
 
 /* -- merges ---------------------------------------------------------------------------------------- */
 
-static mt_rc put_stated_merges(const vocab *v, mt_str *out, mt_err *err)
+static mt_rc put_stated_merges(const vocab *v, mt_json_out *j, mt_err *err)
 {
     const mt__kv *kv = mt__gguf_find(v->g, "tokenizer.ggml.merges");
     mt__bytes *merges;
     if (!kv) return mt_fail(err, MT_EFORMAT, "%s: its tokenizer has no merges", v->g->base.path);
     MT_TRY(mt__kv_texts(v->g, kv, &merges, err));
-    mt_str_puts(out, "\"merges\": [");
-    for (size_t i = 0; i < kv->n; i++) {
-        mt_str_puts(out, i ? ",\n" : "\n");
-        mt_str_json(out, merges[i].s, merges[i].n);
-    }
-    mt_str_puts(out, "]");
+    mt_json_list(j, "merges", MT_JSON_LINES);
+    for (size_t i = 0; i < kv->n; i++) mt_json_put_bytes(j, NULL, merges[i].s, merges[i].n);
+    mt_json_end(j);
     mt_free(merges);
     return MT_OK;
 }
@@ -248,21 +249,19 @@ static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc put_found_merges(const vocab *v, mt_str *out, mt_err *err)
+static mt_rc put_found_merges(const vocab *v, mt_json_out *j, mt_err *err)
 {
     merges m = { .path = v->g->base.path };
     if (!v->scores) return mt_fail(err, MT_EFORMAT, "%s: its tokenizer has no scores", v->g->base.path);
     mt_rc rc = find_merges(v, &m, err);
-    mt_str_puts(out, "\"merges\": [");
+    mt_json_list(j, "merges", MT_JSON_LINES);
     for (size_t i = 0; !rc && i < m.n; i++) {
-        mt__bytes a = v->tokens[m.items[i].left], b = v->tokens[m.items[i].right];
-        mt_str_puts(out, i ? ",\n[" : "\n[");
-        mt_str_json(out, a.s, a.n);
-        mt_str_puts(out, ", ");
-        mt_str_json(out, b.s, b.n);
-        mt_str_putc(out, ']');
+        mt_json_list(j, NULL, MT_JSON_FLAT);
+        put_token(v, j, NULL, (size_t)m.items[i].left);
+        put_token(v, j, NULL, (size_t)m.items[i].right);
+        mt_json_end(j);
     }
-    mt_str_puts(out, "]");
+    mt_json_end(j);
     mt__names_deinit(&m.ids);
     mt_free(m.items);
     mt_arena_free(&m.arena);
@@ -298,123 +297,164 @@ static bool adds_eos(const vocab *v, size_t *id)
     return flag(v->g, "tokenizer.ggml.add_eos_token", false) && role(v, eos_key, id);
 }
 
-static void put_template_token(const vocab *v, mt_str *out, size_t id, int sequence)
+/* {"NAME": {"id": ID, "type_id": SEQUENCE}}; id: a token's, or "A" and "B" for the sequences themselves. */
+static void put_template_item(mt_json_out *j, const char *name, mt__bytes id, int sequence)
 {
-    mt_str_puts(out, "{\"SpecialToken\": {\"id\": ");
-    mt_str_json(out, v->tokens[id].s, v->tokens[id].n);
-    mt_str_printf(out, ", \"type_id\": %d}}", sequence);
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    mt_json_map(j, name, MT_JSON_FLAT);
+    mt_json_put_bytes(j, "id", id.s, id.n);
+    mt_json_put_int(j, "type_id", sequence);
+    mt_json_end(j);
+    mt_json_end(j);
 }
 
-static void put_template(const vocab *v, mt_str *out, const size_t *bos, const size_t *eos, int n_sequences)
+static void put_template(const vocab *v, mt_json_out *j, const char *key, const size_t *bos, const size_t *eos, int n_sequences)
 {
-    mt_str_puts(out, "[");
+    mt_json_list(j, key, MT_JSON_FLAT);
     for (int k = 0; k < n_sequences; k++) {
-        if (k) mt_str_puts(out, ", ");
-        if (bos) put_template_token(v, out, *bos, k), mt_str_puts(out, ", ");
-        mt_str_printf(out, "{\"Sequence\": {\"id\": \"%c\", \"type_id\": %d}}", 'A' + k, k);
-        if (eos) mt_str_puts(out, ", "), put_template_token(v, out, *eos, k);
+        if (bos) put_template_item(j, "SpecialToken", v->tokens[*bos], k);
+        put_template_item(j, "Sequence", (mt__bytes){ k ? "B" : "A", 1 }, k);
+        if (eos) put_template_item(j, "SpecialToken", v->tokens[*eos], k);
     }
-    mt_str_puts(out, "]");
+    mt_json_end(j);
 }
 
-static void put_template_ids(const vocab *v, mt_str *out, size_t id)
+static void put_template_ids(const vocab *v, mt_json_out *j, size_t id)
 {
-    mt_str_json(out, v->tokens[id].s, v->tokens[id].n);
-    mt_str_puts(out, ": {\"id\": ");
-    mt_str_json(out, v->tokens[id].s, v->tokens[id].n);
-    mt_str_printf(out, ", \"ids\": [%zu], \"tokens\": [", id);
-    mt_str_json(out, v->tokens[id].s, v->tokens[id].n);
-    mt_str_puts(out, "]}");
+    mt_json_key(j, v->tokens[id].s, v->tokens[id].n);
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    put_token(v, j, "id", id);
+    mt_json_list(j, "ids", MT_JSON_FLAT);
+    mt_json_put_int(j, NULL, (int64_t)id);
+    mt_json_end(j);
+    mt_json_list(j, "tokens", MT_JSON_FLAT);
+    put_token(v, j, NULL, id);
+    mt_json_end(j);
+    mt_json_end(j);
 }
 
-static void put_post_processor(const vocab *v, const word_rule *rule, mt_str *out)
+/* key: NULL in a list. */
+static void put_byte_level(mt_json_out *j, const char *key, bool prefix_space, bool trim_offsets, bool use_regex)
 {
-    size_t bos, eos;
-    bool with_bos = adds_bos(v, rule, &bos), with_eos = adds_eos(v, &eos);
-    mt_str_puts(out, "\"post_processor\": ");
-    if (!with_bos && !with_eos) {
-        mt_str_puts(
-            out, v->spm
-                     ? "null,\n"
-                     : "{\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false, \"use_regex\": true},\n");
+    mt_json_map(j, key, MT_JSON_FLAT);
+    mt_json_put_str(j, "type", "ByteLevel");
+    mt_json_put_bool(j, "add_prefix_space", prefix_space);
+    mt_json_put_bool(j, "trim_offsets", trim_offsets);
+    mt_json_put_bool(j, "use_regex", use_regex);
+    mt_json_end(j);
+}
+
+static void put_post_processor(const vocab *v, const word_rule *rule, mt_json_out *j)
+{
+    size_t bos_id, eos_id;
+    const size_t *bos = adds_bos(v, rule, &bos_id) ? &bos_id : NULL, *eos = adds_eos(v, &eos_id) ? &eos_id : NULL;
+    if (!bos && !eos) {
+        if (v->spm)
+            mt_json_put_null(j, "post_processor");
+        else
+            put_byte_level(j, "post_processor", true, false, true);
         return;
     }
-    mt_str_puts(out, "{\"type\": \"TemplateProcessing\", \"single\": ");
-    put_template(v, out, with_bos ? &bos : NULL, with_eos ? &eos : NULL, 1);
-    mt_str_puts(out, ", \"pair\": ");
-    put_template(v, out, with_bos ? &bos : NULL, with_eos ? &eos : NULL, 2);
-    mt_str_puts(out, ", \"special_tokens\": {");
-    if (with_bos) put_template_ids(v, out, bos);
-    if (with_bos && with_eos && bos != eos) mt_str_puts(out, ", ");
-    if (with_eos && !(with_bos && bos == eos)) put_template_ids(v, out, eos);
-    mt_str_puts(out, "}},\n");
+    mt_json_map(j, "post_processor", MT_JSON_FLAT);
+    mt_json_put_str(j, "type", "TemplateProcessing");
+    put_template(v, j, "single", bos, eos, 1);
+    put_template(v, j, "pair", bos, eos, 2);
+    mt_json_map(j, "special_tokens", MT_JSON_FLAT);
+    if (bos) put_template_ids(v, j, *bos);
+    if (eos && !(bos && *bos == *eos)) put_template_ids(v, j, *eos);
+    mt_json_end(j);
+    mt_json_end(j);
 }
 
 /* -- tokenizer.json -------------------------------------------------------------------------------- */
 
-static void put_gpt2_rules(const vocab *v, const word_rule *rule, mt_str *out)
+static void put_gpt2_rules(const vocab *v, const word_rule *rule, mt_json_out *j)
 {
-    mt_str_puts(out, rule->nfc ? "\"normalizer\": {\"type\": \"NFC\"},\n" : "\"normalizer\": null,\n");
-    mt_str_puts(out, "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [");
-    if (rule->digits) mt_str_puts(out, "{\"type\": \"Digits\", \"individual_digits\": true}, ");
+    mt_json_put_raw(j, "normalizer", rule->nfc ? "{\"type\": \"NFC\"}" : "null");
+    mt_json_map(j, "pre_tokenizer", MT_JSON_FLAT);
+    mt_json_put_str(j, "type", "Sequence");
+    mt_json_list(j, "pretokenizers", MT_JSON_FLAT);
+    if (rule->digits) mt_json_put_raw(j, NULL, "{\"type\": \"Digits\", \"individual_digits\": true}");
     if (rule->pattern) {
-        mt_str_puts(out, "{\"type\": \"Split\", \"pattern\": {\"Regex\": ");
-        mt_str_json(out, rule->pattern, strlen(rule->pattern));
-        mt_str_puts(out, "}, \"behavior\": \"Isolated\", \"invert\": false}, ");
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(j, "type", "Split");
+        mt_json_map(j, "pattern", MT_JSON_FLAT);
+        mt_json_put_str(j, "Regex", rule->pattern);
+        mt_json_end(j);
+        mt_json_put_str(j, "behavior", "Isolated");
+        mt_json_put_bool(j, "invert", false);
+        mt_json_end(j);
     }
-    bool space = flag(v->g, "tokenizer.ggml.add_space_prefix", false);
-    mt_str_printf(out, "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": true, \"use_regex\": %s}]},\n",
-                  space ? "true" : "false", rule->pattern ? "false" : "true");
-    mt_str_puts(
-        out,
-        "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n");
+    put_byte_level(j, NULL, flag(v->g, "tokenizer.ggml.add_space_prefix", false), true, !rule->pattern);
+    mt_json_end(j);
+    mt_json_end(j);
+    put_byte_level(j, "decoder", true, true, true);
 }
 
-static void put_spm_rules(const vocab *v, mt_str *out)
+#define WORD_START "\xe2\x96\x81" /* U+2581, which stands for a space */
+
+static void put_spm_rules(const vocab *v, mt_json_out *j)
 {
     bool space = flag(v->g, "tokenizer.ggml.add_space_prefix", true);
-    mt_str_puts(out, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [");
-    if (space) mt_str_puts(out, "{\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"}, ");
-    mt_str_puts(out, "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": "
-                     "\"\xe2\x96\x81\"}]},\n\"pre_tokenizer\": null,\n");
-    mt_str_puts(out, "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
-                     "\"\xe2\x96\x81\"}, \"content\": \" \"}, "
-                     "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}");
-    if (space) mt_str_puts(out, ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}");
-    mt_str_puts(out, "]},\n");
+    mt_json_map(j, "normalizer", MT_JSON_FLAT);
+    mt_json_put_str(j, "type", "Sequence");
+    mt_json_list(j, "normalizers", MT_JSON_FLAT);
+    if (space) mt_json_put_raw(j, NULL, "{\"type\": \"Prepend\", \"prepend\": \"" WORD_START "\"}");
+    mt_json_put_raw(j, NULL, "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" WORD_START "\"}");
+    mt_json_end(j);
+    mt_json_end(j);
+    mt_json_put_null(j, "pre_tokenizer");
+    mt_json_map(j, "decoder", MT_JSON_FLAT);
+    mt_json_put_str(j, "type", "Sequence");
+    mt_json_list(j, "decoders", MT_JSON_FLAT);
+    mt_json_put_raw(j, NULL, "{\"type\": \"Replace\", \"pattern\": {\"String\": \"" WORD_START "\"}, \"content\": \" \"}");
+    mt_json_put_raw(j, NULL, "{\"type\": \"ByteFallback\"}");
+    mt_json_put_raw(j, NULL, "{\"type\": \"Fuse\"}");
+    if (space) mt_json_put_raw(j, NULL, "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}");
+    mt_json_end(j);
+    mt_json_end(j);
 }
 
-static void put_model_head(const vocab *v, const word_rule *rule, mt_str *out)
+static mt_rc put_model(const vocab *v, const word_rule *rule, mt_json_out *j, mt_err *err)
 {
     size_t unk;
-    mt_str_puts(out, "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ");
+    mt_json_map(j, "model", MT_JSON_LINES);
+    mt_json_put_str(j, "type", "BPE");
+    mt_json_put_null(j, "dropout");
     if (v->spm && role(v, unk_key, &unk))
-        mt_str_json(out, v->tokens[unk].s, v->tokens[unk].n);
+        put_token(v, j, "unk_token", unk);
     else
-        mt_str_puts(out, "null");
-    mt_str_printf(out,
-                  ", \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": %s, \"byte_fallback\": %s, "
-                  "\"ignore_merges\": %s,\n",
-                  v->spm ? "true" : "false", v->spm ? "true" : "false", rule->whole_words ? "true" : "false");
+        mt_json_put_null(j, "unk_token");
+    mt_json_put_null(j, "continuing_subword_prefix");
+    mt_json_put_null(j, "end_of_word_suffix");
+    mt_json_put_bool(j, "fuse_unk", v->spm);
+    mt_json_put_bool(j, "byte_fallback", v->spm);
+    mt_json_put_bool(j, "ignore_merges", rule->whole_words);
+    put_vocab(v, j);
+    MT_TRY(v->spm ? put_found_merges(v, j, err) : put_stated_merges(v, j, err));
+    mt_json_end(j);
+    return MT_OK;
 }
 
 static mt_rc put_tokenizer(const vocab *v, mt_str *out, mt_err *err)
 {
+    mt_json_out j = { .to = out };
     const word_rule *rule;
     MT_TRY(find_rule(v, &rule, err));
-    mt_str_puts(out, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n");
-    put_added(v, out);
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_put_str(&j, "version", "1.0");
+    mt_json_put_null(&j, "truncation");
+    mt_json_put_null(&j, "padding");
+    put_added(v, &j);
     if (v->spm)
-        put_spm_rules(v, out);
+        put_spm_rules(v, &j);
     else
-        put_gpt2_rules(v, rule, out);
-    put_post_processor(v, rule, out);
-    put_model_head(v, rule, out);
-    put_vocab(v, out);
-    mt_str_puts(out, ",\n");
-    MT_TRY(v->spm ? put_found_merges(v, out, err) : put_stated_merges(v, out, err));
-    mt_str_puts(out, "}}\n");
-    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the tokenizer of %s", v->g->base.path);
+        put_gpt2_rules(v, rule, &j);
+    put_post_processor(v, rule, &j);
+    MT_TRY(put_model(v, rule, &j, err));
+    mt_json_end(&j);
+    mt_str_putc(out, '\n');
+    return mt_json_done(&j, v->g->base.path, err);
 }
 
 mt_rc mt_gguf_tokenizer(const mt_gguf *g, mt_str *out, mt_err *err)
@@ -428,40 +468,39 @@ mt_rc mt_gguf_tokenizer(const mt_gguf *g, mt_str *out, mt_err *err)
 
 /* -- tokenizer_config.json ------------------------------------------------------------------------- */
 
-static void put_role(const vocab *v, mt_str *out, const char *name, const char *key)
+static void put_role(const vocab *v, mt_json_out *j, const char *name, const char *key)
 {
     size_t id;
-    mt_str_printf(out, "  \"%s\": ", name);
     if (role(v, key, &id))
-        mt_str_json(out, v->tokens[id].s, v->tokens[id].n);
+        put_token(v, j, name, id);
     else
-        mt_str_puts(out, "null");
-    mt_str_puts(out, ",\n");
+        mt_json_put_null(j, name);
 }
 
 static mt_rc put_tokenizer_config(const vocab *v, mt_str *out, mt_err *err)
 {
+    mt_json_out j = { .to = out };
     const word_rule *rule;
     size_t id;
     int64_t positions;
     mt__bytes chat;
     MT_TRY(find_rule(v, &rule, err));
-    mt_str_puts(out, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
-    put_role(v, out, "bos_token", bos_key);
-    put_role(v, out, "eos_token", eos_key);
-    put_role(v, out, "pad_token", pad_key);
-    put_role(v, out, "unk_token", unk_key);
-    mt_str_printf(out, "  \"add_bos_token\": %s,\n", adds_bos(v, rule, &id) ? "true" : "false");
-    mt_str_printf(out, "  \"add_eos_token\": %s,\n", adds_eos(v, &id) ? "true" : "false");
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_put_str(&j, "tokenizer_class", "PreTrainedTokenizerFast");
+    put_role(v, &j, "bos_token", bos_key);
+    put_role(v, &j, "eos_token", eos_key);
+    put_role(v, &j, "pad_token", pad_key);
+    put_role(v, &j, "unk_token", unk_key);
+    mt_json_put_bool(&j, "add_bos_token", adds_bos(v, rule, &id));
+    mt_json_put_bool(&j, "add_eos_token", adds_eos(v, &id));
     if (mt__kv_int(mt__gguf_find_arch(v->g, "context_length"), &positions) && positions > 0)
-        mt_str_printf(out, "  \"model_max_length\": %lld,\n", (long long)positions);
-    if (mt__kv_text(mt__gguf_find(v->g, "tokenizer.chat_template"), &chat)) {
-        mt_str_puts(out, "  \"chat_template\": ");
-        mt_str_json(out, chat.s, chat.n);
-        mt_str_puts(out, ",\n");
-    }
-    mt_str_puts(out, "  \"clean_up_tokenization_spaces\": false\n}\n");
-    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the tokenizer of %s", v->g->base.path);
+        mt_json_put_int(&j, "model_max_length", positions);
+    if (mt__kv_text(mt__gguf_find(v->g, "tokenizer.chat_template"), &chat))
+        mt_json_put_bytes(&j, "chat_template", chat.s, chat.n);
+    mt_json_put_bool(&j, "clean_up_tokenization_spaces", false);
+    mt_json_end(&j);
+    mt_str_putc(out, '\n');
+    return mt_json_done(&j, v->g->base.path, err);
 }
 
 mt_rc mt_gguf_tokenizer_config(const mt_gguf *g, mt_str *out, mt_err *err)

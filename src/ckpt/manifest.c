@@ -3,10 +3,10 @@
 #include "base/disk.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_write.h"
 #include "base/outfile.h"
 #include "base/pool.h"
 #include "base/spread.h"
-#include "base/str.h"
 #include "ckpt/checksum.h"
 #include "ckpt/outdir.h"
 
@@ -90,15 +90,21 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const mt_manifest_entry *)a)->name, ((const mt_manifest_entry *)b)->name);
 }
 
-static void put_list(const mt_manifest *m, mt_str *s)
+static mt_rc put_list(const mt_manifest *m, mt_str *s, mt_err *err)
 {
-    mt_str_puts(s, "{\n  \"files\": {");
+    mt_json_out j = { .to = s };
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_map(&j, "files", MT_JSON_LINES);
     for (size_t i = 0; i < m->n; i++) {
-        mt_str_puts(s, i ? ",\n    " : "\n    ");
-        mt_str_json(s, m->items[i].name, strlen(m->items[i].name));
-        mt_str_printf(s, ": {\"bytes\": %" PRIu64 ", \"checksum\": \"%016" PRIx64 "\"}", m->items[i].bytes, m->items[i].sum);
+        mt_json_map(&j, m->items[i].name, MT_JSON_FLAT);
+        mt_json_put_int(&j, "bytes", (int64_t)m->items[i].bytes);
+        mt_json_put_strf(&j, "checksum", "%016" PRIx64, m->items[i].sum);
+        mt_json_end(&j);
     }
-    mt_str_puts(s, "\n  }\n}\n");
+    mt_json_end(&j);
+    mt_json_end(&j);
+    mt_str_putc(s, '\n');
+    return mt_json_done(&j, MT_MANIFEST_NAME, err);
 }
 
 mt_rc mt_manifest_write(mt_manifest *m, mt_err *err)
@@ -106,9 +112,9 @@ mt_rc mt_manifest_write(mt_manifest *m, mt_err *err)
     mt_str s = { 0 };
     MT_TRY(take_rest(m, "", err));
     if (m->n) qsort(m->items, m->n, sizeof *m->items, by_name);
-    put_list(m, &s);
     char *path = mt_path_join(m->dir, MT_MANIFEST_NAME);
-    mt_rc rc = path && mt_str_ok(&s) ? mt_outfile_save(path, s.s, s.n, err) : mt_no_memory(err, "the checksums of %s", m->dir);
+    mt_rc rc = path ? put_list(m, &s, err) : mt_no_memory(err, "the checksums of %s", m->dir);
+    if (!rc) rc = mt_outfile_save(path, s.s, s.n, err);
     mt_str_free(&s);
     mt_free(path);
     return rc;

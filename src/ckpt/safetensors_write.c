@@ -1,8 +1,8 @@
 #include "ckpt/safetensors_write.h"
 
 #include "base/arena.h"
+#include "base/json_write.h"
 #include "base/outfile.h"
-#include "base/str.h"
 #include "base/utf8.h"
 #include "ckpt/names.h"
 
@@ -28,9 +28,10 @@ struct mt_safetensors_writer {
     mt_arena arena; /* names */
     entry *entries; /* as declared; from start() on, as they lie in the file */
     size_t n_entries, cap_entries;
-    mt_str meta;         /* "key":"value",... */
-    mt__names names;     /* name -> index in entries; made by start() */
-    size_t header_bytes; /* with its length: where the data begins */
+    mt_str meta;          /* of the file: a map of texts, closed by start(); empty: there are none */
+    mt_json_out metadata; /* writes it */
+    mt__names names;      /* name -> index in entries; made by start() */
+    size_t header_bytes;  /* with its length: where the data begins */
     mt_outfile file;
     bool started;
 };
@@ -51,10 +52,9 @@ mt_rc mt_safetensors_writer_create(mt_safetensors_writer **out, const char *path
 mt_rc mt_safetensors_writer_meta(mt_safetensors_writer *w, const char *key, const char *value, mt_err *err)
 {
     if (w->started) return mt_fail(err, MT_EINVAL, "%s: metadata \"%s\" comes after the header was written", w->path, key);
-    if (w->meta.n) mt_str_putc(&w->meta, ',');
-    mt_str_json(&w->meta, key, strlen(key));
-    mt_str_putc(&w->meta, ':');
-    mt_str_json(&w->meta, value, strlen(value));
+    w->metadata.to = &w->meta;
+    if (!w->meta.n) mt_json_map(&w->metadata, NULL, MT_JSON_TIGHT);
+    mt_json_put_str(&w->metadata, key, value);
     return mt_str_ok(&w->meta) ? MT_OK : mt_no_memory(err, "writing %s", w->path);
 }
 
@@ -102,28 +102,34 @@ static mt_rc lay_out(mt_safetensors_writer *w, size_t *data_bytes, mt_err *err)
     return MT_OK;
 }
 
-static void put_header(const mt_safetensors_writer *w, mt_str *h)
+static void put_header(const mt_safetensors_writer *w, mt_json_out *j)
 {
-    mt_str_putc(h, '{');
-    if (w->meta.n) mt_str_printf(h, "\"__metadata__\":{%s}%s", w->meta.s, w->n_entries ? "," : "");
+    mt_json_map(j, NULL, MT_JSON_TIGHT);
+    if (w->meta.n) mt_json_put_raw(j, "__metadata__", w->meta.s);
     for (size_t i = 0; i < w->n_entries; i++) {
         const entry *e = &w->entries[i];
-        if (i) mt_str_putc(h, ',');
-        mt_str_json(h, e->name, strlen(e->name));
-        mt_str_printf(h, ":{\"dtype\":\"%s\",\"shape\":[", mt_dtype_st_name(e->dtype));
-        for (int k = 0; k < e->n_dims; k++) mt_str_printf(h, k ? ",%lld" : "%lld", (long long)e->shape[k]);
-        mt_str_printf(h, "],\"data_offsets\":[%zu,%zu]}", e->offset, e->offset + e->bytes);
+        mt_json_map(j, e->name, MT_JSON_TIGHT);
+        mt_json_put_str(j, "dtype", mt_dtype_st_name(e->dtype));
+        mt_json_list(j, "shape", MT_JSON_TIGHT);
+        for (int k = 0; k < e->n_dims; k++) mt_json_put_int(j, NULL, e->shape[k]);
+        mt_json_end(j);
+        mt_json_list(j, "data_offsets", MT_JSON_TIGHT);
+        mt_json_put_int(j, NULL, (int64_t)e->offset);
+        mt_json_put_int(j, NULL, (int64_t)(e->offset + e->bytes));
+        mt_json_end(j);
+        mt_json_end(j);
     }
-    mt_str_putc(h, '}');
-    while (mt_str_ok(h) && h->n % HEADER_ALIGNMENT) mt_str_putc(h, ' ');
+    mt_json_end(j);
 }
 
 /* The length comes first and is known last: eight bytes are kept for it. */
 static mt_rc build_header(const mt_safetensors_writer *w, mt_str *h, mt_err *err)
 {
+    mt_json_out j = { .to = h };
     mt_str_add(h, "\0\0\0\0\0\0\0", LENGTH_BYTES);
-    put_header(w, h);
-    if (!mt_str_ok(h)) return mt_no_memory(err, "writing %s", w->path);
+    put_header(w, &j);
+    while (mt_str_ok(h) && h->n % HEADER_ALIGNMENT) mt_str_putc(h, ' ');
+    MT_TRY(mt_json_done(&j, w->path, err));
     uint64_t n = h->n - LENGTH_BYTES;
     if (n > MT_ST_MAX_HEADER_BYTES)
         return mt_fail(err, MT_ERANGE, "%s: names and metadata take %llu bytes, and no reader accepts more than %d", w->path,
@@ -138,6 +144,7 @@ mt_rc mt_safetensors_writer_start(mt_safetensors_writer *w, mt_err *err)
     mt_str h = { 0 };
     if (w->started) return mt_fail(err, MT_EINVAL, "%s is started twice", w->path);
     w->started = true;
+    if (w->meta.n) mt_json_end(&w->metadata);
     mt_rc rc = lay_out(w, &data_bytes, err);
     if (!rc) rc = build_header(w, &h, err);
     if (!rc) rc = mt_outfile_open(&w->file, w->path, h.n + data_bytes, err);

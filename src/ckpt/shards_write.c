@@ -2,8 +2,8 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/json_write.h"
 #include "base/outfile.h"
-#include "base/str.h"
 #include "ckpt/names.h"
 #include "ckpt/safetensors_write.h"
 
@@ -172,17 +172,22 @@ mt_rc mt_shards_writer_append(mt_shards_writer *w, const char *name, const void 
 static int by_name(const void *a, const void *b) { return strcmp(((const declared *)a)->name, ((const declared *)b)->name); }
 
 /* As transformers writes it: sorted, two spaces a level. */
-static void put_index(const mt_shards_writer *w, const declared *sorted, mt_str *s)
+static mt_rc put_index(const mt_shards_writer *w, const declared *sorted, mt_str *s, mt_err *err)
 {
+    mt_json_out j = { .to = s };
     size_t total = 0;
     for (size_t i = 0; i < w->n_tensors; i++) total += sorted[i].bytes;
-    mt_str_printf(s, "{\n  \"metadata\": {\n    \"total_size\": %zu\n  },\n  \"weight_map\": {", total);
-    for (size_t i = 0; i < w->n_tensors; i++) {
-        mt_str_puts(s, i ? ",\n    " : "\n    ");
-        mt_str_json(s, sorted[i].name, strlen(sorted[i].name));
-        mt_str_printf(s, ": \"%s\"", mt_shards_file_name(sorted[i].shard, w->n_files).s);
-    }
-    mt_str_puts(s, "\n  }\n}\n");
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_map(&j, "metadata", MT_JSON_LINES);
+    mt_json_put_int(&j, "total_size", (int64_t)total);
+    mt_json_end(&j);
+    mt_json_map(&j, "weight_map", MT_JSON_LINES);
+    for (size_t i = 0; i < w->n_tensors; i++)
+        mt_json_put_str(&j, sorted[i].name, mt_shards_file_name(sorted[i].shard, w->n_files).s);
+    mt_json_end(&j);
+    mt_json_end(&j);
+    mt_str_putc(s, '\n');
+    return mt_json_done(&j, w->dir, err);
 }
 
 /* Written and sealed; publishing it is what makes the shards a model. */
@@ -195,8 +200,7 @@ static mt_rc write_index(mt_shards_writer *w, mt_err *err)
     if (!rc) {
         memcpy(sorted, w->tensors, w->n_tensors * sizeof *sorted);
         qsort(sorted, w->n_tensors, sizeof *sorted, by_name);
-        put_index(w, sorted, &s);
-        if (!mt_str_ok(&s)) rc = mt_no_memory(err, "writing weights to %s", w->dir);
+        rc = put_index(w, sorted, &s, err);
     }
     if (!rc) rc = mt_outfile_open(&w->index, path, s.n, err);
     if (!rc) rc = mt_outfile_write(&w->index, 0, s.s, s.n, err);

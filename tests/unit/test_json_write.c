@@ -60,7 +60,8 @@ static void texts_and_keys_are_escaped_and_read_back(void **state)
     mt_json_out j = { .to = &s };
     mt_json_map(&j, NULL, MT_JSON_FLAT);
     mt_json_put_str(&j, odd, odd);
-    mt_json_put_bytes(&j, "nul", "a\0b", 3);
+    mt_json_key(&j, "n\0l", 3);
+    mt_json_put_bytes(&j, NULL, "a\0b", 3);
     mt_json_put_bytes(&j, "half", "\xc3", 1);
     mt_json_put_strf(&j, "made", "%c%03d\n", 'x', 7);
     mt_json_put_str(&j, "none", NULL);
@@ -68,7 +69,8 @@ static void texts_and_keys_are_escaped_and_read_back(void **state)
     assert_ok(mt_json_done(&j, "a text", &err));
     assert_ok(mt_json_parse(&doc, s.s, s.n, "a text", &err));
     assert_string_equal(mt_json_string(mt_value_get(doc, odd)), odd);
-    assert_memory_equal(mt_value_get(doc, "nul")->str.s, "a\0b", 4);
+    assert_memory_equal(doc->map.pairs[1].key, "n\0l", 4);
+    assert_memory_equal(doc->map.pairs[1].value.str.s, "a\0b", 4);
     assert_string_equal(mt_json_string(mt_value_get(doc, "half")), "\xef\xbf\xbd");
     assert_string_equal(mt_json_string(mt_value_get(doc, "made")), "x007\n");
     assert_int_equal(mt_value_get(doc, "none")->type, MT_VALUE_NULL);
@@ -126,6 +128,11 @@ static void key_of_the_document(mt_json_out *j) { mt_json_map(j, "a", MT_JSON_FL
 static void two_documents(mt_json_out *j) { mt_json_put_int(j, NULL, 1), mt_json_put_int(j, NULL, 2); }
 static void an_end_too_many(mt_json_out *j) { mt_json_list(j, NULL, MT_JSON_FLAT), mt_json_end(j), mt_json_end(j); }
 static void no_end(mt_json_out *j) { mt_json_list(j, NULL, MT_JSON_FLAT); }
+static void key_without_value(mt_json_out *j) { mt_json_map(j, NULL, MT_JSON_FLAT), mt_json_key(j, "a", 1), mt_json_end(j); }
+static void two_keys(mt_json_out *j)
+{
+    mt_json_map(j, NULL, MT_JSON_FLAT), mt_json_key(j, "a", 1), mt_json_put_int(j, "b", 1), mt_json_end(j);
+}
 static void nothing(mt_json_out *j) { (void)j; }
 static void too_deep(mt_json_out *j)
 {
@@ -137,8 +144,9 @@ static void misuse_is_remembered_and_reported(void **state)
 {
     (void)state;
     static void (*const misuses[])(mt_json_out *) = { value_without_key, key_in_a_list,   key_of_the_document,
-                                                      two_documents,     an_end_too_many, no_end,
-                                                      nothing,           too_deep };
+                                                      two_documents,     an_end_too_many, key_without_value,
+                                                      two_keys,          no_end,          nothing,
+                                                      too_deep };
     for (size_t i = 0; i < MT_COUNT(misuses); i++) {
         mt_str s = { 0 };
         mt_err err = { 0 };
