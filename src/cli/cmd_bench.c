@@ -103,42 +103,36 @@ static void print_spent(const options *o, const mt_bench_result *r)
     mt_str_free(&text);
 }
 
-static void put_text(mt_str *out, const char *key, const char *text)
-{
-    mt_str_printf(out, "\"%s\": ", key);
-    mt_str_json(out, text, strlen(text));
-    mt_str_puts(out, ", ");
-}
-
-/* Of the steps that were timed one by one. */
-static void put_each(mt_str *out, const mt_bench_result *r)
-{
-    mt_str_puts(out, "\"each_seconds\": [");
-    for (int i = 0; i < MT_BENCH_EACH && r->each[i] > 0; i++) mt_str_printf(out, "%s%.4f", i ? ", " : "", r->each[i]);
-    mt_str_puts(out, "], ");
-}
-
+/* One line. */
 static void print_json(const options *o, const char *name, const mt_bench_result *r)
 {
     mt_str s = { 0 };
-    mt_str_putc(&s, '{');
-    put_text(&s, "shape", name);
-    put_text(&s, "device", r->device.name);
-    mt_str_printf(&s, "\"alias_layers\": %s, \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, ",
-                  o->alias_layers ? "true" : "false", r->tokens, r->trained);
-    mt_str_printf(&s, "\"seconds_per_step\": %.6f, \"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, ", r->seconds,
-                  r->tokens / r->seconds, r->flops / r->seconds);
-    mt_str_printf(
-        &s, "\"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, \"median_seconds\": %.6f, \"slowest_seconds\": %.6f, ",
-        r->predicted_seconds, r->wait_update_seconds, r->median, r->slowest);
-    put_each(&s, r);
-    mt_str_printf(&s, "\"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, \"loss\": %.6f, ",
-                  r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss);
-    put_text(&s, "placement", r->placement);
-    mt_str_puts(&s, "\"spent\": ");
-    mt_spent_json(&s, &r->spent);
-    mt_str_putc(&s, '}');
-    puts(mt_str_ok(&s) ? s.s : "{}");
+    mt_json_out j = { .to = &s };
+    mt_json_map(&j, NULL, MT_JSON_FLAT);
+    mt_json_put_str(&j, "shape", name);
+    mt_json_put_str(&j, "device", r->device.name);
+    mt_json_put_bool(&j, "alias_layers", o->alias_layers);
+    mt_json_put_num(&j, "tokens_per_step", "%.0f", r->tokens);
+    mt_json_put_num(&j, "trained_tokens", "%.0f", r->trained);
+    mt_json_put_num(&j, "seconds_per_step", "%.6f", r->seconds);
+    mt_json_put_num(&j, "tokens_per_second", "%.1f", r->tokens / r->seconds);
+    mt_json_put_num(&j, "flops_per_second", "%.6g", r->flops / r->seconds);
+    mt_json_put_num(&j, "predicted_seconds", "%.6f", r->predicted_seconds);
+    mt_json_put_num(&j, "wait_update_seconds", "%.6f", r->wait_update_seconds);
+    mt_json_put_num(&j, "median_seconds", "%.6f", r->median);
+    mt_json_put_num(&j, "slowest_seconds", "%.6f", r->slowest);
+    mt_json_list(&j, "each_seconds", MT_JSON_FLAT); /* of the steps that were timed one by one */
+    for (int i = 0; i < MT_BENCH_EACH && r->each[i] > 0; i++) mt_json_put_num(&j, NULL, "%.4f", r->each[i]);
+    mt_json_end(&j);
+    mt_json_put_num(&j, "product_rate", "%.6g", r->product_rate);
+    mt_json_put_int(&j, "device_bytes", (int64_t)r->device_bytes);
+    mt_json_put_int(&j, "host_bytes", (int64_t)r->host_bytes);
+    mt_json_put_int(&j, "host_peak", (int64_t)r->host_peak);
+    mt_json_put_num(&j, "loss", "%.6f", r->loss);
+    mt_json_put_str(&j, "placement", r->placement);
+    mt_spent_json(&j, "spent", &r->spent);
+    mt_json_end(&j);
+    puts(mt_json_ok(&j) ? s.s : "{}");
     mt_str_free(&s);
 }
 

@@ -1,9 +1,9 @@
 #include "device/trace.h"
 
 #include "base/clock.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "base/outfile.h"
-#include "base/str.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -188,13 +188,45 @@ static int track_number(const char *const tracks[], int n, const char *track)
     return i;
 }
 
+/* A name for a track, or (track -1) for the process. */
+static void put_name(mt_json_out *j, const char *what, int track, const char *name)
+{
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    mt_json_put_str(j, "ph", "M");
+    mt_json_put_int(j, "pid", 0);
+    if (track >= 0) mt_json_put_int(j, "tid", track);
+    mt_json_put_str(j, "name", what);
+    mt_json_map(j, "args", MT_JSON_FLAT);
+    mt_json_put_str(j, "name", name);
+    mt_json_end(j);
+    mt_json_end(j);
+}
+
+static void put_span(mt_json_out *j, const mt_trace_span *s, int track)
+{
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    mt_json_put_str(j, "ph", "X");
+    mt_json_put_int(j, "pid", 0);
+    mt_json_put_int(j, "tid", track);
+    mt_json_put_str(j, "name", s->name);
+    mt_json_put_num(j, "ts", "%.3f", 1e-3 * (double)s->from);
+    mt_json_put_num(j, "dur", "%.3f", 1e-3 * (double)(s->to - s->from));
+    mt_json_map(j, "args", MT_JSON_FLAT);
+    mt_json_put_num(j, "gflop", "%.3f", 1e-9 * s->flops);
+    mt_json_put_num(j, "mb", "%.3f", 1e-6 * (double)s->bytes);
+    mt_json_end(j);
+    mt_json_end(j);
+}
+
 mt_rc mt_trace_write(const mt_trace *t, const char *path, mt_err *err)
 {
     enum { TRACKS = 16 };
     const char *tracks[TRACKS];
     int n_tracks = 0;
     mt_str out = { 0 };
-    mt_str_puts(&out, "{\"traceEvents\": [\n");
+    mt_json_out j = { .to = &out };
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_list(&j, "traceEvents", MT_JSON_LINES);
     for (int i = 0; i < t->n; i++) {
         const mt_trace_span *s = &t->spans[i];
         int track = track_number(tracks, n_tracks, s->track);
@@ -202,18 +234,16 @@ mt_rc mt_trace_write(const mt_trace *t, const char *path, mt_err *err)
         if (track == TRACKS) continue;
         if (track == n_tracks) {
             tracks[n_tracks++] = s->track;
-            mt_str_printf(&out,
-                          "{\"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}},\n",
-                          track, s->track);
+            put_name(&j, "thread_name", track, s->track);
         }
-        mt_str_printf(&out,
-                      "{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"name\": \"%s\", \"ts\": %.3f, \"dur\": %.3f, \"args\": "
-                      "{\"gflop\": %.3f, \"mb\": %.3f}},\n",
-                      track, s->name, 1e-3 * (double)s->from, 1e-3 * (double)(s->to - s->from), 1e-9 * s->flops,
-                      1e-6 * (double)s->bytes);
+        put_span(&j, s, track);
     }
-    mt_str_printf(&out, "{\"ph\": \"M\", \"pid\": 0, \"name\": \"process_name\", \"args\": {\"name\": \"megatrain\"}}\n]}\n");
-    mt_rc rc = mt_str_ok(&out) ? mt_outfile_save(path, out.s, out.n, err) : mt_no_memory(err, "writing the trace");
+    put_name(&j, "process_name", -1, "megatrain");
+    mt_json_end(&j);
+    mt_json_end(&j);
+    mt_str_putc(&out, '\n');
+    mt_rc rc = mt_json_done(&j, "the trace", err);
+    if (!rc) rc = mt_outfile_save(path, out.s, out.n, err);
     mt_str_free(&out);
     return rc;
 }

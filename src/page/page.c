@@ -18,13 +18,15 @@ static void put_inline(mt_str *out, const mt_str *json)
 
 static mt_rc write_data(mt_str *json, const mt_run_at *runs, size_t n_runs, bool live, mt_err *err)
 {
-    mt_str_printf(json, "{\"version\": \"%s\", \"live\": %s, \"runs\": [", MT_VERSION, live ? "true" : "false");
-    for (size_t i = 0; i < n_runs; i++) {
-        if (i) mt_str_puts(json, ", ");
-        MT_TRY(mt_run_view_write(json, &runs[i], 0, err));
-    }
-    mt_str_puts(json, "]}");
-    return MT_OK;
+    mt_json_out j = { .to = json };
+    mt_json_map(&j, NULL, MT_JSON_FLAT);
+    mt_json_put_str(&j, "version", MT_VERSION);
+    mt_json_put_bool(&j, "live", live);
+    mt_json_list(&j, "runs", MT_JSON_FLAT);
+    for (size_t i = 0; i < n_runs; i++) MT_TRY(mt_run_view_put(&j, &runs[i], 0, err));
+    mt_json_end(&j);
+    mt_json_end(&j);
+    return mt_json_done(&j, "a page", err);
 }
 
 /* The page with @STYLE@, @DATA@ and @SCRIPT@ filled in. */
@@ -45,7 +47,6 @@ mt_rc mt_page_write(mt_str *out, const mt_run_at *runs, size_t n_runs, bool live
 {
     mt_str json = { 0 };
     mt_rc rc = write_data(&json, runs, n_runs, live, err);
-    if (!rc && !mt_str_ok(&json)) rc = mt_no_memory(err, "a page");
     if (!rc) page_fill(out, &json);
     mt_str_free(&json);
     if (!rc && !mt_str_ok(out)) rc = mt_no_memory(err, "a page");

@@ -141,7 +141,7 @@ static mt_rc read_metrics(mt_str *text, int fd, int64_t from, int64_t *end, mt_e
     return ok ? MT_OK : mt_no_memory(err, "reading metrics");
 }
 
-static mt_rc put_metrics(mt_str *out, const char *path, int64_t from, mt_err *err)
+static mt_rc put_metrics(mt_json_out *j, const char *path, int64_t from, mt_err *err)
 {
     mt_str text = { 0 };
     int64_t end = from;
@@ -153,8 +153,9 @@ static mt_rc put_metrics(mt_str *out, const char *path, int64_t from, mt_err *er
     rc = fd < 0 ? MT_OK : read_metrics(&text, fd, from, &end, err);
     if (fd >= 0) close(fd);
     if (!rc) {
-        mt_str_printf(out, "\"from\": %lld, \"bytes\": %lld, \"metrics\": ", (long long)from, (long long)end);
-        mt_str_json(out, text.s ? text.s : "", text.n);
+        mt_json_put_int(j, "from", from);
+        mt_json_put_int(j, "bytes", end);
+        mt_json_put_bytes(j, "metrics", text.s ? text.s : "", text.n);
     }
     mt_str_free(&text);
     return rc;
@@ -163,20 +164,19 @@ static mt_rc put_metrics(mt_str *out, const char *path, int64_t from, mt_err *er
 /* -- the rest -------------------------------------------------------------------------------------- */
 
 /* Small texts beside the metrics: not there is "". */
-static void put_text(mt_str *out, const char *key, const char *dir, const char *name)
+static void put_text(mt_json_out *j, const char *key, const char *dir, const char *name)
 {
     mt_err ignored;
     char *path = mt_path_join(dir, name), *text = NULL;
     size_t n = 0;
     if (!path || mt_file_read_own(&text, &n, path, SMALL_FILE, &ignored)) n = 0;
-    mt_str_printf(out, ", \"%s\": ", key);
-    mt_str_json(out, text ? text : "", n);
+    mt_json_put_bytes(j, key, text ? text : "", n);
     mt_free(text);
     mt_free(path);
 }
 
 /* The end of the log, from the beginning of a line on. */
-static void put_log(mt_str *out, const char *dir)
+static void put_log(mt_json_out *j, const char *dir)
 {
     char tail[LOG_TAIL];
     char *path = mt_path_join(dir, "log.txt");
@@ -192,34 +192,38 @@ static void put_log(mt_str *out, const char *dir)
         if (newline) from = newline + 1;
         close(fd);
     }
-    mt_str_puts(out, ", \"log\": ");
-    mt_str_json(out, from, (size_t)(tail + n - from));
+    mt_json_put_bytes(j, "log", from, (size_t)(tail + n - from));
     mt_free(path);
 }
 
 /* "demo" for runs/demo, wherever it was named from; the folder's own name for ".". */
-static void put_name(mt_str *out, const char *dir)
+static void put_name(mt_json_out *j, const char *dir)
 {
     char *whole = realpath(dir, NULL);
     const char *name = mt_path_base(whole ? whole : dir);
-    mt_str_json(out, name, strlen(name));
+    mt_json_put_str(j, "name", name);
     free(whole);
 }
 
-mt_rc mt_run_view_write(mt_str *out, const mt_run_at *run, int64_t from, mt_err *err)
+mt_rc mt_run_view_put(mt_json_out *j, const mt_run_at *run, int64_t from, mt_err *err)
 {
     char *path;
     const char *dir = run->dir;
     MT_TRY(metrics_path(&path, run, err));
-    mt_str_puts(out, "{\"name\": ");
-    put_name(out, dir);
-    mt_str_puts(out, ", ");
-    mt_rc rc = put_metrics(out, path, from, err);
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    put_name(j, dir);
+    mt_rc rc = put_metrics(j, path, from, err);
     mt_free(path);
     if (rc) return rc;
-    put_text(out, "plan", dir, "plan.json");
-    put_text(out, "config", dir, "config.yaml");
-    put_log(out, dir);
-    mt_str_puts(out, "}");
-    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "the view of %s", dir);
+    put_text(j, "plan", dir, "plan.json");
+    put_text(j, "config", dir, "config.yaml");
+    put_log(j, dir);
+    mt_json_end(j);
+    return mt_str_ok(j->to) ? MT_OK : mt_no_memory(err, "the view of %s", dir);
+}
+
+mt_rc mt_run_view_write(mt_str *out, const mt_run_at *run, int64_t from, mt_err *err)
+{
+    mt_json_out j = { .to = out };
+    return mt_run_view_put(&j, run, from, err);
 }

@@ -7,7 +7,7 @@
 #ifndef MT_PAGE_RUN_VIEW_H
 #define MT_PAGE_RUN_VIEW_H
 
-#include "base/str.h"
+#include "base/json_write.h"
 
 enum { MT_VIEW_LINES = 4000 }; /* about as many lines of metrics are shown; evaluations and samples are always among them */
 
@@ -20,8 +20,9 @@ typedef struct mt_run_at {
 
 /* Fails unless it holds a run: names the next step. */
 mt_rc mt_run_view_check(const mt_run_at *run, mt_err *err);
-/* Appends the object.  Metrics from byte `from` on; all of them when the file has become shorter than that, as a resumed run's
+/* The object as a value of a document, or as one of its own.  Metrics from byte `from` on; all of them when the file has become shorter than that, as a resumed run's
  * may. */
+mt_rc mt_run_view_put(mt_json_out *j, const mt_run_at *run, int64_t from, mt_err *err);
 mt_rc mt_run_view_write(mt_str *out, const mt_run_at *run, int64_t from, mt_err *err);
 
 #endif

@@ -60,41 +60,40 @@ void mt_metrics_close(mt_metrics *m)
     *m = (mt_metrics){ 0 };
 }
 
-static void key(mt_metrics *m, const char *name) { mt_str_printf(&m->line, "%s\"%s\": ", m->line.n ? ", " : "{", name); }
+mt_json_out *mt_metrics_json(mt_metrics *m)
+{
+    if (m->line.n) return &m->json;
+    m->json = (mt_json_out){ .to = &m->line };
+    mt_json_map(&m->json, NULL, MT_JSON_FLAT);
+    return &m->json;
+}
 
 void mt_metrics_int(mt_metrics *m, const char *name, int64_t value)
 {
-    key(m, name);
-    mt_str_printf(&m->line, "%" PRId64, value);
+    mt_json_put_int(mt_metrics_json(m), name, value);
     if (strcmp(name, "step") == 0)
         mt_events_step(&m->events, value);
     else
         mt_events_value(&m->events, name, (double)value);
 }
 
-void mt_metrics_bool(mt_metrics *m, const char *name, bool value)
-{
-    key(m, name);
-    mt_str_puts(&m->line, value ? "true" : "false");
-}
+void mt_metrics_bool(mt_metrics *m, const char *name, bool value) { mt_json_put_bool(mt_metrics_json(m), name, value); }
 
 /* The shortest form that reads back equal. */
 void mt_metrics_float(mt_metrics *m, const char *name, double value)
 {
     char text[40];
-    key(m, name);
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    mt_str_puts(&m->line, isfinite(value) ? text : "null");
+    int digits = 6;
+    while (snprintf(text, sizeof text, "%.*g", digits, value), digits < 17 && strtod(text, NULL) != value) digits++;
+    mt_json_put_num(mt_metrics_json(m), name, "%.*g", digits, value);
     mt_events_value(&m->events, name, value);
 }
 
 mt_rc mt_metrics_end(mt_metrics *m, mt_err *err)
 {
-    mt_str_puts(&m->line, "}\n");
-    if (!mt_str_ok(&m->line)) return mt_no_memory(err, "a line of metrics");
+    mt_json_end(mt_metrics_json(m));
+    mt_str_putc(&m->line, '\n');
+    MT_TRY(mt_json_done(&m->json, "a line of metrics", err));
     if (mt_disk_write(m->fd, m->line.s, m->line.n, (uint64_t)m->bytes)) return mt_fail_errno(err, MT_EIO, "writing %s", m->path);
     m->bytes += (int64_t)m->line.n;
     mt_str_clear(&m->line);

@@ -5,7 +5,7 @@
 #ifndef MT_RUN_METRICS_H
 #define MT_RUN_METRICS_H
 
-#include "base/str.h"
+#include "base/json_write.h"
 #include "run/events.h"
 
 typedef struct mt_metrics {
@@ -13,7 +13,8 @@ typedef struct mt_metrics {
     int fd; /* valid while `opened` */
     bool opened;
     int64_t bytes;    /* of whole lines so far */
-    mt_str line;      /* the one being made */
+    mt_str line;      /* the one being made, */
+    mt_json_out json; /* and what makes it */
     mt_events events; /* the same for TensorBoard, when it is opened */
 } mt_metrics;
 
@@ -27,6 +28,8 @@ void mt_metrics_close(mt_metrics *m); /* accepts a zeroed or closed one */
 void mt_metrics_int(mt_metrics *m, const char *key, int64_t value);
 void mt_metrics_float(mt_metrics *m, const char *key, double value);
 void mt_metrics_bool(mt_metrics *m, const char *key, bool value);
+/* For values of other kinds: the map that the line is. */
+mt_json_out *mt_metrics_json(mt_metrics *m);
 mt_rc mt_metrics_end(mt_metrics *m, mt_err *err);
 
 #endif

@@ -99,14 +99,19 @@ void mt_spent_text(mt_str *out, const mt_spent *s, double product_rate)
     if (s->lost) mt_str_printf(out, "    (%d pieces of work found no room in the trace)\n", s->lost);
 }
 
-void mt_spent_json(mt_str *out, const mt_spent *s)
+void mt_spent_json(mt_json_out *j, const char *key, const mt_spent *s)
 {
-    mt_str_puts(out, "[");
+    mt_json_list(j, key, MT_JSON_FLAT);
     for (int i = 0; i < s->n; i++) {
         const mt_spent_row *r = &s->rows[i];
-        mt_str_printf(
-            out, "%s{\"track\": \"%s\", \"name\": \"%s\", \"seconds\": %.6f, \"count\": %d, \"flops\": %.6g, \"bytes\": %.6g}",
-            i ? ", " : "", r->track, r->name, r->seconds, r->n, r->flops, r->bytes);
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(j, "track", r->track);
+        mt_json_put_str(j, "name", r->name);
+        mt_json_put_num(j, "seconds", "%.6f", r->seconds);
+        mt_json_put_int(j, "count", r->n);
+        mt_json_put_num(j, "flops", "%.6g", r->flops);
+        mt_json_put_num(j, "bytes", "%.6g", r->bytes);
+        mt_json_end(j);
     }
-    mt_str_puts(out, "]");
+    mt_json_end(j);
 }

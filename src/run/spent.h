@@ -2,7 +2,7 @@
 #ifndef MT_RUN_SPENT_H
 #define MT_RUN_SPENT_H
 
-#include "base/str.h"
+#include "base/json_write.h"
 #include "device/trace.h"
 #include "model/layer.h"
 
@@ -28,6 +28,6 @@ typedef struct mt_spent {
 void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_model *m);
 /* As a table; product_rate: FLOPs a second of a large product here, 0: unknown. */
 void mt_spent_text(mt_str *out, const mt_spent *s, double product_rate);
-void mt_spent_json(mt_str *out, const mt_spent *s);
+void mt_spent_json(mt_json_out *j, const char *key, const mt_spent *s);
 
 #endif

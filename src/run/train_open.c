@@ -265,40 +265,56 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
 
 /* -- what is kept with the run --------------------------------------------------------------------- */
 
-static void plan_text(const mt_trainer *t, mt_str *s)
+static void put_plan_arithmetic(mt_json_out *j, const mt_arithmetic *a)
+{
+    char attention[64];
+    mt_attention_use_text(&a->attention, attention, sizeof attention);
+    mt_json_map(j, "arithmetic", MT_JSON_FLAT);
+    mt__train_put_arithmetic(j, a);
+    mt_json_put_str(j, "attention", attention);
+    mt_json_put_strf(j, "hash", "%016llx", (unsigned long long)mt_arithmetic_hash(a));
+    mt_json_end(j);
+}
+
+static void put_plan_buffers(mt_json_out *j, const mt_plan *p)
+{
+    mt_json_list(j, "buffers", MT_JSON_LINES);
+    for (size_t i = 0; i < p->n_buffers; i++) {
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(j, "name", p->buffers[i].name);
+        mt_json_put_str(j, "place", p->buffers[i].place == MT_HOST ? "host" : "device");
+        mt_json_put_int(j, "bytes", (int64_t)p->buffers[i].bytes);
+        mt_json_end(j);
+    }
+    mt_json_end(j);
+}
+
+static mt_rc plan_text(const mt_trainer *t, mt_str *s, mt_err *err)
 {
     const mt_plan *p = t->exec.plan;
-    const mt_arithmetic *a = &p->arithmetic;
-    char attention[64];
-    mt_device_info d;
-    mt_attention_use_text(&a->attention, attention, sizeof attention);
-    t->exec.dev->api->info(t->exec.dev, &d);
-    mt_str_printf(s, "{\n  \"version\": \"%s\",\n  \"device\": ", MT_VERSION);
-    mt_str_json(s, d.name, strlen(d.name));
-    mt_str_puts(s, ",\n  \"metrics_file\": ");
-    mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
     const char *began_from = t->resume.here ? t->resume.began_from : t->resume.from;
-    if (began_from) mt_str_puts(s, ",\n  \"began_from\": "), mt_str_json(s, began_from, strlen(began_from));
-    mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->course.n_steps,
-                  p->predicted_seconds);
-    mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
-    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"checkpoint_host_bytes\": %zu,\n",
-                  p->base_device, p->base_host, t->saver.planned_room);
-    mt_str_printf(s, "  \"step_seconds\": %.6g,\n", p->predicted_seconds);
-    mt_str_printf(s,
-                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, "
-                  "\"mlp_rows\": %lld, "
-                  "\"head_rows\": %lld, ",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), (long long)a->micro_tokens,
-                  (long long)a->mlp_rows, (long long)a->head_rows);
-    if (a->unit_experts)
-        mt_str_printf(s, "\"unit_experts\": %lld, \"moe_tokens\": %lld, ", (long long)a->unit_experts, (long long)a->moe_tokens);
-    mt_str_printf(s, "\"attention\": \"%s\", \"hash\": \"%016llx\"},\n", attention, (unsigned long long)mt_arithmetic_hash(a));
-    mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
-    for (size_t i = 0; i < p->n_buffers; i++)
-        mt_str_printf(s, "%s\n    {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", p->buffers[i].name,
-                      p->buffers[i].place == MT_HOST ? "host" : "device", p->buffers[i].bytes);
-    mt_str_puts(s, "\n  ]\n}\n");
+    mt_device_info d;
+    mt_json_out j = { .to = s };
+    t->exec.dev->api->info(t->exec.dev, &d);
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_put_str(&j, "version", MT_VERSION);
+    mt_json_put_str(&j, "device", d.name);
+    mt_json_put_str(&j, "metrics_file", t->s->logging.metrics_file);
+    if (began_from) mt_json_put_str(&j, "began_from", began_from);
+    mt_json_put_int(&j, "n_steps", t->course.n_steps);
+    mt_json_put_num(&j, "predicted_seconds", "%.6g", p->predicted_seconds);
+    mt_json_put_int(&j, "device_bytes", (int64_t)p->device_bytes);
+    mt_json_put_int(&j, "host_bytes", (int64_t)p->host_bytes);
+    mt_json_put_int(&j, "base_device_bytes", (int64_t)p->base_device);
+    mt_json_put_int(&j, "base_host_bytes", (int64_t)p->base_host);
+    mt_json_put_int(&j, "checkpoint_host_bytes", (int64_t)t->saver.planned_room);
+    mt_json_put_num(&j, "step_seconds", "%.6g", p->predicted_seconds);
+    put_plan_arithmetic(&j, &p->arithmetic);
+    mt_json_put_int(&j, "sweep_tokens", p->place.sweep_tokens);
+    put_plan_buffers(&j, p);
+    mt_json_end(&j);
+    mt_str_putc(s, '\n');
+    return mt_json_done(&j, "plan.json", err);
 }
 
 static mt_rc save_text(mt_trainer *t, const char *name, mt_str *s, mt_err *err)
@@ -313,7 +329,8 @@ static mt_rc describe_run(mt_trainer *t, mt_err *err)
     mt_str s = { 0 };
     static const char *const to_come[] = { "log.txt", "report.html" }; /* which the program writes */
     for (size_t i = 0; i < MT_COUNT(to_come); i++) MT_TRY(mt_output_dir_own(&t->dir, to_come[i], err));
-    plan_text(t, &s);
+    mt_rc rc = plan_text(t, &s, err);
+    if (rc) return mt_str_free(&s), rc;
     MT_TRY(save_text(t, "plan.json", &s, err)); /* first: it says that what follows is a run's */
     mt_settings_write_yaml(t->s, &s);
     return save_text(t, "config.yaml", &s, err);

@@ -112,16 +112,16 @@ static mt_rc log_samples(mt_trainer *t, mt_err *err)
     mt_metrics *m = &t->metrics;
     mt_metrics_int(m, "step", t->at.step);
     mt_metrics_float(m, "epoch", (double)t->at.step / (double)t->data.info.steps_per_epoch);
-    mt_str_puts(&m->line, ", \"samples\": [");
+    mt_json_out *j = mt_metrics_json(m);
+    mt_json_list(j, "samples", MT_JSON_FLAT);
     for (size_t i = 0; i < t->samples.n; i++) {
         const sample *x = &t->samples.items[i];
-        mt_str_puts(&m->line, i ? ", {\"prompt\": " : "{\"prompt\": ");
-        mt_str_json(&m->line, x->prompt, strlen(x->prompt));
-        mt_str_puts(&m->line, ", \"answer\": ");
-        mt_str_json(&m->line, x->text.s ? x->text.s : "", x->text.n);
-        mt_str_puts(&m->line, "}");
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(j, "prompt", x->prompt);
+        mt_json_put_bytes(j, "answer", x->text.s ? x->text.s : "", x->text.n);
+        mt_json_end(j);
     }
-    mt_str_puts(&m->line, "]");
+    mt_json_end(j);
     return mt_metrics_end(m, err);
 }
 

@@ -15,11 +15,11 @@ enum { FORMAT = 1 };
 /* -- the date --------------------------------------------------------------------------------------- */
 
 /* Only where samples show it: it is theirs, and a run that goes on tomorrow must not make others. */
-static void put_date(const mt_trainer *t, mt_str *s)
+static void put_date(const mt_trainer *t, mt_json_out *j)
 {
     char text[40];
     if (t->data.info.shows_date && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &t->data.now))
-        mt_str_printf(s, "  \"date\": \"%s\",\n", text);
+        mt_json_put_str(j, "date", text);
 }
 
 static mt_rc read_date(const mt_value *doc, struct tm *out, const char *what, mt_err *err)
@@ -41,34 +41,62 @@ static mt_rc read_date(const mt_value *doc, struct tm *out, const char *what, mt
 
 /* -- writing --------------------------------------------------------------------------------------- */
 
+void mt__train_put_arithmetic(mt_json_out *j, const mt_arithmetic *a)
+{
+    mt_json_put_str(j, "compute", mt_dtype_name(a->compute));
+    mt_json_put_str(j, "grad", mt_dtype_name(a->grad));
+    mt_json_put_str(j, "adam_state", mt_moments_name(a->moments));
+    mt_json_put_int(j, "micro_tokens", a->micro_tokens);
+    mt_json_put_int(j, "mlp_rows", a->mlp_rows);
+    mt_json_put_int(j, "head_rows", a->head_rows);
+    if (!a->unit_experts) return;
+    mt_json_put_int(j, "unit_experts", a->unit_experts);
+    mt_json_put_int(j, "moe_tokens", a->moe_tokens);
+}
+
+static void put_arithmetic(mt_json_out *j, const mt_arithmetic *a)
+{
+    const mt_attention_use *use = &a->attention;
+    mt_json_map(j, "arithmetic", MT_JSON_FLAT);
+    mt__train_put_arithmetic(j, a);
+    mt_json_list(j, "attention", MT_JSON_FLAT);
+    mt_json_put_int(j, NULL, use->ways);
+    mt_json_put_int(j, NULL, use->cudnn_head);
+    mt_json_put_num(j, NULL, "%" PRIu64, use->workspace);
+    mt_json_put_int(j, NULL, use->parts);
+    mt_json_put_int(j, NULL, use->caps);
+    mt_json_end(j);
+    mt_json_put_strf(j, "hash", "%016" PRIx64, mt_arithmetic_hash(a));
+    mt_json_end(j);
+}
+
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
 {
     const progress *p = &t->at;
-    const mt_arithmetic *a = &t->exec.plan->arithmetic;
-    mt_str_printf(s, "{\n  \"format\": %d,\n  \"version\": \"%s\",\n", FORMAT, MT_VERSION);
-    mt_str_printf(s, "  \"step\": %" PRId64 ",\n  \"updates\": %" PRId64 ",\n  \"epoch\": %.17g,\n", p->step, p->updates,
-                  (double)p->step / (double)t->data.info.steps_per_epoch);
-    mt_str_printf(s, "  \"learning_rate\": %.17g,\n  \"seed\": %" PRId64 ",\n", mt_schedule_lr(&t->course.schedule, p->step),
-                  t->s->training.seed);
-    mt_str_printf(s, "  \"tokens\": %" PRId64 ",\n  \"trained_tokens\": %" PRId64 ",\n", p->n_tokens, p->n_trained);
-    mt_str_printf(s, "  \"skipped_steps\": %" PRId64 ",\n  \"bad_in_row\": %" PRId64 ",\n", p->n_skipped, p->bad_in_row);
-    mt_str_printf(s, "  \"window_loss\": %.17g,\n  \"window_steps\": %" PRId64 ",\n", p->window_loss, p->window_steps);
-    mt_str_printf(s, "  \"metrics_bytes\": %" PRId64 ",\n", t->metrics.bytes);
-    if (p->unfinished) mt_str_puts(s, "  \"unfinished\": true,\n");
-    put_date(t, s);
-    mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.info.fingerprint,
-                  t->net.fingerprint);
-    mt_str_printf(s,
-                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %" PRId64
-                  ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64,
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), a->micro_tokens, a->mlp_rows,
-                  a->head_rows);
-    if (a->unit_experts)
-        mt_str_printf(s, ", \"unit_experts\": %" PRId64 ", \"moe_tokens\": %" PRId64, a->unit_experts, a->moe_tokens);
-    mt_str_printf(s, ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64 ", %d, %d], \"hash\": \"%016" PRIx64 "\"}\n}\n",
-                  a->attention.ways, a->attention.cudnn_head, a->attention.workspace, a->attention.parts, a->attention.caps,
-                  mt_arithmetic_hash(a));
-    return mt_str_ok(s) ? MT_OK : mt_no_memory(err, "the state of the run");
+    mt_json_out j = { .to = s };
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_put_int(&j, "format", FORMAT);
+    mt_json_put_str(&j, "version", MT_VERSION);
+    mt_json_put_int(&j, "step", p->step);
+    mt_json_put_int(&j, "updates", p->updates);
+    mt_json_put_num(&j, "epoch", "%.17g", (double)p->step / (double)t->data.info.steps_per_epoch);
+    mt_json_put_num(&j, "learning_rate", "%.17g", mt_schedule_lr(&t->course.schedule, p->step));
+    mt_json_put_int(&j, "seed", t->s->training.seed);
+    mt_json_put_int(&j, "tokens", p->n_tokens);
+    mt_json_put_int(&j, "trained_tokens", p->n_trained);
+    mt_json_put_int(&j, "skipped_steps", p->n_skipped);
+    mt_json_put_int(&j, "bad_in_row", p->bad_in_row);
+    mt_json_put_num(&j, "window_loss", "%.17g", p->window_loss);
+    mt_json_put_int(&j, "window_steps", p->window_steps);
+    mt_json_put_int(&j, "metrics_bytes", t->metrics.bytes);
+    if (p->unfinished) mt_json_put_bool(&j, "unfinished", true);
+    put_date(t, &j);
+    mt_json_put_strf(&j, "data", "%016" PRIx64, t->data.info.fingerprint);
+    mt_json_put_strf(&j, "model", "%016" PRIx64, t->net.fingerprint);
+    put_arithmetic(&j, &t->exec.plan->arithmetic);
+    mt_json_end(&j);
+    mt_str_putc(s, '\n');
+    return mt_json_done(&j, "the state of the run", err);
 }
 
 /* -- finding --------------------------------------------------------------------------------------- */
