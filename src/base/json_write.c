@@ -95,6 +95,11 @@ void mt_json_put_int(mt_json_out *j, const char *key, int64_t i)
     if (begin_value(j, key)) mt_str_printf(j->to, "%lld", (long long)i);
 }
 
+void mt_json_put_size(mt_json_out *j, const char *key, size_t n)
+{
+    if (begin_value(j, key)) mt_str_printf(j->to, "%zu", n);
+}
+
 void mt_json_put_bytes(mt_json_out *j, const char *key, const char *text, size_t n)
 {
     if (begin_value(j, key)) mt_str_json(j->to, text, n);

@@ -51,6 +51,7 @@ void mt_json_put_bytes(mt_json_out *j, const char *key, const char *text, size_t
 /* A string made as by printf. */
 void mt_json_put_strf(mt_json_out *j, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void mt_json_put_int(mt_json_out *j, const char *key, int64_t i);
+void mt_json_put_size(mt_json_out *j, const char *key, size_t n);
 /* A number made as by printf.  What JSON has no number for (NaN, infinity) becomes null. */
 void mt_json_put_num(mt_json_out *j, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void mt_json_put_bool(mt_json_out *j, const char *key, bool b);

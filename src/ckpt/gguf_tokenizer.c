@@ -113,7 +113,7 @@ static void put_vocab(const vocab *v, mt_json_out *j)
     mt_json_map(j, "vocab", MT_JSON_LINES);
     for (size_t i = 0; i < v->n; i++) {
         mt_json_key(j, v->tokens[i].s, v->tokens[i].n);
-        mt_json_put_int(j, NULL, (int64_t)i);
+        mt_json_put_size(j, NULL, i);
     }
     mt_json_end(j);
 }
@@ -125,7 +125,7 @@ static void put_added(const vocab *v, mt_json_out *j)
         int type = type_of(v, i);
         if (!is_added(type) || v->tokens[i].n == 0) continue;
         mt_json_map(j, NULL, MT_JSON_FLAT);
-        mt_json_put_int(j, "id", (int64_t)i);
+        mt_json_put_size(j, "id", i);
         put_token(v, j, "content", i);
         static const char *const off[] = { "single_word", "lstrip", "rstrip", "normalized" };
         for (size_t k = 0; k < MT_COUNT(off); k++) mt_json_put_bool(j, off[k], false);
@@ -325,7 +325,7 @@ static void put_template_ids(const vocab *v, mt_json_out *j, size_t id)
     mt_json_map(j, NULL, MT_JSON_FLAT);
     put_token(v, j, "id", id);
     mt_json_list(j, "ids", MT_JSON_FLAT);
-    mt_json_put_int(j, NULL, (int64_t)id);
+    mt_json_put_size(j, NULL, id);
     mt_json_end(j);
     mt_json_list(j, "tokens", MT_JSON_FLAT);
     put_token(v, j, NULL, id);

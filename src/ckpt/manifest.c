@@ -97,7 +97,7 @@ static mt_rc put_list(const mt_manifest *m, mt_str *s, mt_err *err)
     mt_json_map(&j, "files", MT_JSON_LINES);
     for (size_t i = 0; i < m->n; i++) {
         mt_json_map(&j, m->items[i].name, MT_JSON_FLAT);
-        mt_json_put_int(&j, "bytes", (int64_t)m->items[i].bytes);
+        mt_json_put_size(&j, "bytes", m->items[i].bytes);
         mt_json_put_strf(&j, "checksum", "%016" PRIx64, m->items[i].sum);
         mt_json_end(&j);
     }

@@ -114,8 +114,8 @@ static void put_header(const mt_safetensors_writer *w, mt_json_out *j)
         for (int k = 0; k < e->n_dims; k++) mt_json_put_int(j, NULL, e->shape[k]);
         mt_json_end(j);
         mt_json_list(j, "data_offsets", MT_JSON_TIGHT);
-        mt_json_put_int(j, NULL, (int64_t)e->offset);
-        mt_json_put_int(j, NULL, (int64_t)(e->offset + e->bytes));
+        mt_json_put_size(j, NULL, e->offset);
+        mt_json_put_size(j, NULL, e->offset + e->bytes);
         mt_json_end(j);
         mt_json_end(j);
     }

@@ -179,7 +179,7 @@ static mt_rc put_index(const mt_shards_writer *w, const declared *sorted, mt_str
     for (size_t i = 0; i < w->n_tensors; i++) total += sorted[i].bytes;
     mt_json_map(&j, NULL, MT_JSON_LINES);
     mt_json_map(&j, "metadata", MT_JSON_LINES);
-    mt_json_put_int(&j, "total_size", (int64_t)total);
+    mt_json_put_size(&j, "total_size", total);
     mt_json_end(&j);
     mt_json_map(&j, "weight_map", MT_JSON_LINES);
     for (size_t i = 0; i < w->n_tensors; i++)

@@ -1,5 +1,6 @@
 #include "cli/answers.h"
 
+#include "base/json_write.h"
 #include "base/utf8.h"
 
 #include <string.h>
@@ -165,30 +166,35 @@ void mt_answers_report(const mt_answers *a, mt_str *out)
 
 /* -- for scripts ----------------------------------------------------------------------------------- */
 
-static void json_text(mt_str *out, const char *key, const char *text, size_t n)
+static void put_answer(mt_json_out *j, const mt_answers *a, size_t i)
 {
-    mt_str_printf(out, ", \"%s\": ", key);
-    mt_str_json(out, text, n);
+    const mt_ask *ask = &a->asks->items[i];
+    const mt_answer *answer = &a->items[i];
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    mt_json_put_size(j, "tokens", answer->n);
+    mt_json_put_bool(j, "ended", answer->ended);
+    mt_json_put_str(j, "prompt", ask->text);
+    mt_json_put_bytes(j, "answer", answer->text.s ? answer->text.s : "", answer->text.n);
+    if (ask->expected) {
+        mt_json_put_str(j, "expected", ask->expected);
+        mt_json_put_bool(j, "right", is_right(a, i));
+    }
+    if (ask->task) mt_json_put_str(j, "task", ask->task);
+    mt_json_end(j);
 }
 
 void mt_answers_json(const mt_answers *a, const mt_generate_stats *stats, mt_str *out)
 {
     double s = 1e-9 * (double)stats->decode_ns;
-    mt_str_printf(out,
-                  "{\"version\": 1, \"prompt_tokens\": %lld, \"new_tokens\": %lld, \"tokens_per_second\": %.6g, \"answers\": [",
-                  (long long)stats->n_prompt_tokens, (long long)stats->n_new_tokens, s > 0 ? (double)stats->n_decoded / s : 0);
-    for (size_t i = 0; i < a->asks->n; i++) {
-        const mt_ask *ask = &a->asks->items[i];
-        const mt_answer *answer = &a->items[i];
-        mt_str_printf(out, "%s\n  {\"tokens\": %zu, \"ended\": %s", i ? "," : "", answer->n, answer->ended ? "true" : "false");
-        json_text(out, "prompt", ask->text, strlen(ask->text));
-        json_text(out, "answer", answer->text.s ? answer->text.s : "", answer->text.n);
-        if (ask->expected) {
-            json_text(out, "expected", ask->expected, strlen(ask->expected));
-            mt_str_printf(out, ", \"right\": %s", is_right(a, i) ? "true" : "false");
-        }
-        if (ask->task) json_text(out, "task", ask->task, strlen(ask->task));
-        mt_str_puts(out, "}");
-    }
-    mt_str_puts(out, "\n]}\n");
+    mt_json_out j = { .to = out };
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_put_int(&j, "version", 1);
+    mt_json_put_int(&j, "prompt_tokens", stats->n_prompt_tokens);
+    mt_json_put_int(&j, "new_tokens", stats->n_new_tokens);
+    mt_json_put_num(&j, "tokens_per_second", "%.6g", s > 0 ? (double)stats->n_decoded / s : 0);
+    mt_json_list(&j, "answers", MT_JSON_LINES);
+    for (size_t i = 0; i < a->asks->n; i++) put_answer(&j, a, i);
+    mt_json_end(&j);
+    mt_json_end(&j);
+    mt_str_putc(out, '\n');
 }

@@ -104,7 +104,7 @@ static void print_spent(const options *o, const mt_bench_result *r)
 }
 
 /* One line. */
-static void print_json(const options *o, const char *name, const mt_bench_result *r)
+static mt_rc print_json(const options *o, const char *name, const mt_bench_result *r, mt_err *err)
 {
     mt_str s = { 0 };
     mt_json_out j = { .to = &s };
@@ -125,15 +125,14 @@ static void print_json(const options *o, const char *name, const mt_bench_result
     for (int i = 0; i < MT_BENCH_EACH && r->each[i] > 0; i++) mt_json_put_num(&j, NULL, "%.4f", r->each[i]);
     mt_json_end(&j);
     mt_json_put_num(&j, "product_rate", "%.6g", r->product_rate);
-    mt_json_put_int(&j, "device_bytes", (int64_t)r->device_bytes);
-    mt_json_put_int(&j, "host_bytes", (int64_t)r->host_bytes);
-    mt_json_put_int(&j, "host_peak", (int64_t)r->host_peak);
+    mt_json_put_size(&j, "device_bytes", r->device_bytes);
+    mt_json_put_size(&j, "host_bytes", r->host_bytes);
+    mt_json_put_size(&j, "host_peak", r->host_peak);
     mt_json_put_num(&j, "loss", "%.6f", r->loss);
     mt_json_put_str(&j, "placement", r->placement);
     mt_spent_json(&j, "spent", &r->spent);
     mt_json_end(&j);
-    puts(mt_json_ok(&j) ? s.s : "{}");
-    mt_str_free(&s);
+    return mt_cli_print_json(&j, err);
 }
 
 static void print_text(const options *o, const char *name, const mt_bench_result *r)
@@ -197,7 +196,8 @@ static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_op
             name);
     o->product_rate = r.product_rate;
     o->rate_dtype = o->dtype;
-    if (!rc) (o->json ? print_json : print_text)(o, name, &r);
+    if (!rc && o->json) rc = print_json(o, name, &r, err);
+    if (!rc && !o->json) print_text(o, name, &r);
     mt_model_free(model);
     mt_config_close(config);
     return rc;

@@ -211,80 +211,75 @@ static void print_found(const found *f, const char *dir, bool tensors)
 
 /* -- for scripts ----------------------------------------------------------------------------------- */
 
-static void json_text(mt_str *out, const char *key, const char *text)
-{
-    mt_str_printf(out, "  \"%s\": ", key);
-    mt_str_json(out, text, strlen(text));
-    mt_str_puts(out, ",\n");
-}
-
-static void json_int(mt_str *out, const char *key, int64_t x) { mt_str_printf(out, "  \"%s\": %lld,\n", key, (long long)x); }
-static void json_bool(mt_str *out, const char *key, bool x) { mt_str_printf(out, "  \"%s\": %s,\n", key, x ? "true" : "false"); }
-
-static void json_shape(mt_str *out, const found *f)
+static void put_shape(mt_json_out *j, const found *f)
 {
     const mt_config *c = f->config;
-    json_text(out, "family", c->family->name);
-    json_text(out, "decided_by", c->decided_by);
-    json_bool(out, "known", f->known);
-    json_text(out, "model_type", c->model_type);
-    json_text(out, "architecture", c->architecture);
-    json_int(out, "layers", c->L);
-    json_int(out, "hidden_size", c->D);
-    json_int(out, "intermediate_size", c->F);
-    json_int(out, "heads", c->H);
-    json_int(out, "key_value_heads", c->K);
-    json_int(out, "head_dim", c->Dh);
-    json_int(out, "vocabulary", c->V);
-    json_int(out, "positions", c->max_positions);
-    json_bool(out, "tied", c->tied);
+    mt_json_put_str(j, "family", c->family->name);
+    mt_json_put_str(j, "decided_by", c->decided_by);
+    mt_json_put_bool(j, "known", f->known);
+    mt_json_put_str(j, "model_type", c->model_type);
+    mt_json_put_str(j, "architecture", c->architecture);
+    mt_json_put_int(j, "layers", c->L);
+    mt_json_put_int(j, "hidden_size", c->D);
+    mt_json_put_int(j, "intermediate_size", c->F);
+    mt_json_put_int(j, "heads", c->H);
+    mt_json_put_int(j, "key_value_heads", c->K);
+    mt_json_put_int(j, "head_dim", c->Dh);
+    mt_json_put_int(j, "vocabulary", c->V);
+    mt_json_put_int(j, "positions", c->max_positions);
+    mt_json_put_bool(j, "tied", c->tied);
 }
 
-static void json_weights(mt_str *out, const found *f)
+static void put_weights(mt_json_out *j, const found *f)
 {
-    json_int(out, "parameters", f->model->n_params);
-    json_int(out, "host_bytes", f->model->n_params * 14);
-    json_int(out, "host_bytes_unclipped", f->model->n_params * 12);
+    mt_json_put_int(j, "parameters", f->model->n_params);
+    mt_json_put_int(j, "host_bytes", f->model->n_params * 14);
+    mt_json_put_int(j, "host_bytes_unclipped", f->model->n_params * 12);
     if (!f->shards) {
-        mt_str_puts(out, "  \"weights\": null,\n");
+        mt_json_put_null(j, "weights");
         return;
     }
-    mt_str_printf(out, "  \"weights\": {\"files\": %zu, \"bytes\": %zu, \"tensors\": %zu, \"unused\": %zu},\n",
-                  mt_shards_file_count(f->shards), mt_shards_bytes(f->shards), mt_shards_count(f->shards), f->n_unused);
+    mt_json_map(j, "weights", MT_JSON_FLAT);
+    mt_json_put_size(j, "files", mt_shards_file_count(f->shards));
+    mt_json_put_size(j, "bytes", mt_shards_bytes(f->shards));
+    mt_json_put_size(j, "tensors", mt_shards_count(f->shards));
+    mt_json_put_size(j, "unused", f->n_unused);
+    mt_json_end(j);
 }
 
 /* Several weights may share a tensor, which is listed once. */
-static void json_tensors(mt_str *out, const mt_model *m)
+static void put_tensors(mt_json_out *j, const mt_model *m)
 {
-    size_t n = 0;
-    mt_str_puts(out, "  \"tensors\": [");
+    mt_json_list(j, "tensors", MT_JSON_LINES);
     for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
         char name[MT_NAME_BYTES];
         if (!mt_weight_leads(at.u, at.w)) continue;
         mt_weight_name(at.u, at.w, name);
-        mt_str_puts(out, n++ ? ",\n    {\"name\": " : "\n    {\"name\": ");
-        mt_str_json(out, name, strlen(name));
-        mt_str_printf(out, ", \"shape\": %s}", mt_st_shape_text(at.w->slice.n_dims, at.w->slice.shape).s);
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(j, "name", name);
+        mt_json_list(j, "shape", MT_JSON_FLAT);
+        for (int d = 0; d < at.w->slice.n_dims; d++) mt_json_put_int(j, NULL, at.w->slice.shape[d]);
+        mt_json_end(j);
+        mt_json_end(j);
     }
-    mt_str_puts(out, "\n  ],\n");
+    mt_json_end(j);
 }
 
-static void print_json(const found *f, const char *dir, bool tensors)
+static mt_rc print_json(const found *f, const char *dir, bool tensors, mt_err *err)
 {
     mt_str out = { 0 };
-    mt_str_puts(&out, "{\n  \"version\": 1,\n");
-    json_text(&out, "model", dir);
-    json_shape(&out, f);
-    json_weights(&out, f);
-    if (tensors) json_tensors(&out, f->model);
-    mt_str_puts(&out, "  \"assumptions\": [");
-    for (size_t i = 0; i < f->config->n_assumptions; i++) {
-        if (i) mt_str_puts(&out, ", ");
-        mt_str_json(&out, f->config->assumptions[i], strlen(f->config->assumptions[i]));
-    }
-    mt_str_puts(&out, "]\n}\n");
-    if (mt_str_ok(&out)) fputs(out.s, stdout);
-    mt_str_free(&out);
+    mt_json_out j = { .to = &out };
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_put_int(&j, "version", 1);
+    mt_json_put_str(&j, "model", dir);
+    put_shape(&j, f);
+    put_weights(&j, f);
+    if (tensors) put_tensors(&j, f->model);
+    mt_json_list(&j, "assumptions", MT_JSON_FLAT);
+    for (size_t i = 0; i < f->config->n_assumptions; i++) mt_json_put_str(&j, NULL, f->config->assumptions[i]);
+    mt_json_end(&j);
+    mt_json_end(&j);
+    return mt_cli_print_json(&j, err);
 }
 
 int mt_cmd_inspect(int argc, char **argv)
@@ -311,7 +306,7 @@ int mt_cmd_inspect(int argc, char **argv)
     if (!rc && !help) {
         rc = mt_hub_bar_model(dir, "", MT_HUB_CONFIG, &at, &err);
         if (!rc) rc = cmd_inspect_find(&f, at, assume, &err);
-        if (!rc && json) print_json(&f, at, tensors);
+        if (!rc && json) rc = print_json(&f, at, tensors, &err);
         if (!rc && !json) print_found(&f, at, tensors);
     }
     mt_free(at);
@@ -321,27 +316,31 @@ int mt_cmd_inspect(int argc, char **argv)
     return rc ? mt_cli_failed(&err) : 0;
 }
 
-static void json_names(mt_str *out, const char *key, const char *const *names)
+static void put_names(mt_json_out *j, const char *key, const char *const *names)
 {
-    mt_str_printf(out, ", \"%s\": [", key);
-    for (size_t i = 0; names[i]; i++) mt_str_printf(out, "%s\"%s\"", i ? ", " : "", names[i]);
-    mt_str_puts(out, "]");
+    mt_json_list(j, key, MT_JSON_FLAT);
+    for (size_t i = 0; names[i]; i++) mt_json_put_str(j, NULL, names[i]);
+    mt_json_end(j);
 }
 
-static void print_families_json(void)
+static mt_rc print_families_json(mt_err *err)
 {
     mt_str out = { 0 };
-    mt_str_puts(&out, "{\"version\": 1, \"families\": [");
+    mt_json_out j = { .to = &out };
+    mt_json_map(&j, NULL, MT_JSON_LINES);
+    mt_json_put_int(&j, "version", 1);
+    mt_json_list(&j, "families", MT_JSON_LINES);
     for (const mt_family *const *f = mt_families; *f; f++) {
-        mt_str_printf(&out, "%s\n  {\"name\": \"%s\", \"covers\": ", f == mt_families ? "" : ",", (*f)->name);
-        mt_str_json(&out, (*f)->covers, strlen((*f)->covers));
-        json_names(&out, "model_types", (*f)->model_types);
-        json_names(&out, "architectures", (*f)->architectures);
-        mt_str_puts(&out, "}");
+        mt_json_map(&j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(&j, "name", (*f)->name);
+        mt_json_put_str(&j, "covers", (*f)->covers);
+        put_names(&j, "model_types", (*f)->model_types);
+        put_names(&j, "architectures", (*f)->architectures);
+        mt_json_end(&j);
     }
-    mt_str_puts(&out, "\n]}\n");
-    if (mt_str_ok(&out)) fputs(out.s, stdout);
-    mt_str_free(&out);
+    mt_json_end(&j);
+    mt_json_end(&j);
+    return mt_cli_print_json(&j, err);
 }
 
 int mt_cmd_families(int argc, char **argv)
@@ -355,7 +354,7 @@ int mt_cmd_families(int argc, char **argv)
     };
     if (mt_flags_parse(&usage, argc, argv, NULL, &help, &err)) return mt_cli_failed(&err);
     if (help) return 0;
-    if (json) return print_families_json(), 0;
+    if (json) return print_families_json(&err) ? mt_cli_failed(&err) : 0;
     for (const mt_family *const *f = mt_families; *f; f++) printf("%-10s %s\n", (*f)->name, (*f)->covers);
     return 0;
 }

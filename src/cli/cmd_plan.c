@@ -105,13 +105,14 @@ static mt_rc show_answer(mt_plan_answer *a, bool json, mt_err *err)
 {
     mt_plan *plan = NULL;
     mt_str out = { 0 };
+    mt_json_out j = { .to = &out };
     mt_terminal term = mt_terminal_of(stdout, MT_COLOR_AUTO);
     mt_rc rc = find_answer(a, &plan, err);
-    if (!rc) {
-        if (json)
-            mt_plan_json(&out, a);
-        else
-            mt_plan_show(&out, a, &term);
+    if (!rc && json) {
+        mt_plan_json(&j, a);
+        rc = mt_cli_print_json(&j, err);
+    } else if (!rc) {
+        mt_plan_show(&out, a, &term);
         fputs(out.s ? out.s : "", stdout);
     }
     mt_str_free(&out);
@@ -148,21 +149,49 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
 /* A card may have several names in drivers. */
 static bool is_new(size_t i) { return i == 0 || strcmp(mt_gpus[i].name, mt_gpus[i - 1].name) != 0; }
 
-static void list_gpus(bool json)
+static void put_gpu(mt_json_out *j, const mt_gpu *g)
 {
-    if (json) printf("{\"version\": 1, \"gpus\": [");
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    mt_json_put_str(j, "gpu", g->name);
+    mt_json_put_num(j, "device_bytes", "%.0f", g->gib * 1073741824.0);
+    mt_json_put_num(j, "product_flops", "%.4g", g->tflops * 1e12);
+    mt_json_put_num(j, "attention_flops", "%.4g", g->attention * 1e12);
+    mt_json_put_num(j, "device_bandwidth", "%.4g", g->gb_s * 1e9);
+    mt_json_put_num(j, "link", "%.4g", g->link * 1e9);
+    mt_json_end(j);
+}
+
+/* {"version": 1, "KEY": [ */
+static void open_listing(mt_json_out *j, const char *key)
+{
+    mt_json_map(j, NULL, MT_JSON_LINES);
+    mt_json_put_int(j, "version", 1);
+    mt_json_list(j, key, MT_JSON_LINES);
+}
+
+static mt_rc print_listing(mt_json_out *j, mt_err *err)
+{
+    mt_json_end(j);
+    mt_json_end(j);
+    return mt_cli_print_json(j, err);
+}
+
+static mt_rc list_gpus(bool json, mt_err *err)
+{
+    mt_str out = { 0 };
+    mt_json_out j = { .to = &out };
+    open_listing(&j, "gpus");
     for (size_t i = 0; i < mt_n_gpus; i++) {
         const mt_gpu *g = &mt_gpus[i];
         if (!is_new(i)) continue;
         if (json)
-            printf("%s\n  {\"gpu\": \"%s\", \"device_bytes\": %.0f, \"product_flops\": %.4g, \"attention_flops\": %.4g, "
-                   "\"device_bandwidth\": %.4g, \"link\": %.4g}",
-                   i ? "," : "", g->name, g->gib * 1073741824.0, g->tflops * 1e12, g->attention * 1e12, g->gb_s * 1e9,
-                   g->link * 1e9);
+            put_gpu(&j, g);
         else
             printf("%-14s %6.1f GiB  %5.0f TFLOP/s  %5.0f GB/s  link %3.0f GB/s\n", g->name, g->gib, g->tflops, g->gb_s, g->link);
     }
-    if (json) printf("]}\n");
+    if (json) return print_listing(&j, err);
+    mt_str_free(&out);
+    return MT_OK;
 }
 
 /* A shape's parameters: all of them, and those a token is multiplied with. */
@@ -178,23 +207,36 @@ static mt_rc count_shape(const mt_shape *s, int64_t *all, int64_t *active, mt_er
     return MT_OK;
 }
 
+static void put_shape(mt_json_out *j, const mt_shape *s, int64_t all, int64_t active)
+{
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    mt_json_put_str(j, "model", s->name);
+    mt_json_put_bool(j, "trainable_family", !s->untrained);
+    mt_json_put_int(j, "parameters", all);
+    mt_json_put_int(j, "active_parameters", active);
+    mt_json_end(j);
+}
+
 static mt_rc list_shapes(bool json, mt_err *err)
 {
-    if (json) printf("{\"version\": 1, \"models\": [");
-    for (size_t i = 0; i < mt_n_shapes; i++) {
+    mt_str out = { 0 };
+    mt_json_out j = { .to = &out };
+    mt_rc rc = MT_OK;
+    open_listing(&j, "models");
+    for (size_t i = 0; !rc && i < mt_n_shapes; i++) {
         const mt_shape *s = &mt_shapes[i];
-        int64_t all, active;
-        MT_TRY(count_shape(s, &all, &active, err));
+        int64_t all = 0, active = 0;
+        rc = count_shape(s, &all, &active, err);
         if (json)
-            printf("%s\n  {\"model\": \"%s\", \"trainable_family\": %s, \"parameters\": %lld, \"active_parameters\": %lld}",
-                   i ? "," : "", s->name, s->untrained ? "false" : "true", (long long)all, (long long)active);
+            put_shape(&j, s, all, active);
         else if (s->untrained)
             printf("%-34s %10.3f B  (planned, not trained yet)\n", s->name, 1e-9 * (double)all);
         else
             printf("%-34s %10.3f B, %8.3f B active\n", s->name, 1e-9 * (double)all, 1e-9 * (double)active);
     }
-    if (json) printf("]}\n");
-    return MT_OK;
+    if (!rc && json) return print_listing(&j, err);
+    mt_str_free(&out);
+    return rc;
 }
 
 /* One model, named once. */
@@ -240,7 +282,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
     MT_TRY(mt_misused(mt_settings_args(set, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));
     if (help) return MT_OK;
-    if (o->list_gpus) return list_gpus(o->json), MT_OK;
+    if (o->list_gpus) return list_gpus(o->json, err);
     if (o->list_shapes) return list_shapes(o->json, err);
     MT_TRY(take_words(o, err));
     if (alone && isatty(STDIN_FILENO)) MT_TRY(mt_plan_ask(&o->asked, set, &ended, err));

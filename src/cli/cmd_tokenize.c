@@ -57,18 +57,18 @@ typedef struct run {
     mt_sampler_scratch *sampler_scratch;
 } run;
 
-static void put_ids(mt_str *out, const int32_t *ids, size_t n)
+static void put_ids(mt_json_out *j, const char *key, const int32_t *ids, size_t n)
 {
-    mt_str_putc(out, '[');
-    for (size_t i = 0; i < n; i++) mt_str_printf(out, i ? ", %d" : "%d", ids[i]);
-    mt_str_putc(out, ']');
+    mt_json_list(j, key, MT_JSON_FLAT);
+    for (size_t i = 0; i < n; i++) mt_json_put_int(j, NULL, ids[i]);
+    mt_json_end(j);
 }
 
 static mt_rc encode_line(run *r, const char *line, size_t n, mt_err *err)
 {
     r->tokens.n = 0;
     MT_TRY(mt_tokenizer_encode(r->tok, r->scratch, line, n, r->o->no_special ? 0 : MT_ENCODE_SPECIAL, &r->tokens, err));
-    put_ids(&r->out, r->tokens.ids, r->tokens.n);
+    put_ids(&(mt_json_out){ .to = &r->out }, NULL, r->tokens.ids, r->tokens.n);
     return MT_OK;
 }
 
@@ -114,13 +114,13 @@ static mt_rc run_chat(run *r, const mt_value *record, mt_err *err)
         MT_TRY(mt_sampler_run(r->sampler, r->sampler_scratch, record, &samples, &n, &reason, &odd, err));
     if (reason != MT_REASON_NONE) return MT_EINVAL;
     for (size_t i = 0; i < n; i++) {
-        mt_str_puts(&r->out, i ? "\n{\"text\": " : "{\"text\": ");
-        mt_str_json(&r->out, samples[i].text, samples[i].n_text);
-        mt_str_puts(&r->out, ", \"input_ids\": ");
-        put_ids(&r->out, samples[i].ids, (size_t)samples[i].n);
-        mt_str_puts(&r->out, ", \"labels\": ");
-        put_ids(&r->out, samples[i].labels, (size_t)samples[i].n);
-        mt_str_putc(&r->out, '}');
+        mt_json_out j = { .to = &r->out };
+        if (i) mt_str_putc(&r->out, '\n');
+        mt_json_map(&j, NULL, MT_JSON_FLAT);
+        mt_json_put_bytes(&j, "text", samples[i].text, samples[i].n_text);
+        put_ids(&j, "input_ids", samples[i].ids, (size_t)samples[i].n);
+        put_ids(&j, "labels", samples[i].labels, (size_t)samples[i].n);
+        mt_json_end(&j);
     }
     return MT_OK;
 }

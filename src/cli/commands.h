@@ -3,7 +3,7 @@
 #ifndef MT_CLI_COMMANDS_H
 #define MT_CLI_COMMANDS_H
 
-#include "base/err.h"
+#include "base/json_write.h"
 #include "base/log.h"
 
 #include <stdbool.h>
@@ -23,6 +23,8 @@ int mt_cmd_train(int argc, char **argv);
 
 /* "error: ..." on stderr; the exit status that fits. */
 int mt_cli_failed(const mt_err *err);
+/* A document that is whole, and a line's end, on stdout; its string is released. */
+mt_rc mt_cli_print_json(mt_json_out *j, mt_err *err);
 /* Notices of this level are printed (--quiet, --verbose). */
 bool mt_cli_shows(mt_log_level level);
 

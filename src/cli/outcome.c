@@ -24,3 +24,11 @@ bool mt_cli_shows(mt_log_level level)
     static const mt_log_level least[] = { [MT_QUIET] = MT_LOG_WARN, [MT_USUAL] = MT_LOG_INFO, [MT_VERBOSE] = MT_LOG_DEBUG };
     return level >= least[mt_verbosity_now()];
 }
+
+mt_rc mt_cli_print_json(mt_json_out *j, mt_err *err)
+{
+    mt_rc rc = mt_json_done(j, "the output", err);
+    if (!rc) puts(j->to->s); /* what could not be written is reported when the program ends */
+    mt_str_free(j->to);
+    return rc;
+}

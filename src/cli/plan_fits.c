@@ -1,6 +1,7 @@
 #include "cli/plan_fits.h"
 
 #include "base/units.h"
+#include "cli/commands.h"
 #include "cli/plan_view.h"
 
 #include <stdio.h>
@@ -84,42 +85,48 @@ static void print_fit(const fit *f, const mt_settings *set, const mt_machine *ma
 
 /* -- JSON ------------------------------------------------------------------------------------------ */
 
-static void print_json_fit(const fit *f, bool first)
+static void put_fit(mt_json_out *j, const fit *f)
 {
-    printf("%s\n  {\"model\": \"%s\", \"parameters\": %lld, \"trainable_family\": %s, \"verdict\": \"%s\", \"max_seq_len\": "
-           "%lld, \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu}}",
-           first ? "" : ",", f->shape->name, (long long)f->n_params, f->shape->untrained ? "false" : "true", verdicts[f->verdict],
-           (long long)f->seq_len, f->need.device, f->need.host);
+    mt_json_map(j, NULL, MT_JSON_FLAT);
+    mt_json_put_str(j, "model", f->shape->name);
+    mt_json_put_int(j, "parameters", f->n_params);
+    mt_json_put_bool(j, "trainable_family", !f->shape->untrained);
+    mt_json_put_str(j, "verdict", verdicts[f->verdict]);
+    mt_json_put_int(j, "max_seq_len", f->seq_len);
+    mt_plan_json_need(j, &f->need);
+    mt_json_end(j);
 }
 
-static void print_json_heading(const mt_machine_found *found, const mt_settings *set, const mt_question *q)
+static void put_heading(mt_json_out *j, const mt_machine_found *found, const mt_settings *set, const mt_question *q)
 {
-    mt_str out = { 0 };
-    mt_str_puts(&out, "{\"version\": 1,\n");
-    mt_plan_json_step(&out, q, set->training.gradient_accumulation_steps);
-    mt_plan_json_machine(&out, q, found);
-    printf("%s \"models\": [", mt_str_ok(&out) ? out.s : "");
-    mt_str_free(&out);
+    mt_json_map(j, NULL, MT_JSON_LINES);
+    mt_json_put_int(j, "version", 1);
+    mt_plan_json_step(j, q, set->training.gradient_accumulation_steps);
+    mt_plan_json_machine(j, q, found);
+    mt_json_list(j, "models", MT_JSON_LINES);
 }
 
 mt_rc mt_plan_what_fits(const mt_machine_asked *asked, const mt_settings *set, bool json, mt_err *err)
 {
     mt_machine_found found;
+    mt_str out = { 0 };
+    mt_json_out j = { .to = &out };
     fit f;
     MT_TRY(mt_plan_machine(&found, asked, set, err));
     mt_question q = mt_plan_question(NULL, set, &found.machine);
     q.batch = step_samples(set);
     if (json)
-        print_json_heading(&found, set, &q);
+        put_heading(&j, &found, set, &q);
     else
         print_heading(&found, &q);
-    for (size_t i = 0; i < mt_n_shapes; i++) {
-        MT_TRY(fit_of(&f, &mt_shapes[i], set, &found.machine, err));
-        if (json)
-            print_json_fit(&f, i == 0);
-        else
-            print_fit(&f, set, &found.machine);
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < mt_n_shapes; i++) {
+        rc = fit_of(&f, &mt_shapes[i], set, &found.machine, err);
+        if (!rc && json) put_fit(&j, &f);
+        if (!rc && !json) print_fit(&f, set, &found.machine);
     }
-    if (json) printf("]}\n");
-    return MT_OK;
+    if (rc || !json) return mt_str_free(&out), rc;
+    mt_json_end(&j);
+    mt_json_end(&j);
+    return mt_cli_print_json(&j, err);
 }

@@ -338,36 +338,52 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 
 /* -- JSON (documented in docs/plan.md: keys are added, never changed) ------------------------------- */
 
-void mt_plan_json_step(mt_str *out, const mt_question *q, int64_t accumulation)
+void mt_plan_json_step(mt_json_out *j, const mt_question *q, int64_t accumulation)
 {
-    mt_str_printf(out,
-                  " \"batch_size\": %lld, \"gradient_accumulation_steps\": %lld, \"max_seq_len\": %lld, \"dtype\": \"%s\", "
-                  "\"grad_dtype\": \"%s\", \"adam_state\": \"%s\", \"clipping\": %s,\n",
-                  (long long)q->batch, (long long)accumulation, (long long)q->seq_len, mt_dtype_name(q->form.compute),
-                  mt_dtype_name(q->form.grad), mt_moments_name(q->form.moments), q->clip ? "true" : "false");
+    mt_json_put_int(j, "batch_size", q->batch);
+    mt_json_put_int(j, "gradient_accumulation_steps", accumulation);
+    mt_json_put_int(j, "max_seq_len", q->seq_len);
+    mt_json_put_str(j, "dtype", mt_dtype_name(q->form.compute));
+    mt_json_put_str(j, "grad_dtype", mt_dtype_name(q->form.grad));
+    mt_json_put_str(j, "adam_state", mt_moments_name(q->form.moments));
+    mt_json_put_bool(j, "clipping", q->clip);
 }
 
-void mt_plan_json_machine(mt_str *out, const mt_question *q, const mt_machine_found *on)
+void mt_plan_json_machine(mt_json_out *j, const mt_question *q, const mt_machine_found *on)
 {
     const mt_machine *m = &q->machine;
     /* A CPU's is the host's. */
     size_t device_bytes = m->shared && m->host_bytes < m->device_bytes ? m->host_bytes : m->device_bytes;
-    mt_str_puts(out, " \"machine\": {\"device\": ");
-    mt_str_json(out, on->device, strlen(on->device));
-    mt_str_printf(out,
-                  ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, "
-                  "\"device_bandwidth\": %.4g,",
-                  device_bytes, m->host_bytes, m->flops, m->attention, m->device_bandwidth);
-    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g, \"cores\": %d",
-                  m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[q->form.moments], on->cores);
-    if (on->here)
-        mt_str_printf(out, ", \"numa_nodes\": %d, \"huge_pages\": %s, \"memlock_bytes\": %zu", on->host.numa_nodes,
-                      on->host.huge_pages ? "true" : "false", on->host.memlock);
-    mt_str_puts(out, "},\n");
+    mt_json_map(j, "machine", MT_JSON_FLAT);
+    mt_json_put_str(j, "device", on->device);
+    mt_json_put_size(j, "device_bytes", device_bytes);
+    mt_json_put_size(j, "host_bytes", m->host_bytes);
+    mt_json_put_num(j, "product_flops", "%.4g", m->flops);
+    mt_json_put_num(j, "attention_flops", "%.4g", m->attention);
+    mt_json_put_num(j, "device_bandwidth", "%.4g", m->device_bandwidth);
+    mt_json_put_num(j, "copy_in", "%.4g", m->copy_in);
+    mt_json_put_num(j, "copy_out", "%.4g", m->copy_out);
+    mt_json_put_num(j, "host_bandwidth", "%.4g", m->host_bandwidth);
+    mt_json_put_num(j, "adam_host", "%.4g", m->adam_host[q->form.moments]);
+    mt_json_put_int(j, "cores", on->cores);
+    if (on->here) {
+        mt_json_put_int(j, "numa_nodes", on->host.numa_nodes);
+        mt_json_put_bool(j, "huge_pages", on->host.huge_pages);
+        mt_json_put_size(j, "memlock_bytes", on->host.memlock);
+    }
+    mt_json_end(j);
+}
+
+void mt_plan_json_need(mt_json_out *j, const mt_need *need)
+{
+    mt_json_map(j, "needs", MT_JSON_FLAT);
+    mt_json_put_size(j, "device_bytes", need->device);
+    mt_json_put_size(j, "host_bytes", need->host);
+    mt_json_end(j);
 }
 
 /* How often each thing is decided; descriptions put it in words. */
-static void json_schedule(mt_str *out, const mt_plan *p)
+static void put_schedule(mt_json_out *j, const mt_plan *p)
 {
     static const char *const keeps[MT_KEEPS] = { "nothing",        "input",     "attention", "no_norms_or_activations",
                                                  "no_activations", "everything" };
@@ -382,96 +398,132 @@ static void json_schedule(mt_str *out, const mt_plan *p)
         kept[q->layers[l].keep]++;
         on_host += q->layers[l].keep != MT_KEEP_NOTHING && q->layers[l].place == MT_HOST;
     }
-    mt_str_printf(out,
-                  "  \"schedule\": {\"sweeps\": %lld, \"ring_slots\": %d, \"gradient_slabs\": %d, \"units\": %d, \"units_stay\": "
-                  "%d, \"units_live\": %d, \"units_through\": %d, \"layers_keep\": {",
-                  (long long)((p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens), mt_placement_ring(q, p->model),
-                  q->n_slabs, p->model->n_units, resident, homes, staged);
-    for (int i = 0; i < MT_KEEPS; i++) mt_str_printf(out, "%s\"%s\": %d", i ? ", " : "", keeps[i], kept[i]);
-    mt_str_printf(out, "}, \"layers_keep_on_host\": %d},\n", on_host);
+    mt_json_map(j, "schedule", MT_JSON_FLAT);
+    mt_json_put_int(j, "sweeps", (p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens);
+    mt_json_put_int(j, "ring_slots", mt_placement_ring(q, p->model));
+    mt_json_put_int(j, "gradient_slabs", q->n_slabs);
+    mt_json_put_int(j, "units", p->model->n_units);
+    mt_json_put_int(j, "units_stay", resident);
+    mt_json_put_int(j, "units_live", homes);
+    mt_json_put_int(j, "units_through", staged);
+    mt_json_map(j, "layers_keep", MT_JSON_FLAT);
+    for (int i = 0; i < MT_KEEPS; i++) mt_json_put_int(j, keeps[i], kept[i]);
+    mt_json_end(j);
+    mt_json_put_int(j, "layers_keep_on_host", on_host);
+    mt_json_end(j);
 }
 
-static void json_buffers(mt_str *out, const mt_plan *p)
+static void put_buffers(mt_json_out *j, const mt_plan *p)
 {
-    mt_str_puts(out, ",\n \"buffers\": [");
-    for (size_t i = 0; i < p->n_buffers; i++) {
-        const mt_buffer *b = &p->buffers[i];
-        mt_str_printf(out, "%s\n  {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", b->name,
-                      b->place == MT_HOST ? "host" : "device", b->bytes);
+    mt_json_list(j, "buffers", MT_JSON_LINES);
+    for (const mt_buffer *b = p->buffers; b < p->buffers + p->n_buffers; b++) {
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(j, "name", b->name);
+        mt_json_put_str(j, "place", b->place == MT_HOST ? "host" : "device");
+        mt_json_put_size(j, "bytes", b->bytes);
+        mt_json_end(j);
     }
-    mt_str_puts(out, "]");
+    mt_json_end(j);
 }
 
-static void json_plan(mt_str *out, const mt_plan *p, int64_t n_steps)
+static void put_seconds(mt_json_out *j, const mt_times *t)
+{
+    mt_json_map(j, "seconds", MT_JSON_FLAT);
+    mt_json_put_num(j, "compute", "%.6g", t->compute);
+    mt_json_put_num(j, "copy_in", "%.6g", t->copy_in);
+    mt_json_put_num(j, "copy_out", "%.6g", t->copy_out);
+    mt_json_put_num(j, "adam_host", "%.6g", t->adam_host);
+    mt_json_put_num(j, "data", "%.6g", t->data);
+    mt_json_end(j);
+}
+
+static void put_uses(mt_json_out *j, const char *key, const mt_plan_use uses[MT_PLAN_USES], mt_place place)
 {
     static const char *const keys[MT_PLAN_USES] = { "masters", "moments", "gradients", "gradient_sums",
                                                     "weights", "kept",    "workspace", "runtime" };
+    mt_json_map(j, key, MT_JSON_FLAT);
+    for (int i = 0; i < MT_PLAN_USES; i++) mt_json_put_int(j, keys[i], (int64_t)uses[i].bytes[place]);
+    mt_json_end(j);
+}
+
+static void put_plan(mt_json_out *j, const mt_plan *p, int64_t n_steps)
+{
     mt_plan_use uses[MT_PLAN_USES];
     char text[512];
     const mt_times *t = &p->times;
     mt_plan_uses(p, uses);
     mt_plan_describe(p, text, sizeof text);
-    mt_str_puts(out, " \"plan\": {\"description\": ");
-    mt_str_json(out, text, strlen(text));
-    mt_str_printf(out, ", \"step_seconds\": %.6g, \"run_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n",
-                  t->step, t->step * (double)n_steps, (double)p->job.step_tokens / t->step, t->bound);
-    mt_str_printf(
-        out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g, \"data\": %.6g},\n",
-        t->compute, t->copy_in, t->copy_out, t->adam_host, t->data);
-    mt_str_printf(out, "  \"micro_tokens\": %lld, \"sweep_tokens\": %lld, \"device_bytes\": %zu, \"host_bytes\": %zu,\n",
-                  (long long)p->arithmetic.micro_tokens, (long long)p->place.sweep_tokens, p->device_bytes,
-                  p->host_bytes + p->base_host);
-    json_schedule(out, p);
-    for (int place = MT_HOST; place <= MT_DEVICE; place++) {
-        mt_str_printf(out, "  \"%s\": {", place == MT_HOST ? "host" : "device");
-        for (int i = 0; i < MT_PLAN_USES; i++) mt_str_printf(out, "%s\"%s\": %zu", i ? ", " : "", keys[i], uses[i].bytes[place]);
-        mt_str_puts(out, place == MT_HOST ? "},\n" : "}},\n");
-    }
+    mt_json_map(j, "plan", MT_JSON_LINES);
+    mt_json_put_str(j, "description", text);
+    mt_json_put_num(j, "step_seconds", "%.6g", t->step);
+    mt_json_put_num(j, "run_seconds", "%.6g", t->step * (double)n_steps);
+    mt_json_put_num(j, "tokens_per_second", "%.6g", (double)p->job.step_tokens / t->step);
+    mt_json_put_str(j, "bound", t->bound);
+    put_seconds(j, t);
+    mt_json_put_int(j, "micro_tokens", p->arithmetic.micro_tokens);
+    mt_json_put_int(j, "sweep_tokens", p->place.sweep_tokens);
+    mt_json_put_size(j, "device_bytes", p->device_bytes);
+    mt_json_put_size(j, "host_bytes", p->host_bytes + p->base_host);
+    put_schedule(j, p);
+    put_uses(j, "host", uses, MT_HOST);
+    put_uses(j, "device", uses, MT_DEVICE);
+    mt_json_end(j);
 }
 
-static void json_updates(mt_str *out, const mt_plan_answer *a)
+static void put_json_updates(mt_json_out *j, const mt_plan_answer *a)
 {
     const mt_update_advice *u = &a->updates;
     bool smaller = u->form != a->q.form.moments;
-    mt_str_printf(out, " \"updates\": {\"wait_seconds\": %.6g, \"hidden_batch_size\": %lld, \"hidden_tokens_per_second\": %.6g",
-                  u->wait, (long long)u->batch, u->batch ? u->batch_tokens_s : 0);
-    mt_str_printf(out, ", \"smaller_adam_state\": \"%s\", \"smaller_tokens_per_second\": %.6g},\n",
-                  smaller ? mt_moments_name(u->form) : "", smaller ? u->form_tokens_s : 0);
+    mt_json_map(j, "updates", MT_JSON_FLAT);
+    mt_json_put_num(j, "wait_seconds", "%.6g", u->wait);
+    mt_json_put_int(j, "hidden_batch_size", u->batch);
+    mt_json_put_num(j, "hidden_tokens_per_second", "%.6g", u->batch ? u->batch_tokens_s : 0);
+    mt_json_put_str(j, "smaller_adam_state", smaller ? mt_moments_name(u->form) : "");
+    mt_json_put_num(j, "smaller_tokens_per_second", "%.6g", smaller ? u->form_tokens_s : 0);
+    mt_json_end(j);
 }
 
-void mt_plan_json(mt_str *out, const mt_plan_answer *a)
+static void put_advice(mt_json_out *j, const mt_plan_answer *a)
+{
+    mt_json_list(j, "notes", MT_JSON_FLAT);
+    for (int i = 0; i < a->n_notes; i++) mt_json_put_str(j, NULL, a->notes[i]);
+    mt_json_end(j);
+    mt_json_map(j, "batch", MT_JSON_FLAT);
+    mt_json_put_int(j, "safe", a->batch.safe);
+    mt_json_put_int(j, "recommended", a->batch.recommended);
+    mt_json_put_int(j, "largest", a->batch.largest);
+    mt_json_put_num(j, "tokens_per_second", "%.6g", a->batch.tokens_s);
+    mt_json_end(j);
+    mt_json_list(j, "remedies", MT_JSON_FLAT);
+    for (const mt_remedy *r = a->remedies; r < a->remedies + a->n_remedies; r++) {
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(j, "change", r->change);
+        mt_json_put_str(j, "cost", r->cost);
+        mt_json_put_num(j, "tokens_per_second", "%.6g", r->tokens_s);
+        mt_json_put_int(j, "batch_size", r->batch);
+        mt_json_end(j);
+    }
+    mt_json_end(j);
+}
+
+void mt_plan_json(mt_json_out *j, const mt_plan_answer *a)
 {
     const mt_question *q = &a->q;
-    mt_str_puts(out, "{\"version\": 1, \"model\": ");
-    mt_str_json(out, a->model, strlen(a->model));
-    mt_str_printf(out, ", \"parameters\": %lld, \"trainable_family\": %s, \"fits\": %s,\n", (long long)q->model->n_params,
-                  a->untrained ? "false" : "true", a->plan ? "true" : "false");
-    mt_plan_json_step(out, q, a->settings->training.gradient_accumulation_steps);
-    mt_plan_json_machine(out, q, a->on);
-    mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
-    if (a->plan) json_plan(out, a->plan, a->n_steps);
-    if (a->plan) json_updates(out, a);
-    mt_str_printf(out, " \"checkpoint_bytes\": %llu, \"disk_bytes\": %llu, \"disk_free_bytes\": %zu,\n",
-                  (unsigned long long)a->writes.checkpoint, (unsigned long long)a->writes.bytes, a->disk_free);
-    mt_str_puts(out, " \"notes\": [");
-    for (int i = 0; i < a->n_notes; i++) {
-        if (i) mt_str_puts(out, ", ");
-        mt_str_json(out, a->notes[i], strlen(a->notes[i]));
-    }
-    mt_str_puts(out, "],\n");
-    mt_str_printf(
-        out,
-        " \"batch\": {\"safe\": %lld, \"recommended\": %lld, \"largest\": %lld, \"tokens_per_second\": %.6g},\n \"remedies\": [",
-        (long long)a->batch.safe, (long long)a->batch.recommended, (long long)a->batch.largest, a->batch.tokens_s);
-    for (int i = 0; i < a->n_remedies; i++) {
-        mt_str_puts(out, i ? ", {\"change\": " : "{\"change\": ");
-        mt_str_json(out, a->remedies[i].change, strlen(a->remedies[i].change));
-        mt_str_puts(out, ", \"cost\": ");
-        mt_str_json(out, a->remedies[i].cost, strlen(a->remedies[i].cost));
-        mt_str_printf(out, ", \"tokens_per_second\": %.6g, \"batch_size\": %lld}", a->remedies[i].tokens_s,
-                      (long long)a->remedies[i].batch);
-    }
-    mt_str_puts(out, "]");
-    if (a->plan) json_buffers(out, a->plan); /* last, for there are many */
-    mt_str_puts(out, "}\n");
+    mt_json_map(j, NULL, MT_JSON_LINES);
+    mt_json_put_int(j, "version", 1);
+    mt_json_put_str(j, "model", a->model);
+    mt_json_put_int(j, "parameters", q->model->n_params);
+    mt_json_put_bool(j, "trainable_family", !a->untrained);
+    mt_json_put_bool(j, "fits", a->plan != NULL);
+    mt_plan_json_step(j, q, a->settings->training.gradient_accumulation_steps);
+    mt_plan_json_machine(j, q, a->on);
+    mt_plan_json_need(j, &a->need);
+    if (a->plan) put_plan(j, a->plan, a->n_steps);
+    if (a->plan) put_json_updates(j, a);
+    mt_json_put_size(j, "checkpoint_bytes", a->writes.checkpoint);
+    mt_json_put_size(j, "disk_bytes", a->writes.bytes);
+    mt_json_put_size(j, "disk_free_bytes", a->disk_free);
+    put_advice(j, a);
+    if (a->plan) put_buffers(j, a->plan); /* last, for there are many */
+    mt_json_end(j);
 }

@@ -2,6 +2,7 @@
 #ifndef MT_CLI_PLAN_VIEW_H
 #define MT_CLI_PLAN_VIEW_H
 
+#include "base/json_write.h"
 #include "cli/plan_question.h"
 #include "cli/terminal.h"
 #include "run/train.h"
@@ -33,12 +34,13 @@ typedef struct mt_plan_answer {
 
 /* "a step of 32 samples of up to 1024 tokens, bfloat16, clipping on, Adam's moments in float32". */
 void mt_plan_step_text(mt_str *out, const mt_question *q);
-/* Lines of the JSON that other answers have too, each ending in a comma. */
-void mt_plan_json_step(mt_str *out, const mt_question *q, int64_t accumulation);
-void mt_plan_json_machine(mt_str *out, const mt_question *q, const mt_machine_found *on);
+/* Keys of the JSON that other answers have too. */
+void mt_plan_json_step(mt_json_out *j, const mt_question *q, int64_t accumulation);
+void mt_plan_json_machine(mt_json_out *j, const mt_question *q, const mt_machine_found *on);
+void mt_plan_json_need(mt_json_out *j, const mt_need *need);
 
 void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term);
-void mt_plan_json(mt_str *out, const mt_plan_answer *a);
+void mt_plan_json(mt_json_out *j, const mt_plan_answer *a);
 
 /* Buffers of the same use, for tables: "Adam's moments". */
 typedef struct mt_plan_use {

@@ -283,7 +283,7 @@ static void put_plan_buffers(mt_json_out *j, const mt_plan *p)
         mt_json_map(j, NULL, MT_JSON_FLAT);
         mt_json_put_str(j, "name", p->buffers[i].name);
         mt_json_put_str(j, "place", p->buffers[i].place == MT_HOST ? "host" : "device");
-        mt_json_put_int(j, "bytes", (int64_t)p->buffers[i].bytes);
+        mt_json_put_size(j, "bytes", p->buffers[i].bytes);
         mt_json_end(j);
     }
     mt_json_end(j);
@@ -303,11 +303,11 @@ static mt_rc plan_text(const mt_trainer *t, mt_str *s, mt_err *err)
     if (began_from) mt_json_put_str(&j, "began_from", began_from);
     mt_json_put_int(&j, "n_steps", t->course.n_steps);
     mt_json_put_num(&j, "predicted_seconds", "%.6g", p->predicted_seconds);
-    mt_json_put_int(&j, "device_bytes", (int64_t)p->device_bytes);
-    mt_json_put_int(&j, "host_bytes", (int64_t)p->host_bytes);
-    mt_json_put_int(&j, "base_device_bytes", (int64_t)p->base_device);
-    mt_json_put_int(&j, "base_host_bytes", (int64_t)p->base_host);
-    mt_json_put_int(&j, "checkpoint_host_bytes", (int64_t)t->saver.planned_room);
+    mt_json_put_size(&j, "device_bytes", p->device_bytes);
+    mt_json_put_size(&j, "host_bytes", p->host_bytes);
+    mt_json_put_size(&j, "base_device_bytes", p->base_device);
+    mt_json_put_size(&j, "base_host_bytes", p->base_host);
+    mt_json_put_size(&j, "checkpoint_host_bytes", t->saver.planned_room);
     mt_json_put_num(&j, "step_seconds", "%.6g", p->predicted_seconds);
     put_plan_arithmetic(&j, &p->arithmetic);
     mt_json_put_int(&j, "sweep_tokens", p->place.sweep_tokens);

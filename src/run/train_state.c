@@ -62,7 +62,7 @@ static void put_arithmetic(mt_json_out *j, const mt_arithmetic *a)
     mt_json_list(j, "attention", MT_JSON_FLAT);
     mt_json_put_int(j, NULL, use->ways);
     mt_json_put_int(j, NULL, use->cudnn_head);
-    mt_json_put_num(j, NULL, "%" PRIu64, use->workspace);
+    mt_json_put_size(j, NULL, use->workspace);
     mt_json_put_int(j, NULL, use->parts);
     mt_json_put_int(j, NULL, use->caps);
     mt_json_end(j);

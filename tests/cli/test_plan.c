@@ -292,13 +292,13 @@ static void what_is_written_is_counted_as_train_counts_it(void **state)
     static const struct {
         const char *args, *says;
     } cases[] = {
-        { "", "\"checkpoint_bytes\": 43823104, \"disk_bytes\": 54778880, " }, /* 16 bytes of each of 2,738,944 parameters; then
+        { "", "\"checkpoint_bytes\": 43823104,\n  \"disk_bytes\": 54778880," }, /* 16 bytes of each of 2,738,944 parameters; then
                                                                                  the model's 4 */
-        { "--save-dtype bfloat16", "\"checkpoint_bytes\": 38345216, \"disk_bytes\": 43823104, " },
-        { "--adam-state 8bit", "\"checkpoint_bytes\": 32867328, " },
-        { "--save-only-model", "\"checkpoint_bytes\": 10955776, \"disk_bytes\": 10955776, " },
+        { "--save-dtype bfloat16", "\"checkpoint_bytes\": 38345216,\n  \"disk_bytes\": 43823104," },
+        { "--adam-state 8bit", "\"checkpoint_bytes\": 32867328," },
+        { "--save-only-model", "\"checkpoint_bytes\": 10955776,\n  \"disk_bytes\": 10955776," },
         { "--num-steps 9 --save-steps 2 --keep-last 1",
-          "\"disk_bytes\": 87646208, " }, /* a new one is there before the old one goes */
+          "\"disk_bytes\": 87646208," }, /* a new one is there before the old one goes */
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         char args[256];

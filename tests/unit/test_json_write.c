@@ -92,8 +92,10 @@ static void numbers_that_json_lacks_become_null(void **state)
     mt_json_put_num(&j, NULL, "%.6g", -(double)INFINITY);
     mt_json_put_num(&j, NULL, "%.17g", 0.1);
     mt_json_put_int(&j, NULL, INT64_MIN);
+    mt_json_put_size(&j, NULL, SIZE_MAX);
     mt_json_end(&j);
-    expect_text(&s, &j, "[1.500, -1e-30, null, null, null, null, 0.10000000000000001, -9223372036854775808]");
+    expect_text(&s, &j,
+                "[1.500, -1e-30, null, null, null, null, 0.10000000000000001, -9223372036854775808, 18446744073709551615]");
     mt_json_out large = { .to = &s };
     mt_json_put_num(&large, NULL, "%.0f", 1e300);
     assert_true(mt_json_ok(&large) && s.n == 301);
