@@ -3,7 +3,9 @@
  * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is
  * killed again while it resumes.  The same with operations that fail instead, and with all of it mixed: a disk that is slow or
  * full, signals that ask and signals that do not.  MT_KILLS sets how many of each of the four (20; `make soak`: 2,500).
- * MT_KILL_SHARE=3/16 does only every 16th of them, from the third on: 16 processes share the work. */
+ * MT_KILL_SHARE=3/16 does only every 16th of them, from the third on: 16 processes share the work.
+ * MT_KILL_SECONDS=n ends each of the four after n seconds, wherever it is.  MT_KILL_LOG=FILE appends a line for each disturbance
+ * and each end, which scripts/kills.sh counts; MT_KILL_KEEP=DIR keeps the directories that differ. */
 #include "process.h"
 #include "workspace.h"
 
@@ -49,33 +51,64 @@ static int n_kills(void)
     return env && atoi(env) > 0 ? atoi(env) : 20;
 }
 
-/* True if this process does the i-th. */
-static bool is_mine(int i)
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* True if this process does the i-th of a kind that began at `start`. */
+static bool is_mine(int i, double start)
 {
     int which = 0, of = 1;
+    const char *limit = getenv("MT_KILL_SECONDS");
+    if (limit && now() - start > atof(limit)) return false;
     const char *env = getenv("MT_KILL_SHARE");
     if (env) assert_true(sscanf(env, "%d/%d", &which, &of) == 2 && of > 0);
     return i % of == which % of;
 }
 
+/* "KIND <tab> EVENT <tab> STATUS": what was done to a run or what became of it, and the status of the program. */
+static void log_event(const char *kind, const char *event, int status)
+{
+    const char *path = getenv("MT_KILL_LOG");
+    if (!path) return;
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    fprintf(f, "%s\t%s\t%d\n", kind, event, status);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Keep both directories for a look, then fail. */
+static void fail_with(const program *p, const char *root, const char *dir, const char *kind, const char *what, const char *why)
+{
+    const char *keep = getenv("MT_KILL_KEEP");
+    log_event(kind, "mismatch", p->status);
+    if (keep) {
+        test_path command = workspace_path("d=$(mktemp -d '%s/XXXXXX') && cp -a '%s' '%s/reference' \"$d\"", keep, dir, root);
+        if (system(command.s)) print_message("could not keep %s\n", dir);
+    }
+    fail_msg("%s: %s: status %d: %s", what, why, p->status, p->text);
+}
+
 /* Resume until it ends; then it must be equal to the run that was never touched. */
-static void ends_equal(program *p, const char *root, const char *dir, const char *what)
+static void ends_equal(program *p, const char *root, const char *dir, const char *kind, const char *what)
 {
     set_up(p, root, dir, true);
-    if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
+    if (program_run(p) != 0) fail_with(p, root, dir, kind, what, "resuming failed");
     char *difference = workspace_difference(workspace_path("%s/reference/out", root).s, workspace_path("%s/out", dir).s);
-    if (difference) fail_msg("%s: %s\n%s", what, difference, p->text);
+    if (difference) fail_with(p, root, dir, kind, what, difference);
+    log_event(kind, "ended equal", 0);
 }
 
 static void make_reference(program *p, const char *root, double *seconds)
 {
-    struct timespec from, to;
     test_path dir = workspace_case(root, "reference");
     set_up(p, root, dir.s, false);
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    double start = now();
     if (program_run(p) != 0) fail_msg("the reference ended with %d: %s", p->status, p->text);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    *seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    *seconds = now() - start;
 }
 
 /* One run with a fault; true if it was delivered (killed, or failed). */
@@ -109,7 +142,7 @@ static void killed_at_file_operations_it_ends_equal(void **state)
 {
     const char *root = *state;
     static program p;
-    double seconds;
+    double seconds, start = now();
     int kills = n_kills();
     make_reference(&p, root, &seconds);
     int points = count_points(&p, root);
@@ -117,17 +150,19 @@ static void killed_at_file_operations_it_ends_equal(void **state)
     for (int i = 0; i < kills; i++) {
         char fault[32], what[64];
         int at = (int)((long long)points * (2 * i + 1) / (2 * kills));
-        if (!is_mine(i)) continue;
+        if (!is_mine(i, start)) continue;
         test_path dir = workspace_case(root, "case");
         snprintf(fault, sizeof fault, "kill:file:%d", at);
         snprintf(what, sizeof what, "killed at operation %d of %d", at, points);
         assert_true(faulted_run(&p, root, dir.s, false, fault));
         assert_int_equal(p.status, -SIGKILL);
+        log_event("operations", "killed", p.status);
         if (i % 3 == 0) {
             snprintf(fault, sizeof fault, "kill:file:%d", (int)mt_rng_below(11, 1, (uint64_t)i, (uint64_t)points));
             faulted_run(&p, root, dir.s, true, fault);
+            log_event("operations", "resuming, killed", p.status);
         }
-        ends_equal(&p, root, dir.s, what);
+        ends_equal(&p, root, dir.s, "operations", what);
     }
 }
 
@@ -135,11 +170,11 @@ static void killed_at_random_moments_it_ends_equal(void **state)
 {
     const char *root = *state;
     static program p;
-    double seconds;
+    double seconds, start = now();
     make_reference(&p, root, &seconds);
     for (int i = 0; i < n_kills(); i++) {
         char what[64];
-        if (!is_mine(i)) continue;
+        if (!is_mine(i, start)) continue;
         double wait = seconds * mt_rng_uniform(5, 3, (uint64_t)i);
         struct timespec t = { (time_t)wait, (long)((wait - floor(wait)) * 1e9) };
         test_path dir = workspace_case(root, "case");
@@ -148,8 +183,9 @@ static void killed_at_random_moments_it_ends_equal(void **state)
         nanosleep(&t, NULL);
         kill(p.pid, SIGKILL);
         program_wait(&p);
+        log_event("moments", "killed", p.status);
         snprintf(what, sizeof what, "killed after %.3f s", wait);
-        ends_equal(&p, root, dir.s, what);
+        ends_equal(&p, root, dir.s, "moments", what);
     }
 }
 
@@ -159,19 +195,20 @@ static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **
 {
     const char *root = *state;
     static program p;
-    double seconds;
+    double seconds, start = now();
     int tries = n_kills();
     make_reference(&p, root, &seconds);
     int points = count_points(&p, root);
     for (int i = 0; i < tries; i++) {
         char fault[32], what[64];
         int at = (int)((long long)points * (2 * i + 1) / (2 * tries)) + 3;
-        if (!is_mine(i)) continue;
+        if (!is_mine(i, start)) continue;
         test_path dir = workspace_case(root, "case");
         snprintf(fault, sizeof fault, "file:%d", at);
         snprintf(what, sizeof what, "operation %d of %d failed", at, points);
         faulted_run(&p, root, dir.s, false, fault);
-        ends_equal(&p, root, dir.s, what);
+        log_event("failures", "one operation failed", p.status);
+        ends_equal(&p, root, dir.s, "failures", what);
     }
 }
 
@@ -180,6 +217,9 @@ static void disturb(program *p, const char *root, const char *dir, bool resume, 
                     char *what, size_t cap)
 {
     static const int signals[] = { SIGKILL, SIGTERM, SIGINT };
+    static const char *const names[] = {
+        "killed at an operation", "disk full", "one operation failed", "SIGKILL", "SIGTERM", "SIGINT"
+    };
     static char fault[64];
     int kind = (int)mt_rng_below(23, 1, draw, 6), at = (int)mt_rng_below(23, 2, draw, (uint64_t)points);
     bool slow = mt_rng_below(23, 3, draw, 2);
@@ -194,6 +234,7 @@ static void disturb(program *p, const char *root, const char *dir, bool resume, 
         kill(p->pid, signals[kind - 3]);
     }
     program_wait(p);
+    log_event(slow ? "mixed, slow disk" : "mixed", names[kind], p->status);
     bool stopped = p->status == 128 + SIGTERM || p->status == 128 + SIGINT; /* on request: not an error */
     if (p->status > 0 && !stopped && !strstr(p->text, "error:"))
         fail_msg("%s: status %d without an error: %s", fault, p->status, p->text);
@@ -241,28 +282,29 @@ static void ends_with_the_same_run(program *p, const char *root, const char *dir
     test_path ours = workspace_path("%s/out", dir), reference = workspace_path("%s/reference/out", root);
     for (int again = 0; again < 2; again++) { /* the second time everything is done, but perhaps the last evaluation */
         set_up(p, root, dir, true);
-        if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
+        if (program_run(p) != 0) fail_with(p, root, dir, "mixed", what, "resuming failed");
         if (!workspace_same_file(workspace_path("%s/metrics.jsonl", reference.s).s, workspace_path("%s/metrics.jsonl", ours.s).s))
-            fail_msg("%s: the metrics differ\n%s", what, p->text);
+            fail_with(p, root, dir, "mixed", what, "the metrics differ");
     }
     char *difference = workspace_difference(workspace_path("%s/final", reference.s).s, workspace_path("%s/final", ours.s).s);
     if (!difference)
         difference = last_checkpoint_differs(workspace_path("%s/checkpoint-12", reference.s).s,
                                              workspace_path("%s/checkpoint-12", ours.s).s);
-    if (difference) fail_msg("%s: %s\n%s", what, difference, p->text);
+    if (difference) fail_with(p, root, dir, "mixed", what, difference);
+    log_event("mixed", "ended equal", 0);
 }
 
 static void hindered_in_all_ways_it_ends_equal(void **state)
 {
     const char *root = *state;
     static program p;
-    double seconds;
+    double seconds, start = now();
     make_reference(&p, root, &seconds);
     int points = count_points(&p, root);
     for (int i = 0, times, n = 0, kills = n_kills(); i < kills; i += times, n++) {
         char what[512] = "";
         times = 1 + (int)mt_rng_below(23, 5, (uint64_t)i, 3); /* once, or again while it resumes */
-        if (!is_mine(n)) continue;
+        if (!is_mine(n, start)) continue;
         test_path dir = workspace_case(root, "case");
         for (int k = 0; k < times; k++)
             disturb(&p, root, dir.s, k > 0, points, seconds, (uint64_t)(8 * i + k), what, sizeof what);

@@ -36,7 +36,8 @@ static inline void program_init(program *p, const char *dir)
     p->fault = NULL;
     p->n_args = 0;
     p->text[0] = '\0';
-    program_arg(p, MT_BINARY);
+    const char *elsewhere = getenv("MT_PROGRAM"); /* another build of it, or tests that were copied to another machine */
+    program_arg(p, elsewhere ? elsewhere : MT_BINARY);
 }
 
 /* Its words, all at once: PROGRAM_WORDS(&p, dir, "train", "my.yaml"). */
