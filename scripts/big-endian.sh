@@ -4,6 +4,8 @@
 #
 #     apt-get install qemu-user gcc-s390x-linux-gnu libc6-dev-s390x-cross
 #     scripts/big-endian.sh
+#
+# The exit status is 1 if anything fails but the cases of `known`, which read numbers of tensors (docs/limits.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 machine=s390x
@@ -47,12 +49,25 @@ END
         -DCMAKE_TOOLCHAIN_FILE="$PWD/$build/toolchain.cmake" >/dev/null
 }
 
+known=" values_lie_where_the_entries_say every_allocation_and_file_call_may_fail "
+unexpected=0
+
 run() { # program, arguments: what it ended with, and the cases that failed
-    local status=0
+    local program=$1 status=0 log=$build/last.log failed=() case
+    shift
     qemu-"$machine" -L "$root" -E LD_LIBRARY_PATH="/usr/lib/$machine-linux-gnu/openblas-pthread" -E OPENBLAS_NUM_THREADS=1 \
-        "$build/tests/$@" >"$build/last.log" 2>&1 || status=$?
-    echo "$(basename "$1"): status $status, $(grep -c ' OK \]' "$build/last.log" || true) cases passed"
-    sed -n 's/^\[  FAILED  \] \([a-z_0-9]*\)$/    failed: \1/p' "$build/last.log" | sort -u
+        "$build/tests/$program" "$@" >"$log" 2>&1 || status=$?
+    echo "$(basename "$program"): status $status, $(grep 'inputs replayed' "$log" || echo "$(grep -c ' OK \]' "$log" || true) cases passed")"
+    mapfile -t failed < <(sed -n 's/^\[  FAILED  \] \([a-z_0-9]*\)$/\1/p' "$log" | sort -u)
+    if [ $status -ne 0 ] && [ ${#failed[@]} -eq 0 ]; then tail -n 5 "$log" && unexpected=1; fi
+    for case in "${failed[@]}"; do
+        if [[ $known == *" $case "* ]]; then
+            echo "    failed, as known: $case"
+        else
+            echo "    failed: $case"
+            unexpected=1
+        fi
+    done
 }
 
 [ -d "$root/usr/lib/$machine-linux-gnu" ] || fetch
@@ -60,3 +75,4 @@ run() { # program, arguments: what it ended with, and the cases that failed
 cmake --build "$build" -j "$jobs" --target "${tests[@]/#/unit_}" $(printf 'fuzz_%s_replay ' "${readers[@]}") >"$build/build.log"
 for name in "${tests[@]}"; do run "unit_$name"; done
 for name in "${readers[@]}"; do MT_GENERATED=30 run "fuzz/fuzz_${name}_replay" "tests/fuzz/corpus/$name"; done
+exit $unexpected
