@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "plan/knobs.h"
+#include "plan/merge.h"
 #include "plan/step_time.h"
 
 #include <math.h>
@@ -43,6 +44,12 @@ typedef struct search {
     knob_ranges range;
     mt_plan trial; /* its placement is the one being looked at */
     mt_step_drawing drawing;
+    struct { /* of a model with many units: what is timed instead */
+        mt_merged m;
+        mt_plan trial;
+        mt_step_drawing drawing;
+    } merged;
+    bool merges;
     struct start {
         candidate c; /* all 0: none */
         merit m;
@@ -54,20 +61,43 @@ typedef struct search {
         bool bound; /* m.cost is not the candidate's but less */
     } * known;      /* [KNOWN] what was judged lately, by its hash */
     mt_least least;
-    int64_t spent; /* units of all candidates that were measured */
+    int64_t left; /* units of candidates that may still be measured */
 } search;
 
-/* Mixtures of experts have hundreds or thousands of units, and a candidate takes time for each: their grid is coarser, and their
- * walks end at some point.  No other model gets there. */
-enum { MANY_UNITS = 256, MOST_SPENT = 3000000, MOST_SPENT_ROUGHLY = 500000 };
+/* Mixtures of experts have hundreds or thousands of units, and a candidate takes time for each.  So the search times them with
+ * equal layers merged (merge.h), their grid is coarser, and their walks end at some point: the last one has all layers.  No other
+ * model gets there. */
+enum { MANY_UNITS = 512, MOST_MEASURED = 3000000, MOST_ROUGHLY = 500000, MOST_UNMERGED = 200000 };
 static bool has_many_units(const search *s) { return s->in.model->n_units > MANY_UNITS; }
-static bool is_spent(const search *s) { return has_many_units(s) && s->spent > (s->rough ? MOST_SPENT_ROUGHLY : MOST_SPENT); }
+static bool is_spent(const search *s) { return has_many_units(s) && s->left < 0; }
 
 static bool better(merit a, merit b) { return a.fits != b.fits ? a.fits : a.cost < b.cost; }
 
 /* -- merit ----------------------------------------------------------------------------------------- */
 
 static double lack(size_t need, size_t have) { return need <= have ? 0 : (double)(need - have) / (double)(have ? have : 1); }
+
+/* The trial's step as the merged model has it.  What rounding to its layers changes of compute is known exactly. */
+static mt_rc time_merged(search *s, const candidate *c, double give_up, mt_times *out, bool *simulated, mt_err *err)
+{
+    mt_plan *t = &s->merged.trial;
+    const candidate less = mt_merged_candidate(&s->merged.m, c);
+    mt__knobs_fill(t, &less);
+    if (!mt_plan_settle(t))
+        return mt_fail(err, MT_EINTERNAL, "more units borrow for their updates than merged layers can lend to");
+    double off = mt_step_compute(&s->drawing, &s->trial, s->in.machine) - mt_step_compute(&s->merged.drawing, t, s->in.machine);
+    MT_TRY(mt_step_time(&s->merged.drawing, t, s->in.machine, give_up - off, out, simulated, err));
+    out->step += off;
+    out->compute += off;
+    return MT_OK;
+}
+
+/* The trial, which was filled from the candidate and measured. */
+static mt_rc time_trial(search *s, const candidate *c, double give_up, mt_times *out, bool *simulated, mt_err *err)
+{
+    if (s->merges) return time_merged(s, c, give_up, out, simulated, err);
+    return mt_step_time(&s->drawing, &s->trial, s->in.machine, give_up, out, simulated, err);
+}
 
 static mt_rc choose_measure(search *s, const candidate *c, merit than, struct known *out, mt_err *err)
 {
@@ -78,10 +108,9 @@ static mt_rc choose_measure(search *s, const candidate *c, merit than, struct kn
     double missing = lack(t->device_bytes, s->in.machine->device_bytes) +
                      lack(mt_plan_host_total(t, s->in.machine), s->in.machine->host_bytes);
     *out = (struct known){ .c = *c, .m = { missing == 0, missing } };
-    s->spent += t->model->n_units;
+    s->left -= t->model->n_units;
     if (!out->m.fits) return MT_OK;
-    MT_TRY(mt_step_time(&s->drawing, t, s->in.machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated,
-                        err));
+    MT_TRY(time_trial(s, c, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated, err));
     out->m.cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out) + ADAM_COST * t->times.adam_host;
     out->bound = !simulated;
     return MT_OK;
@@ -437,7 +466,10 @@ static mt_rc time_of(search *s, const candidate *c, mt_times *out, mt_err *err)
     bool simulated;
     mt__knobs_fill(&s->trial, c);
     MT_TRY(mt_plan_measure(&s->trial, err));
-    return mt_step_time(&s->drawing, &s->trial, s->in.machine, INFINITY, out, &simulated, err);
+    s->drawing.every_piece = s->merged.drawing.every_piece = true;
+    mt_rc rc = time_trial(s, c, INFINITY, out, &simulated, err);
+    s->drawing.every_piece = s->merged.drawing.every_piece = false;
+    return rc;
 }
 
 static void forget_starts(search *s)
@@ -508,6 +540,20 @@ static mt_rc shorten_waits(search *s, mt_err *err)
     return MT_OK;
 }
 
+/* The best was found with layers merged: from there in small steps with all of them. */
+static mt_rc walk_unmerged(search *s, mt_err *err)
+{
+    struct start at = *best_start(s);
+    s->merges = false;
+    s->left = MOST_UNMERGED;
+    s->drawing.every_piece = true;
+    memset(s->known, 0, KNOWN * sizeof *s->known);
+    MT_TRY(choose_judge(s, &at.c, (merit){ false, INFINITY }, &at.m, err));
+    MT_TRY(walk_on(s, &at, err));
+    s->starts[0] = at;
+    return MT_OK;
+}
+
 /* What is known to fit is one of the starts, so something always comes of it. */
 static mt_rc choose_find(search *s, mt_err *err)
 {
@@ -523,16 +569,19 @@ static mt_rc choose_find(search *s, mt_err *err)
         return MT_OK;
     }
     MT_TRY(shorten_waits(s, err));
+    if (s->merges) MT_TRY(walk_unmerged(s, err));
     return s->in.machine->shared ? MT_OK : spend_the_rest(s, err);
 }
 
 static mt_rc make(search *s, mt_plan **out, mt_err *err)
 {
     bool simulated;
-    mt_times times;
+    mt_times times, searched = { 0 };
     if (!s->starts[0].m.fits) return MT_OK;
     mt__knobs_fill(&s->trial, &s->starts[0].c);
     MT_TRY(mt_plan_measure(&s->trial, err));
+    s->drawing.every_piece = s->merged.drawing.every_piece = true;
+    if (s->merged.m.whole) MT_TRY(time_merged(s, &s->starts[0].c, INFINITY, &searched, &simulated, err));
     MT_TRY(mt_step_time(&s->drawing, &s->trial, s->in.machine, INFINITY, &times, &simulated, err));
     if (times.step >= s->give_up) return MT_OK;
     MT_TRY(mt_plan_create(out, s->in.model, s->in.job, s->in.arithmetic, &s->trial.place, err));
@@ -540,7 +589,31 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
     (*out)->base_host = mt_plan_base_host(&s->trial, s->in.machine);
     (*out)->base_device = s->in.machine->base_device;
     (*out)->predicted_seconds = times.step;
+    (*out)->searched_seconds = searched.step;
     return MT_OK;
+}
+
+/* What timing placements of a model with many units takes. */
+static mt_rc open_merged(search *s, mt_err *err)
+{
+    const int most = mt_merge_how_many(s->in.model);
+    s->merges = s->in.model->unit_experts && most > 1;
+    if (!s->merges) return MT_OK;
+    MT_TRY(mt_merged_init(&s->merged.m, s->in.model, most, err));
+    s->merged.trial = s->trial;
+    s->merged.trial.model = &s->merged.m.model;
+    s->merged.trial.place = (mt_placement){ 0 };
+    MT_TRY(mt_placement_init(&s->merged.trial.place, &s->merged.m.model, err));
+    MT_TRY(mt_step_drawing_init(&s->merged.drawing, &s->merged.m.model, err));
+    s->merged.drawing.stands_for = s->merged.m.stands_for;
+    return MT_OK;
+}
+
+static void close_merged(search *s)
+{
+    mt_step_drawing_free(&s->merged.drawing);
+    mt_placement_free(&s->merged.trial.place);
+    mt_merged_free(&s->merged.m);
 }
 
 static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
@@ -551,11 +624,13 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     MT_TRY(mt__knobs_ranges(&s->range, &s->trial, s->in.machine, err));
     mt_rc rc = mt_placement_init(&s->trial.place, s->in.model, err);
     if (!rc) rc = mt_step_drawing_init(&s->drawing, s->in.model, err);
+    if (!rc) rc = open_merged(s, err);
     s->known = mt_calloc(KNOWN, sizeof *s->known);
     if (!rc && !s->known) rc = mt_no_memory(err, "searching for a plan");
     if (!rc) rc = choose_find(s, err);
     if (!rc) rc = make(s, out, err);
     mt_free(s->known);
+    close_merged(s);
     mt_step_drawing_free(&s->drawing);
     mt_placement_free(&s->trial.place);
     return rc;
@@ -563,13 +638,13 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
 
 mt_rc mt_plan_search_faster(mt_plan **out, mt_plan_inputs in, double seconds, mt_err *err)
 {
-    search s = { .in = in, .rough = true, .give_up = seconds };
+    search s = { .in = in, .rough = true, .give_up = seconds, .left = MOST_ROUGHLY };
     return search_with(out, &s, err);
 }
 
 mt_rc mt_plan_search(mt_plan **out, mt_plan_inputs in, mt_err *err)
 {
-    search s = { .in = in, .give_up = INFINITY };
+    search s = { .in = in, .give_up = INFINITY, .left = MOST_MEASURED };
     return search_with(out, &s, err);
 }
 

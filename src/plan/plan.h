@@ -173,6 +173,7 @@ typedef struct mt_plan {
     size_t base_host, base_device; /* what the runtime takes besides, of the machine it was chosen for */
     mt_times times;                /* of a step, by whoever chose the placement; 0: nobody */
     double predicted_seconds;      /* times.step */
+    double searched_seconds;       /* the same as the search saw it, which merges equal layers with experts; 0: it does not */
     bool counting;                 /* only sizes are wanted: no list is made */
     size_t scratch;                /* bytes of op scratch, which follow from model, job and arithmetic; 0: not known yet */
 } mt_plan;

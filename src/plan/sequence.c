@@ -259,6 +259,7 @@ int mt_sequence_sum(const mt_sequence *s, int u) { return s->units[u].trains ? s
 int mt_sequence_resident_slot(const mt_sequence *s, int u) { return seq_place(s, u)->resident ? s->units[u].first_slot : -1; }
 int mt_sequence_tied_slot(const mt_sequence *s) { return s->model->n_units; }
 int mt_sequence_keep_slot(const mt_sequence *s, int layer) { return s->layers[layer].keep_slot; }
+void mt_sequence_limit_pieces(mt_sequence *s, int64_t early) { s->most_early = early; }
 int64_t mt_sequence_looks(const mt_sequence *s) { return s->looks; }
 
 mt_sequence_slots mt_sequence_count(const mt_sequence *s)

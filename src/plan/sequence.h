@@ -102,6 +102,10 @@ void mt_sequence_free(mt_sequence *s);
 /* plan: settled (mt_plan_create and mt_plan_measure do that), borrowed until the next open.  So is the port. */
 void mt_sequence_open(mt_sequence *s, const mt_plan *plan, const mt_port *port, void *self);
 
+/* Pieces that are issued ahead of the visit at hand, at most; open sets this number.  Fewer where each stands for several. */
+enum { MT_PIECES_EARLY = 64 };
+void mt_sequence_limit_pieces(mt_sequence *s, int64_t early);
+
 /* A step or pass of n_sweeps sweeps. */
 mt_rc mt_sequence_run(mt_sequence *s, mt_mode mode, int64_t n_sweeps, mt_err *err);
 /* Issue every write-back that is still due: before anyone reads the state. */

@@ -80,7 +80,7 @@ struct mt_sequence {
     int n_pieces, piece_turn;                /* piece slots, and the next to be filled */
     int pieces_ahead;                        /* filled before the norm is known: the slots before piece_turn */
     int pieces_done;                         /* units whose pieces are issued; n_units: nothing is due */
-    int64_t pieces_early;                    /* pieces issued of units that are not visited yet */
+    int64_t pieces_early, most_early;        /* pieces issued of units that are not visited yet: now, and at most */
     int64_t sweep, n_sweeps;
     mt_mode mode;
     bool first_sweep, last_sweep;

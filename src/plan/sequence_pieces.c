@@ -12,8 +12,6 @@
  * makes the engine's thread wait.  A piece of a locked unit is not issued before it must be (H1, R6). */
 #include "plan/sequence_internal.h"
 
-enum { EARLY = 64 }; /* pieces that are issued ahead of the visit at hand */
-
 /* -- one piece ------------------------------------------------------------------------------------- */
 
 static int next_piece_slot(mt_sequence *s)
@@ -106,7 +104,7 @@ mt_rc mt__seq_pieces_until(mt_sequence *s, int u, mt_err *err)
 
 mt_rc mt__seq_pieces_some(mt_sequence *s, mt_err *err)
 {
-    while (s->pieces_done < s->model->n_units && s->pieces_early < EARLY) {
+    while (s->pieces_done < s->model->n_units && s->pieces_early < s->most_early) {
         int u = s->pieces_done;
         if (seq_place(s, u)->in_pieces && s->port->locked(s->self, u)) return MT_OK;
         MT_TRY(issue_next(s, err));
@@ -159,4 +157,5 @@ void mt__seq_pieces_open(mt_sequence *s)
     s->piece_turn = s->pieces_ahead = 0;
     s->pieces_done = s->model->n_units;
     s->pieces_early = 0;
+    s->most_early = MT_PIECES_EARLY;
 }

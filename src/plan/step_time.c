@@ -23,12 +23,12 @@ typedef struct drawing {
     int after[MT_QUEUES][MT_QUEUES];
     unsigned fresh[MT_QUEUES];
     double rows, micros, passes;
-    int64_t n_sweeps;
-    int shown;              /* sweeps that are drawn */
-    double scale;           /* how often the sweep at hand happens */
-    double work[MT_QUEUES]; /* of one step */
-    bool counts;            /* this step's work is what is asked for */
-    bool skips;             /* nothing is drawn */
+    int64_t n_sweeps, piece_elems; /* of the plan; those drawn may be larger */
+    int shown;                     /* sweeps that are drawn */
+    double scale;                  /* how often the sweep at hand happens */
+    double work[MT_QUEUES];        /* of one step */
+    bool counts;                   /* this step's work is what is asked for */
+    bool skips;                    /* nothing is drawn */
     int step;
     marks at[STEPS];
 } drawing;
@@ -104,13 +104,19 @@ static double piece_bytes(const drawing *d, const mt_action *a)
     return (double)a->n * each;
 }
 
+/* Layers that this one is drawn for. */
+static double times_of(const drawing *d, int layer)
+{
+    return d->shared->stands_for && layer >= 0 ? d->shared->stands_for[layer] : 1;
+}
+
 static double backward_seconds(const drawing *d, int first, int end)
 {
     double seconds = 0;
     for (int l = first; l < end; l++) {
         mt_keep keep = l == first ? d->p->place.layers[l].keep : MT_KEEP_NOTHING;
-        seconds +=
-            mt_cost_redo(d->costs, l, keep, l + 1 < end, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
+        seconds += times_of(d, l) * (mt_cost_redo(d->costs, l, keep, l + 1 < end, d->rows, d->micros) +
+                                     mt_cost_backward(d->costs, l, d->rows, d->micros));
     }
     return seconds;
 }
@@ -123,8 +129,8 @@ static double head_seconds(const drawing *d)
 /* A private staging slot is filled in a run's first step; every later one finds the state of the update before in it. */
 static bool is_filled(const drawing *d, int u) { return mt_plan_private_slot(d->p, u) >= 0; }
 
-/* In the measure of its queue. */
-static double work_of(const drawing *d, const mt_action *a)
+/* In the measure of its queue, of one layer. */
+static double work_of_one(const drawing *d, const mt_action *a)
 {
     switch (a->kind) {
     case MT_DO_FETCH: return fetch_bytes(d, a->unit);
@@ -158,6 +164,14 @@ static double work_of(const drawing *d, const mt_action *a)
     case MT_DO_COUNT: break;
     }
     return 0;
+}
+
+static double work_of(const drawing *d, const mt_action *a)
+{
+    const bool of_layer = a->kind == MT_DO_KEEP_OUT || a->kind == MT_DO_KEEP_IN; /* these name no unit */
+    const double work = work_of_one(d, a);
+    if (!d->shared->stands_for || a->kind == MT_DO_BACKWARD) return work; /* which may be of several layers */
+    return work * times_of(d, of_layer ? a->layer : unit_of(d, a->unit)->layer);
 }
 
 /* -- the port -------------------------------------------------------------------------------------- */
@@ -287,12 +301,13 @@ static void fill_parts(const drawing *d, mt_times *out)
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
-/* Thousands of pieces are drawn as a few hundred larger ones: what flows is the same. */
+/* Thousands of pieces are drawn as a few hundred larger ones: what flows is the same, but what waits for a piece waits longer or
+ * shorter by up to a few percent of a step. */
 static const mt_plan *with_large_pieces(mt_step_drawing *shared, const mt_plan *p)
 {
     int64_t n = 0;
     for (int u = 0; u < p->model->n_units && p->has_pieces; u++) n += mt_plan_pieces(p, u);
-    if (n <= DRAWN_PIECES) return p;
+    if (n <= DRAWN_PIECES || shared->every_piece) return p;
     shared->coarse = *p;
     shared->coarse.place.piece_elems *= (n + DRAWN_PIECES - 1) / DRAWN_PIECES;
     return &shared->coarse;
@@ -329,10 +344,11 @@ static double sweep_seconds(const drawing *d)
     for (int l = 0; l < L; l++) {
         const mt_keep keep = p->place.layers[l].keep;
         bool finish = l + 1 < L && p->place.layers[l + 1].keep == MT_KEEP_NOTHING;
-        seconds += mt_cost_forward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, false);
+        double each = mt_cost_forward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, false);
         if (p->job.train && l >= lowest)
-            seconds += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) +
-                       mt_cost_backward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, true);
+            each += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) +
+                    mt_cost_backward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, true);
+        seconds += times_of(d, l) * each;
     }
     return seconds;
 }
@@ -343,12 +359,22 @@ double mt_step_compute(mt_step_drawing *shared, const mt_plan *p, const mt_machi
     return (double)d.n_sweeps * sweep_seconds(&d);
 }
 
+/* As many elements ahead as the engine's pieces would be, which are smaller than those drawn and of more layers. */
+static int64_t early_pieces(const drawing *d)
+{
+    const mt_model *m = d->p->model;
+    double layers = 0, L = (double)m->config->L, times = (double)mt_max_i64(d->p->place.piece_elems, 1) / (double)d->piece_elems;
+    for (int l = 0; l < m->config->L; l++) layers += times_of(d, l);
+    return mt_max_i64((int64_t)(MT_PIECES_EARLY * L / (layers * times)), 1);
+}
+
 static mt_rc draw_steps(drawing *d, mt_err *err)
 {
     mt_step_drawing *s = d->shared;
     mt_mode mode = d->p->job.train ? MT_MODE_TRAIN : d->p->job.cache_slots ? MT_MODE_CONTINUE : MT_MODE_EVALUATE;
     mt_queues_clear(d->q);
     mt_sequence_open(s->sequence, d->p, &draws, d);
+    mt_sequence_limit_pieces(s->sequence, early_pieces(d));
     size_t n = (size_t)mt_sequence_events(s->sequence), slabs = (size_t)d->p->place.n_slabs;
     MT_TRY(mt_grow(&s->events, &s->cap_events, n, sizeof *s->events, err));
     MT_TRY(mt_grow(&s->slabs, &s->cap_slabs, slabs, sizeof *s->slabs, err));
@@ -367,6 +393,7 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
                    mt_err *err)
 {
     drawing d = open_drawing(shared, with_large_pieces(shared, p), m);
+    d.piece_elems = mt_max_i64(p->place.piece_elems, 1);
     double compute = (double)d.n_sweeps * sweep_seconds(&d);
     *out = (mt_times){ .compute = compute, .step = compute, .bound = "compute" };
     *simulated = compute < give_up;

@@ -19,7 +19,9 @@ typedef struct mt_step_drawing {
     mt_sequence *sequence;
     int *events, *slabs, *updates; /* tasks: of each event, of the host update that used a slab last, of each unit's newest */
     size_t cap_events, cap_slabs;
-    mt_plan coarse; /* a copy of the plan with larger pieces; its arrays are the plan's */
+    mt_plan coarse;           /* a copy of the plan with larger pieces; its arrays are the plan's */
+    bool every_piece;         /* is drawn as it is: a search, which is in a hurry, draws a few hundred larger ones */
+    const double *stands_for; /* of a merged model (merge.h): how often each layer counts; NULL: once */
 } mt_step_drawing;
 
 mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *err);
