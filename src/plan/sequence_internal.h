@@ -39,6 +39,7 @@ typedef struct seq_stage {
 
 typedef struct seq_layer {
     int keep_slot; /* -1: not kept on the host */
+    bool stays;    /* in its slot from forward to backward: no later layer takes it */
     int loans;     /* units whose staged state reuses its kept memory: a list of 2 * unit + (which of its lenders); -1: none */
 } seq_layer;
 

@@ -1,7 +1,7 @@
 /* sequence_keeps.c - kept activations on their way through host memory.
  *
  * A block in host memory passes through a device slot: each such layer uses slot (its number among them) mod keep_slots, on the
- * way out and back, so the last layers of forward are still there when backward begins. */
+ * way out and back.  The last layer of forward in each slot is still there when backward begins, so it is not copied at all. */
 #include "plan/sequence_internal.h"
 
 static int slot_of(const mt_sequence *s, int layer) { return layer < s->model->config->L ? s->layers[layer].keep_slot : -1; }
@@ -24,6 +24,7 @@ mt_rc mt__seq_keeps_end(mt_sequence *s, int layer, mt_err *err)
     int slot = slot_of(s, layer);
     if (s->mode != MT_MODE_TRAIN || slot < 0) return MT_OK;
     MT_TRY(seq_record(s, MT_Q_COMPUTE, keep_event(s, slot, READY), err));
+    if (s->layers[layer].stays) return MT_OK;
     MT_TRY(seq_wait(s, MT_Q_OUT, keep_event(s, slot, READY), err));
     MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_KEEP_OUT, .layer = layer, .slot = slot }, err));
     MT_TRY(seq_record(s, MT_Q_OUT, layer_event(s, layer, KEEP_SAVED), err));
@@ -46,7 +47,7 @@ mt_rc mt__seq_keeps_acquire(mt_sequence *s, int layer, mt_err *err)
     int slot = slot_of(s, layer);
     if (slot < 0) return MT_OK;
     MT_TRY(seq_wait(s, MT_Q_COMPUTE, keep_event(s, slot, READY), err));
-    /* Still there from forward: the copy out must be done before backward overwrites it. */
+    /* Still there from forward: nothing else may read it when backward overwrites it. */
     return seq_wait(s, MT_Q_COMPUTE, keep_event(s, slot, FREE), err);
 }
 
@@ -80,6 +81,8 @@ void mt__seq_keeps_open(mt_sequence *s)
         s->layers[l] = (seq_layer){ .keep_slot = on_host ? n++ % p->keep_slots : -1, .loans = -1 };
     }
     s->n_keeps = n < p->keep_slots ? n : p->keep_slots;
+    for (int l = L - 1, left = s->n_keeps; l >= 0 && left > 0; l--)
+        if (s->layers[l].keep_slot >= 0) s->layers[l].stays = true, left--;
     for (int i = 0; i < s->n_keeps; i++) s->keeps[i] = -1;
     for (int u = s->model->n_units - 1; u >= 0; u--) list_loans(s, u);
 }
