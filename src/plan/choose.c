@@ -32,9 +32,11 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 /* Updates on the host above all: the forward of their units stands behind them, and cores have other work. */
 #define ADAM_COST 0.1
 #define NEAR      1.02 /* starts this little slower may become the best in smaller steps */
-/* Of a step: what pieces and more slots must save.  Their copies stand before the weights that forward waits for, which the time
- * model does not see: 4% predicted were 18% lost on an H200, 25% predicted were 23% won (docs/benchmarks.md). */
-#define WORTH   0.1
+/* Of a step: what pieces and more slots must save.  Pieces must save something, too, where host memory gives less than it should
+ * (LEAN of it): on an H200 4% predicted were 18% lost where Adam and copies shared its last bandwidth, and 25% predicted were 23%
+ * won where the cores were the limit (docs/benchmarks.md). */
+#define WORTH   0.03
+#define LEAN    0.7
 #define FAR_OFF 1.25 /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
@@ -461,14 +463,20 @@ static mt_rc offer_without_waits(search *s, int kind, const candidate *from, mt_
     return MT_OK;
 }
 
-static mt_rc time_of(search *s, const candidate *c, mt_times *out, mt_err *err)
+/* With this share of host memory's bandwidth. */
+static mt_rc time_of(search *s, const candidate *c, double share, mt_times *out, mt_err *err)
 {
     bool simulated;
+    const mt_machine *usual = s->in.machine;
+    mt_machine lean = *usual;
+    lean.host_bandwidth *= share;
     mt__knobs_fill(&s->trial, c);
     MT_TRY(mt_plan_measure(&s->trial, err));
+    s->in.machine = &lean;
     s->drawing.every_piece = s->merged.drawing.every_piece = true;
     mt_rc rc = time_trial(s, c, INFINITY, out, &simulated, err);
     s->drawing.every_piece = s->merged.drawing.every_piece = false;
+    s->in.machine = usual;
     return rc;
 }
 
@@ -512,31 +520,62 @@ static mt_rc walk_on(search *s, struct start *at, mt_err *err)
     return MT_OK;
 }
 
+/* True if the step is shorter by WORTH, and with pieces also where host memory is slower. */
+static mt_rc is_worth(search *s, const candidate *c, const candidate *plain, bool *out, mt_err *err)
+{
+    *out = true;
+    for (int lean = 0; *out && lean <= (c->k[PIECES] > 0); lean++) {
+        mt_times with, without;
+        MT_TRY(time_of(s, c, lean ? LEAN : 1, &with, err));
+        MT_TRY(time_of(s, plain, lean ? LEAN : 1, &without, err));
+        *out = with.step < without.step * (lean ? 1 : 1 - WORTH);
+    }
+    return MT_OK;
+}
+
+/* No step could be shorter: everything is kept, and nothing waits. */
+static double least_seconds(search *s, const candidate *best)
+{
+    candidate c = *best;
+    c.k[KEEP_ALL] = s->range.highest[KEEP_ALL];
+    c.k[KEEP_CHEAP] = 2 * c.k[KEEP_ALL];
+    c.k[OFFLOADED] = s->range.lowest[OFFLOADED];
+    mt__knobs_fill(&s->trial, &c);
+    return mt_step_compute(&s->drawing, &s->trial, s->in.machine);
+}
+
 /* Where compute waits for updates, pieces may shorten that; where it waits for kept activations to leave, another slot for them:
  * with two, a layer cannot begin before those of the layer before it have left.  They are tried last, and the plan takes them
- * only if they make the step shorter by WORTH: else it is the one without them. */
+ * only if they are worth it: else it is the one without them. */
 static mt_rc shorten_waits(search *s, mt_err *err)
 {
-    struct start from[STARTS], best = *best_start(s), other = { .m = { false, INFINITY } };
-    mt_times plain, times;
+    struct start from[STARTS], best = *best_start(s), others[2]; /* without pieces, and with them */
+    mt_times plain;
     bool may = s->in.job->train && !s->in.job->only_gradients && !s->in.machine->shared && !s->in.machine->limits.whole_units;
+    for (int i = 0; i < 2; i++) others[i] = (struct start){ .m = { false, INFINITY } };
     memcpy(from, s->starts, sizeof from);
     s->starts[0] = best;
     if (!may || !best.m.fits) return MT_OK;
-    MT_TRY(time_of(s, &best.c, &plain, err));
-    if (plain.step * (1 - WORTH) < plain.compute) return MT_OK; /* too little to win */
+    MT_TRY(time_of(s, &best.c, 1, &plain, err));
+    if (plain.step * (1 - WORTH) < least_seconds(s, &best.c)) return MT_OK; /* too little to win */
     int slots = s->range.lowest[KEEP_SLOTS];
-    for (int i = 3; i > 0; i--) { /* both first: what they do not win together, neither wins alone */
-        allow(s, i % 2, slots + i / 2);
-        MT_TRY(walk_without_waits(s, from, &other, err));
-        if (!other.m.fits || other.m.cost > NEAR * (1 - WORTH) * best.m.cost) break;
+    static const int order[] = { 2, 3, 1 }; /* bit 1: a slot more; bit 0: pieces */
+    for (size_t i = 0; i < MT_COUNT(order); i++) {
+        const int pieces = order[i] % 2, slot = order[i] / 2;
+        if (pieces && !slot && !better(others[1].m, others[0].m)) break; /* they win nothing beside the slot */
+        allow(s, pieces, slots + slot);
+        MT_TRY(walk_without_waits(s, from, &others[pieces], err));
     }
-    if (other.m.fits && other.m.cost < NEAR * best.m.cost) MT_TRY(walk_on(s, &other, err));
+    bool pieces_first = better(others[1].m, others[0].m), found = false;
+    for (int i = 0; i < 2 && !found; i++) {
+        struct start *other = &others[pieces_first ? 1 - i : i];
+        if (!other->m.fits || other->m.cost > NEAR * best.m.cost) continue;
+        MT_TRY(walk_on(s, other, err));
+        MT_TRY(is_worth(s, &other->c, &best.c, &found, err));
+        s->starts[0] = found ? *other : best;
+    }
     allow(s, false, slots);
-    s->starts[0] = best;
-    if (!other.m.fits) return MT_OK;
-    MT_TRY(time_of(s, &other.c, &times, err));
-    if (times.step < plain.step * (1 - WORTH)) s->starts[0] = other;
+    if (!found) s->starts[0] = best;
     return MT_OK;
 }
 

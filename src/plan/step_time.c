@@ -344,11 +344,10 @@ static double sweep_seconds(const drawing *d)
     for (int l = 0; l < L; l++) {
         const mt_keep keep = p->place.layers[l].keep;
         bool finish = l + 1 < L && p->place.layers[l + 1].keep == MT_KEEP_NOTHING;
-        double each = mt_cost_forward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, false);
+        seconds += times_of(d, l) * (mt_cost_forward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, false));
         if (p->job.train && l >= lowest)
-            each += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) +
-                    mt_cost_backward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, true);
-        seconds += times_of(d, l) * each;
+            seconds += times_of(d, l) * (mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) +
+                                         mt_cost_backward(d->costs, l, d->rows, d->micros) + experts_seconds(d, l, true));
     }
     return seconds;
 }
