@@ -9,6 +9,7 @@
 #include "plan/flops.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -245,13 +246,15 @@ static void add_point(mt_train_screen *screen, double step, double loss)
 
 void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
 {
-    char note[256];
+    char note[256], router[32] = "";
+    if (!isnan(s->router_loss)) snprintf(router, sizeof router, "  aux %.4g", s->router_loss);
     const char *skipped = s->skipped ? "  (skipped: not finite)" : s->empty ? "  (skipped: nothing to train on)" : "";
     if (screen->term.live) /* the bar wants room */
-        snprintf(note, sizeof note, "loss %.4f  %s tokens/s%s", s->loss, mt_count_text((uint64_t)s->tokens_s).s, skipped);
+        snprintf(note, sizeof note, "loss %.4f%s  %s tokens/s%s", s->loss, router, mt_count_text((uint64_t)s->tokens_s).s,
+                 skipped);
     else
-        snprintf(note, sizeof note, "loss %.4f  norm %.3g  lr %.3g  %s tokens/s%s", s->loss, s->grad_norm, s->learning_rate,
-                 mt_count_text((uint64_t)s->tokens_s).s, skipped);
+        snprintf(note, sizeof note, "loss %.4f%s  norm %.3g  lr %.3g  %s tokens/s%s", s->loss, router, s->grad_norm,
+                 s->learning_rate, mt_count_text((uint64_t)s->tokens_s).s, skipped);
     pthread_mutex_lock(&screen->lock);
     mt_progress_update(&screen->bar, (double)s->step, note);
     pthread_mutex_unlock(&screen->lock);

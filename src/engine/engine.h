@@ -21,9 +21,10 @@ typedef struct mt_engine_options {
 } mt_engine_options;
 
 typedef struct mt_step_result {
-    double loss;       /* mean over trained tokens */
-    double grad_norm;  /* before clipping; 0 for evaluation */
-    double clip_scale; /* 1: not clipped */
+    double loss;        /* mean over trained tokens */
+    double router_loss; /* of a step under a plan with a load-balancing loss, without its coefficient; else 0 */
+    double grad_norm;   /* before clipping; 0 for evaluation */
+    double clip_scale;  /* 1: not clipped */
     int64_t n_tokens, n_trained, n_correct;
     bool skipped; /* loss or norm was not finite: nothing was updated */
     bool empty;   /* not one token to train on, so the mean over them is no number: nothing was computed, nothing updated */

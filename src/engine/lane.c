@@ -51,6 +51,18 @@ static int64_t count_sweeps(const mt_lane *lane)
     return n;
 }
 
+/* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad either:
+ * the last step's updates may just have added to it, and nothing has read it since. */
+static mt_rc clear_sums(mt_lane *lane, mt_err *err)
+{
+    const lane_router *r = &lane->router;
+    MT_TRY(mt_fill(lane->compute, lane->total.loss, 0, offsetof(mt_lane_sums, n_bad), err));
+    if (lane->pass.mode != MT_MODE_TRAIN || !r->counts) return MT_OK;
+    const size_t n = (size_t)(lane->input.n_cuts * r->over.E);
+    MT_TRY(mt_fill(lane->compute, r->counts, 0, n * sizeof *r->counts, err));
+    return mt_fill(lane->compute, r->probs, 0, n * sizeof *r->probs, err);
+}
+
 static mt_rc begin_pass(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 {
     int64_t n_trained = pass->batch->n_trained, start = mt_now_ns();
@@ -59,9 +71,7 @@ static mt_rc begin_pass(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
     lane->dscale = n_trained ? (float)(1.0 / (double)n_trained) : 0.0f;
     lane->waits = (mt_lane_waits){ 0 };
     MT_TRY(mt__input_load(lane, err));
-    /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad
-     * either: the last step's updates may just have added to it, and nothing has read it since. */
-    MT_TRY(mt_fill(lane->compute, lane->total.loss, 0, sizeof *lane->total.loss, err));
+    MT_TRY(clear_sums(lane, err));
     if (lane->trace && pass->mode == MT_MODE_TRAIN) mt_trace_host(lane->trace, "engine", "load the input", start, mt_now_ns());
     return MT_OK;
 }
@@ -152,11 +162,21 @@ static mt_rc open_sums(mt_lane *lane, mt_err *err)
     lane_sums *t = &lane->total;
     size_t n = (size_t)lane->model->n_units;
     t->loss = mt_memory_find(lane->memory, MT_BUF_SUMS, -1, -1);
-    t->n_bad = (int64_t *)(t->loss + 1);
+    t->router_loss = (double *)(t->loss + 1);
+    t->n_bad = (int64_t *)(t->router_loss + 1);
     t->norms = (double *)(t->n_bad + 1);
     t->host = mt_memory_find(lane->memory, MT_BUF_SUMS_HOST, -1, -1);
     t->landed_norms = t->host->norms + n;
     return mt_fill(lane->compute, t->loss, 0, sizeof *t->host + n * sizeof(double), err);
+}
+
+static void open_router(mt_lane *lane)
+{
+    lane_router *r = &lane->router;
+    if (!mt_plan_balances(lane->plan)) return;
+    r->over = mt_model_routed(lane->model);
+    r->counts = mt_memory_find(lane->memory, MT_BUF_ROUTER, -1, -1);
+    r->probs = (float *)(r->counts + mt_plan_most_micros(lane->plan) * r->over.E);
 }
 
 /* The rope tables, made on the host and sent over: cos and sin of the usual ones, then of the local ones. */
@@ -208,6 +228,7 @@ static mt_rc open_lane(mt_lane *lane, mt_err *err)
     MT_TRY(mt__updates_create(lane, err));
     MT_TRY(mt__input_create(lane, err));
     MT_TRY(open_sums(lane, err));
+    open_router(lane);
     return open_run(lane, err);
 }
 

@@ -25,8 +25,9 @@ typedef struct mt_continued {
 /* What a lane has summed in a pass. */
 typedef struct mt_lane_sums {
     mt_loss_sum loss;
-    int64_t n_bad;  /* weights that left the finite range in updates on the device, in all */
-    double norms[]; /* [n_units] sums of squares of finished gradients */
+    double router_loss; /* the load-balancing loss, without its coefficient */
+    int64_t n_bad;      /* weights that left the finite range in updates on the device, in all */
+    double norms[];     /* [n_units] sums of squares of finished gradients */
 } mt_lane_sums;
 
 typedef struct mt_lane_pass {

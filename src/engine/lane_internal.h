@@ -49,13 +49,21 @@ typedef struct lane_input {
 
 /* Loss and norms. */
 typedef struct lane_sums {
-    mt_loss_sum *loss; /* device, like the next two */
+    mt_loss_sum *loss; /* device, like the next three */
+    double *router_loss;
     int64_t *n_bad;
     double *norms;        /* one a unit */
     mt_lane_sums *host;   /* all of them, once `ready` */
     double *landed_norms; /* host, one a unit: arrives with the gradient when updates are early, for the updater to look at */
     mt_event *ready;
 } lane_sums;
+
+/* What routers make of each micro-batch of a step, for the load-balancing loss: [micros, E] each; NULL: there is none. */
+typedef struct lane_router {
+    int32_t *counts;
+    float *probs;
+    mt_routed over;
+} lane_router;
 
 enum { LANE_STREAMS = 7, PIECE_STREAMS = 3 }; /* of which the last few are there where units are updated in pieces */
 
@@ -91,6 +99,7 @@ struct mt_lane {
     mt_lane_pass pass;            /* the one at hand */
     lane_input input;
     lane_sums total;
+    lane_router router;
     struct {
         int64_t first, end, rows;     /* micro-batches [first, end), and how many rows they have */
         int64_t first_pass, end_pass; /* the same, as they pass experts */

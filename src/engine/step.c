@@ -70,6 +70,7 @@ static mt_rc step_judge(void *self, const mt_lane_sums *sums, bool all, bool *go
     if (!all) return check_loss(sums->loss.loss, err);
     if (s->train) mt_trace_turn(s->e->trace);
     *s->result = (mt_step_result){ .loss = b->n_trained ? sums->loss.loss / (double)b->n_trained : 0,
+                                   .router_loss = sums->router_loss,
                                    .clip_scale = 1,
                                    .n_tokens = b->n_tokens,
                                    .n_trained = b->n_trained,

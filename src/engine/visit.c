@@ -25,6 +25,42 @@ static float *sum_of(const mt_lane *lane, int u)
     return slot < 0 ? NULL : lane->sums[slot];
 }
 
+/* -- the load-balancing loss ------------------------------------------------------------------------ */
+
+/* Micro-batch i's share of E sum of F P: F and P are counts and probabilities over all rows of all its layers, and a micro-batch
+ * weighs as much as it has rows (docs/experts.md). */
+static double router_scale(const mt_lane *lane, int64_t i)
+{
+    const mt_routed *over = &lane->router.over;
+    const double rows = (double)lane->input.micros[i].n, all = (double)over->layers * rows;
+    return rows / (double)lane->pass.batch->n_tokens * (double)over->E / (all * all);
+}
+
+static mt_router_sums router_sums(const mt_lane *lane, int64_t i)
+{
+    const lane_router *r = &lane->router;
+    if (!r->counts || !trains(lane)) return (mt_router_sums){ 0 };
+    return (mt_router_sums){ .counts = r->counts + i * r->over.E,
+                             .probs = r->probs + i * r->over.E,
+                             .scale = (float)(lane->plan->job.router_loss * router_scale(lane, i)) };
+}
+
+/* Its value, once all layers have counted. */
+static mt_rc router_loss(mt_lane *lane, mt_err *err)
+{
+    if (!lane->router.counts || !trains(lane)) return MT_OK;
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) {
+        const mt_router_sums s = router_sums(lane, i);
+        const mt_router_loss a = { .E = lane->router.over.E,
+                                   .scale = router_scale(lane, i),
+                                   .counts = s.counts,
+                                   .probs = s.probs,
+                                   .sum = lane->total.router_loss };
+        MT_TRY(lane->run.ops->router_loss(lane->run.stream, &a, err));
+    }
+    return MT_OK;
+}
+
 /* -- forward --------------------------------------------------------------------------------------- */
 
 mt_rc mt__visit_embed(mt_lane *lane, mt_err *err)
@@ -44,6 +80,7 @@ mt_rc mt__visit_forward(mt_lane *lane, int layer, mt_err *err)
         int64_t row = row_of(lane, i);
         mt_acts a = mt__keeps_acts(lane, layer, train, 0, row);
         a.at[MT_ARRAY_INPUT] = mt__keeps_x(lane, layer, train, row);
+        a.router = router_sums(lane, i);
         MT_TRY(
             mt_layer_forward(&lane->run, layer, &w, &lane->input.micros[i], &a, mt__keeps_x(lane, layer + 1, train, row), err));
     }
@@ -95,7 +132,7 @@ static mt_rc head_loss(mt_lane *lane, const mt_weights *w, mt_err *err)
         MT_TRY(mt_head_loss(&lane->run, w, sum, &lane->input.micros[i], x, train ? dx_at(lane, row) : NULL, lane->dscale,
                             lane->total.loss, err));
     }
-    return MT_OK;
+    return router_loss(lane, err);
 }
 
 /* Logits of every row. */
@@ -181,6 +218,7 @@ static mt_rc backward_micro(mt_lane *lane, const segment *g, int64_t i, mt_err *
     for (int l = g->first; l < g->end; l++) {
         int at = l - g->first;
         acts[at] = mt__keeps_acts(lane, l, true, at, row);
+        acts[at].router = router_sums(lane, i);
         mt_keep kept = l == g->first ? lane->plan->place.layers[l].keep : MT_KEEP_NOTHING;
         MT_TRY(mt_layer_redo(&lane->run, l, &g->w[at], mb, &acts[at], kept, err));
         if (l + 1 == g->end) {

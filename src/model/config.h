@@ -81,6 +81,7 @@ typedef struct mt_moe {
     int64_t n_group, topk_group; /* 0 or 1: no groups */
     bool choice_bias;            /* added to the scores for choosing */
     bool exact_router;           /* the router computes in fp32, whatever the compute dtype */
+    double aux_loss;             /* the file's coefficient of the load-balancing loss; negative: it has none */
     bool shared_switch;          /* a row takes sigmoid(switch) of the shared expert */
 } mt_moe;
 /* A gated delta net (ops.h, delta_rule): value heads, key heads, their widths, and the rows its convolution sees. */

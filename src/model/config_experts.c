@@ -151,6 +151,14 @@ static void note_noise(reader *r, const char *key)
     r->c->dropout_key = key;
 }
 
+/* Only kept: a run balances when its user asks for it. */
+static mt_rc read_aux_loss(reader *r)
+{
+    const char *key = mt__config_spelling(r->doc, MT__NAMES("router_aux_loss_coef", "aux_loss_alpha"));
+    r->c->moe.aux_loss = -1;
+    return key ? mt_json_f64(r->doc, key, -1, &r->c->moe.aux_loss, r->path, r->err) : MT_OK;
+}
+
 static mt_rc read_router(reader *r, const mt_layer_spec *s)
 {
     const mt_expert_rules *rules = r->c->family->experts;
@@ -165,6 +173,7 @@ static mt_rc read_router(reader *r, const mt_layer_spec *s)
                    .shared_switch = rules->shared_switch };
     if (rules->router != MT_ROUTE_MIXER) note_noise(r, "router_jitter_noise");
     note_noise(r, "input_jitter_noise");
+    MT_TRY(read_aux_loss(r));
     if (rules->norm_key) MT_TRY(mt_json_bool(r->doc, "norm_topk_prob", rules->norm, &m->norm_topk, r->path, r->err));
     if (!rules->scaled) return MT_OK;
     MT_TRY(mt_json_f64(r->doc, "routed_scaling_factor", 1, &m->scale, r->path, r->err));

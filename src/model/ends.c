@@ -260,6 +260,7 @@ size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_
                                      .pass = rows.pass,
                                      .docs = mt_min_i64(n_docs, rows.micro),
                                      .longest = longest,
+                                     .router_loss = rows.router_loss,
                                      .attention = attention };
     size_t most = ends_scratch(c, &shape, head_rows);
     for (int k = 0; k < m->n_kinds; k++) {

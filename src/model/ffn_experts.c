@@ -125,6 +125,7 @@ static int experts_work(const mt_config *c, const mt_layer_spec *s, mt_work_item
 static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
 {
     float *some = (float *)1; /* present; never read */
+    int32_t *counts = shape->router_loss ? (int32_t *)1 : NULL;
     const int64_t n = shape->rows, E = s->E, T = s->T, packed = shape->pass * mt_min_i64(T, s->unit_experts),
                   c1 = s->unit_experts;
     const size_t needs[] = {
@@ -135,7 +136,7 @@ static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const 
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = 1, .K = c->D, .dw = some }),
         mt_expert_sort_scratch(&(mt_expert_sort){ .N = shape->pass, .T = T, .E = E }),
         mt_expert_sort_scratch(&(mt_expert_sort){ .N = n, .T = 1, .E = 1 }),
-        mt_route_scratch(&(mt_route){ .N = n, .E = E, .T = T }),
+        mt_route_scratch(&(mt_route){ .N = n, .E = E, .T = T, .aux_counts = counts }),
         mt_grouped_linear_scratch(
             &(mt_grouped_linear){ .t = shape->t, .M = packed, .N = 2 * s->I, .K = c->D, .c = c1, .dw = some }),
         mt_grouped_linear_scratch(&(mt_grouped_linear){ .t = shape->t, .M = packed, .N = c->D, .K = s->I, .c = c1, .dw = some }),
@@ -204,6 +205,9 @@ static mt_route route_args(const mt_pass *p)
                        .bias = mt_pass_exact(p, MT_B_CHOICE),
                        .experts = experts_of(p),
                        .weights = weights_of(p),
+                       .aux_counts = p->a->router.counts,
+                       .aux_probs = p->a->router.probs,
+                       .aux_scale = p->a->router.scale,
                        .scratch = p->r->scratch };
 }
 

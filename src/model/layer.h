@@ -113,6 +113,7 @@ typedef struct mt_work_rows {
     int64_t micro, chunk; /* rows of a micro-batch, of a row chunk */
     int64_t pass, sweep;  /* rows that pass an expert together, rows of a sweep */
     bool segments;        /* several layers are redone from one input */
+    bool router_loss;     /* routers also make what the load-balancing loss is computed from */
 } mt_work_rows;
 void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool shared, mt_work_rows rows);
 
@@ -135,6 +136,13 @@ typedef struct mt_micro {
     const int32_t *cache_slot;   /* [n_docs] and its slot, for what is kept of it whatever its length */
 } mt_micro;
 
+/* What the load-balancing loss needs of a micro-batch, over all of its layers (mt_route). */
+typedef struct mt_router_sums {
+    int32_t *counts; /* [E]; NULL: there is no such loss */
+    float *probs;    /* [E] */
+    float scale;     /* of the gradient */
+} mt_router_sums;
+
 /* A layer's arrays for one micro-batch: kept ones point into kept memory, the others into workspace. */
 typedef struct mt_acts {
     void *at[MT_MAX_ARRAYS]; /* the kind's arrays, in its order; NULL: this layer has none */
@@ -142,6 +150,7 @@ typedef struct mt_acts {
     bool whole;              /* arrays of MT_EXTENT_SEGMENT hold all rows, not one chunk */
     void *cache;             /* of this layer, for micro-batches that use a cache */
     int64_t cache_rows, cache_slots;
+    mt_router_sums router; /* in training */
 } mt_acts;
 
 /* Workspace of the two ends of a model, and of all ops. */
@@ -230,6 +239,11 @@ size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_
 size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
 /* Bytes that experts work in for each row of a pass: the most of any kind of layer. */
 size_t mt_model_pass_bytes(const mt_model *m, mt_dtype t);
+/* Layers with experts, and how many experts each of them has. */
+typedef struct mt_routed {
+    int64_t layers, E;
+} mt_routed;
+mt_routed mt_model_routed(const mt_model *m);
 /* What a layer's cache takes for each row of a sequence, and for each sequence however long it is. */
 typedef struct mt_cache_bytes {
     size_t row, sequence;

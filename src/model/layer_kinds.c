@@ -148,6 +148,17 @@ void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool sha
     }
 }
 
+mt_routed mt_model_routed(const mt_model *m)
+{
+    mt_routed r = { 0 };
+    for (int l = 0; l < m->config->L; l++) {
+        if (!mt_layer_has_experts(m, l)) continue;
+        r.layers++;
+        r.E = m->config->layers[l].E; /* of all of them (config_experts.c) */
+    }
+    return r;
+}
+
 size_t mt_model_pass_bytes(const mt_model *m, mt_dtype t)
 {
     size_t most = 0;

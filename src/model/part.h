@@ -41,6 +41,7 @@ struct mt_scratch_shape {
     int64_t rows, chunk; /* of a micro-batch, of a row chunk */
     int64_t pass;        /* that pass an expert together */
     int64_t docs, longest;
+    bool router_loss; /* as in mt_work_rows */
     const mt_attention_use *attention;
 };
 

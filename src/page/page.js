@@ -234,6 +234,8 @@ function hover(card, svg, spec, at) {
 const xOf = (p) => p[byId("x-axis").value];
 const column = (run, key) => run.steps.filter((p) => key in p).map((p) => [xOf(p), p[key] === null ? NaN : p[key]]);
 
+const has = (key) => runs.some((run) => run.steps.some((p) => key in p));
+
 /* Evaluations know no tokens: they stand where the step they belong to stands. */
 function evalPoints(run) {
   const axis = byId("x-axis").value;
@@ -421,6 +423,7 @@ function redraw() {
   chart("speed", speedChart());
   chart("rate", plainChart("Learning rate", "learning_rate", trim, true));
   chart("norm", plainChart("Gradient norm", "grad_norm", trim, true));
+  if (has("router_aux_loss")) chart("balance", plainChart("Load-balancing loss", "router_aux_loss", trim, false));
   runs.forEach((run, i) => chart("time" + i, timeChart(run)));
   chart("memory", memoryChart());
 }

@@ -22,7 +22,14 @@ mt_work_rows mt_plan_work_rows(const mt_plan *p)
                            .chunk = mt_min_i64(a->mlp_rows, a->micro_tokens),
                            .pass = mt_pass_rows_at_most(a),
                            .sweep = p->place.sweep_tokens,
-                           .segments = p->longest_segment > 1 };
+                           .segments = p->longest_segment > 1,
+                           .router_loss = mt_plan_balances(p) };
+}
+
+/* As few as can be, so two that are neighbors do not fit in one. */
+int64_t mt_plan_most_micros(const mt_plan *p)
+{
+    return mt_min_i64(p->job.step_docs, 2 * p->job.step_tokens / p->arithmetic.micro_tokens + 1);
 }
 
 size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep)
@@ -646,7 +653,9 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE,
                     (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
     size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t),
-           sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
+           sums = sizeof(mt_loss_sum) + sizeof(double) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
+    const size_t router = (size_t)(mt_plan_most_micros(p) * mt_model_routed(p->model).E) * (sizeof(int32_t) + sizeof(float));
+    if (mt_plan_balances(p)) MT_TRY(plan_add(p, MT_BUF_ROUTER, -1, -1, MT_DEVICE, router, err));
     MT_TRY(plan_add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(plan_add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
     MT_TRY(plan_add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));

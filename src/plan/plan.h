@@ -92,6 +92,7 @@ typedef struct mt_job {
     int64_t longest;     /* rows of a document, at most */
     bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
+    double router_loss;  /* coefficient of the routers' load-balancing loss; 0: none */
     bool alias_layers;   /* all layers of a group that live in host memory share one layer's there, and what they keep there, too:
                             to measure the speed of models larger than it.  Such a run computes nonsense */
 } mt_job;
@@ -128,7 +129,8 @@ typedef struct mt_job {
     X(ROPE, "rope")   /* cos, sin */                                                                                             \
     X(INPUT, "input") /* ids, positions, targets of a step */                                                                    \
     X(INPUT_HOST, "input.host")                                                                                                  \
-    X(SUMS, "sums") /* loss and norms */                                                                                         \
+    X(ROUTER, "router.sums") /* counts and probabilities of each micro-batch's experts, for the load-balancing loss */           \
+    X(SUMS, "sums")          /* loss and norms */                                                                                \
     X(SUMS_HOST, "sums.host")                                                                                                    \
     X(CACHE, "cache.kv")            /* layer: keys, then values, of generated sequences */                                       \
     X(LOGITS_HOST, "logits.host")   /* of a row per cache slot */                                                                \
@@ -311,6 +313,13 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
 size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m);
 /* Bytes of Adam's two moments a trained parameter, in whole numbers; of one moment of n, exactly: mt_moments_bytes. */
 size_t mt_plan_moment_bytes(const mt_plan *p);
+
+/* True if the load-balancing loss is part of the step; rows of its table: the most micro-batches a step can have. */
+static inline bool mt_plan_balances(const mt_plan *p)
+{
+    return p->job.train && p->job.router_loss > 0 && p->model->unit_experts > 0;
+}
+int64_t mt_plan_most_micros(const mt_plan *p);
 
 /* Rows of the workspace layers compute in. */
 mt_work_rows mt_plan_work_rows(const mt_plan *p);

@@ -129,6 +129,7 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
                             .loss = t->at.window_steps ? t->at.window_loss / (double)t->at.window_steps : r->loss,
                             .learning_rate = lr,
                             .grad_norm = r->grad_norm,
+                            .router_loss = t->net.router_loss > 0 && !r->empty ? r->router_loss : NAN,
                             .skipped = r->skipped,
                             .empty = r->empty,
                             .seconds = w->seconds / n,
@@ -196,6 +197,7 @@ static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
     mt_metrics_float(m, "loss", s->loss);
     mt_metrics_float(m, "learning_rate", s->learning_rate);
     mt_metrics_float(m, "grad_norm", s->grad_norm);
+    if (!isnan(s->router_loss)) mt_metrics_float(m, "router_aux_loss", s->router_loss);
     mt_metrics_int(m, "num_input_tokens_seen", t->at.n_tokens);
     mt_metrics_int(m, "num_trained_tokens_seen", t->at.n_trained);
     if (s->skipped || s->empty) mt_metrics_bool(m, "skipped", true);

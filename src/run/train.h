@@ -22,6 +22,7 @@ typedef struct mt_trainer mt_trainer;
 typedef struct mt_train_step {
     int64_t step, n_steps; /* step: updates done */
     double epoch, loss, learning_rate, grad_norm;
+    double router_loss;                             /* load-balancing loss without its coefficient; NaN: there is none */
     bool skipped;                                   /* not finite: nothing was updated */
     bool empty;                                     /* nothing to train on: nothing was updated */
     double seconds;                                 /* a step */

@@ -85,6 +85,7 @@ typedef struct network {
     mt_shards *shards; /* NULL: from scratch */
     mt_model *model;
     uint64_t fingerprint;
+    double router_loss; /* coefficient of the load-balancing loss; 0: none */
     mt_side_files side_files;
     mt_export export;
 } network;

@@ -146,6 +146,22 @@ static mt_rc bind_weights(mt_trainer *t, mt_err *err)
     return MT_OK;
 }
 
+/* The coefficient of the load-balancing loss: the user's, or config.json's if that is what the user says. */
+static mt_rc settle_router_loss(mt_trainer *t, mt_err *err)
+{
+    double asked = t->s->training.router_aux_loss;
+    if (!t->net.model->unit_experts) {
+        if (asked != 0) mt_warn("training.router_aux_loss has no effect: this model has no experts");
+        return MT_OK;
+    }
+    t->net.router_loss = asked < 0 ? t->net.config->moe.aux_loss : asked;
+    if (t->net.router_loss >= 0) return MT_OK;
+    return mt_fail(err, MT_EINVAL,
+                   "training.router_aux_loss is \"model\", but config.json of %s has no router_aux_loss_coef of 0 or more; "
+                   "give a number, such as 0.001",
+                   t->s->model.name);
+}
+
 /* Weights that are not here yet come last: until then config.json alone says what the model is. */
 static bool weights_come_last(const mt_trainer *t) { return t->hooks.weights && !t->s->training.from_scratch; }
 
@@ -164,6 +180,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
                                  .max_shard_bytes = (size_t)t->s->save.max_shard_size,
                                  .end_of_turn = -1 };
     MT_TRY(create_model(t, err));
+    MT_TRY(settle_router_loss(t, err));
     return weights_come_last(t) ? MT_OK : bind_weights(t, err);
 }
 

@@ -196,7 +196,8 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
                          .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
                          .step_tokens = t->data.info.max_tokens,
                          .step_docs = t->data.info.max_docs,
-                         .longest = t->data.info.longest };
+                         .longest = t->data.info.longest,
+                         .router_loss = t->net.router_loss };
     mt_machine roomy = *here;
     const mt_arithmetic a = arithmetic_of(t, saved, here);
     mt_rc rc = choose(t, &job, &a, saved, here, err);

@@ -142,6 +142,7 @@ typedef struct mt_training_settings {
     bool decay_norms_and_biases; /* weight decay on norms and biases too, as the original did */
     double max_grad_norm;        /* 0: no clipping; infinity: measure the norm, clip nothing */
     mt_dtype grad_dtype;         /* finished gradients are rounded to it: BF16 or F32 */
+    double router_aux_loss;      /* coefficient of the routers' load-balancing loss; 0: none; negative: config.json's */
     int64_t max_bad_steps;       /* so many non-finite steps in a row stop the run */
     mt_strs freeze;              /* shell patterns of tensor names that are not trained */
     bool from_scratch;           /* random weights from config.json alone */

@@ -216,6 +216,10 @@ const mt_setting mt__settings[] = {
         "Clip the gradient's global norm. 0: no clipping, and two bytes a parameter less; .inf: measure only.", .common = true),
     DTYPE(training, grad_dtype, grad_dtype, ARITHMETIC, "bfloat16",
           "Finished gradients are rounded to it before norm and update."),
+    NUM(training, router_aux_loss, ARITHMETIC, "0", 0, 1000,
+        "Models with experts: coefficient of a loss that keeps experts equally busy (docs/experts.md). 0: none; model: "
+        "router_aux_loss_coef of config.json.",
+        .word = "model", .word_value = -1),
     INT(training, max_bad_steps, FREE, "5", 1, 1e6, "So many non-finite steps in a row stop the run."),
     STRS(training, freeze, ARITHMETIC,
          "Tensors that are not trained: shell patterns (*, ?, [a-c]) over their names in the checkpoint.", .split = true,

@@ -54,7 +54,7 @@ static const arithmetic_case cases[] = {
 
 typedef struct outcome {
     uint64_t checksum;
-    double loss[3], norm[3];
+    double loss[3], norm[3], router[3];
 } outcome;
 
 static void three_steps(rig *r, outcome *out, dice *d)
@@ -77,6 +77,8 @@ static void three_steps(rig *r, outcome *out, dice *d)
         if (look.grad_norm != 0) assert_memory_equal(&look.grad_norm, &s.grad_norm, sizeof s.grad_norm);
         out->loss[i] = s.loss;
         out->norm[i] = s.grad_norm;
+        out->router[i] = s.router_loss;
+        assert_true((s.router_loss > 0) == (r->plan->job.router_loss > 0 && r->model->unit_experts > 0));
     }
     assert_ok(mt_engine_checksum(r->engine, &out->checksum, &err));
     if (!trace) return;
@@ -123,6 +125,7 @@ static void check_case(const arithmetic_case *c, mt_moments moments, int draws, 
         .compute = c->compute, .grad = c->grad, .moments = moments, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4
     };
     if (r.model->unit_experts && seed / 1000 % 2) a.moe_tokens = 2 * r.batch.longest; /* else each micro-batch alone */
+    job.router_loss = seed / 1000 % 3 ? 0.05 : 0;                                     /* of those with experts */
     for (int i = 0; i < draws; i++) {
         dice d = { seed + (uint64_t)i, 0 };
         mt_placement p;
@@ -331,7 +334,8 @@ typedef struct expert_case {
     const char *model;
     int64_t units[4]; /* divisors of its number of experts */
     mt_dtype compute, grad;
-    int64_t micros; /* that pass an expert together; 0: one */
+    int64_t micros;     /* that pass an expert together; 0: one */
+    double router_loss; /* its coefficient */
 } expert_case;
 
 /* Without clipping, and with fp32 moments: the norm's tree and blocks of moments follow units. */
@@ -339,10 +343,10 @@ static void how_experts_are_cut_into_units_changes_no_bit(void **state)
 {
     (void)state;
     static const expert_case experts[] = {
-        { "mixtral", { 5, 1 }, MT_DTYPE_F32, MT_DTYPE_F32, 0 },
-        { "qwen3_moe", { 6, 1, 2, 3 }, MT_DTYPE_BF16, MT_DTYPE_BF16, 2 },
-        { "qwen3_moe", { 6, 3, 2, 1 }, MT_DTYPE_F32, MT_DTYPE_BF16, 100 },
-        { "qwen3_moe_fused", { 4, 2, 1 }, MT_DTYPE_BF16, MT_DTYPE_F32, 0 },
+        { "mixtral", { 5, 1 }, MT_DTYPE_F32, MT_DTYPE_F32, 0, 0.1 },
+        { "qwen3_moe", { 6, 1, 2, 3 }, MT_DTYPE_BF16, MT_DTYPE_BF16, 2, 0.1 },
+        { "qwen3_moe", { 6, 3, 2, 1 }, MT_DTYPE_F32, MT_DTYPE_BF16, 100, 0 },
+        { "qwen3_moe_fused", { 4, 2, 1 }, MT_DTYPE_BF16, MT_DTYPE_F32, 0, 0 },
     };
     for (size_t i = 0; i < MT_COUNT(experts); i++) {
         uint64_t first = 0;
@@ -358,7 +362,8 @@ static void how_experts_are_cut_into_units_changes_no_bit(void **state)
             if (!c) continue;
             snprintf(dir, sizeof dir, GOLDEN_DIR "%s", experts[i].model);
             rig_open_model(&r, dir, &(mt_model_options){ .unit_experts = c });
-            const mt_job job = rig_job(&r, false);
+            mt_job job = rig_job(&r, false);
+            job.router_loss = experts[i].router_loss;
             const mt_arithmetic a = { .compute = experts[i].compute,
                                       .grad = experts[i].grad,
                                       .micro_tokens = r.batch.longest,

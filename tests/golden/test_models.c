@@ -28,7 +28,7 @@ static size_t least_memory(const rig *r, const mt_job *job, const mt_arithmetic 
     return hi;
 }
 
-static void open_case_as(rig *r, const char *name, memory room, mt_dtype compute)
+static void open_case_for(rig *r, const char *name, memory room, mt_dtype compute, double router_loss)
 {
     mt_err err = { 0 };
     char dir[512];
@@ -36,6 +36,7 @@ static void open_case_as(rig *r, const char *name, memory room, mt_dtype compute
     snprintf(dir, sizeof dir, "%s%s", GOLDEN_DIR, name);
     rig_open_model(r, dir, NULL);
     mt_job job = rig_job(r, true);
+    job.router_loss = router_loss;
     mt_arithmetic a = rig_arithmetic(r, compute);
     if (room == LEAST) a.micro_tokens = r->batch.longest, a.mlp_rows = 5, a.head_rows = 4;
     assert_ok(mt_plan_choose(&plan, r->model, &job, &a, 0, &err));
@@ -48,6 +49,11 @@ static void open_case_as(rig *r, const char *name, memory room, mt_dtype compute
     rig_start(r, plan, 2);
 }
 
+static void open_case_as(rig *r, const char *name, memory room, mt_dtype compute) { open_case_for(r, name, room, compute, 0); }
+static void open_balanced(rig *r, const char *name, memory room, double coefficient)
+{
+    open_case_for(r, name, room, MT_DTYPE_F32, coefficient);
+}
 static void open_case(rig *r, const char *name, memory room) { open_case_as(r, name, room, MT_DTYPE_F32); }
 
 /* A device may lack what a family needs, and says so: such a case is left out, aloud.  MT_TEST_CASE=name looks at one alone. */
@@ -173,6 +179,51 @@ static void streamed_through_the_least_memory_they_are_too(void **state)
 {
     (void)state;
     compare_all(LEAST);
+}
+
+/* -- the load-balancing loss ------------------------------------------------------------------------ */
+
+#define BALANCE 0.3 /* the goldens' coefficient */
+
+/* PLENTY: all rows in one micro-batch.  LEAST: each row alone; a micro-batch weighs as much as it has rows. */
+static void compare_balanced(const char *name, const char *file, memory room)
+{
+    mt_err err = { 0 };
+    rig r;
+    mt_step_result result;
+    mt_safetensors *expected = golden_open(name, file);
+    bool ok = true;
+    size_t n_tensors = 0;
+    open_balanced(&r, name, room, BALANCE);
+    assert_ok(mt_engine_gradients(r.engine, &r.batch, &result, &err));
+    const float loss = (float)(result.loss + BALANCE * result.router_loss), aux = (float)result.router_loss;
+    ok &= golden_near(expected, "loss", &loss, 1, GOLDEN_LOSS);
+    ok &= golden_near(expected, "aux", &aux, 1, GOLDEN_LOSS);
+    for (int u = 0; u < r.model->n_units; u++) {
+        float *g = mt_calloc((size_t)r.model->units[u].layout->n_elems, sizeof *g);
+        assert_ok(mt_engine_read_grad(r.engine, u, g, &err));
+        ok &= each_weight(&r, u, g, expected, "grad.", GOLDEN_GRAD);
+        mt_free(g);
+    }
+    for (int u = 0; u < r.model->n_units; u++)
+        for (int k = 0; k < r.model->units[u].layout->n_weights; k++)
+            n_tensors += leads(&r.model->units[u], k) && slab_of(&r.model->units[u], k) == 0;
+    size_t n_expected = mt_safetensors_count(expected) - 2; /* all but loss and aux */
+    mt_safetensors_close(expected);
+    rig_close(&r);
+    assert_true(ok);
+    assert_int_equal(n_tensors, n_expected);
+}
+
+static void the_load_balancing_loss_is_hugging_faces(void **state)
+{
+    (void)state;
+    static const char *const cases[] = { "mixtral", "qwen3_moe", "minimax_m2" };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        if (!runs(cases[i])) continue;
+        compare_balanced(cases[i], "balance_batch.safetensors", PLENTY);
+        compare_balanced(cases[i], "balance_rows.safetensors", LEAST);
+    }
 }
 
 /* -- bf16 ------------------------------------------------------------------------------------------ */
@@ -431,7 +482,8 @@ static void the_comparison_notices_what_is_switched_off(void **state)
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(loss_logits_and_gradients_are_hugging_faces),
-              cmocka_unit_test(streamed_through_the_least_memory_they_are_too), cmocka_unit_test(in_bf16_they_are_near),
+              cmocka_unit_test(streamed_through_the_least_memory_they_are_too),
+              cmocka_unit_test(the_load_balancing_loss_is_hugging_faces), cmocka_unit_test(in_bf16_they_are_near),
               cmocka_unit_test(ten_adamw_steps_are_torchs), cmocka_unit_test(ten_streamed_steps_are_torchs),
               cmocka_unit_test(two_hundred_steps_of_experts_follow_torchs),
               cmocka_unit_test(the_comparison_notices_what_is_switched_off))

@@ -24,6 +24,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 V = 97
 STEPS, LR, BETAS, EPS, DECAY = 10, 1e-3, (0.9, 0.999), 1e-8, 0.1
 LONG, LONG_LR = 200, 3e-4
+BALANCED = {"balance_batch.safetensors": True, "balance_rows.safetensors": False}  # all rows together
+BALANCE = 0.3  # coefficient of the load-balancing loss: large, so that it shows in every gradient
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 24,
@@ -86,10 +88,12 @@ def small(model_type, architecture, rows=(6, 14, 9), **changes):
     return case({"architectures": [architecture], "model_type": model_type, **SMALL}, rows=rows, **changes)
 
 
-def experts(model_type, architecture, fused=False, beside=(), long=False, draw="", **changes):
+def experts(model_type, architecture, fused=False, beside=(), long=False, balance=False, draw="", **changes):
     """A mixture of experts: the files have the names that transformers writes, or (fused) those it has in memory.
-    draw: another draw of the same case, where the first has a near tie (README.md).  long: also the losses of 200 steps.  beside: names and shapes of tensors that are in the files and no part of the model."""
-    return {**small(model_type, architecture, **changes), "experts": "fused" if fused else "each", "beside": beside, "long": long, "draw": draw}
+    draw: another draw of the same case, where the first has a near tie (README.md).  long: also the losses of 200 steps.  balance: also the
+    load-balancing loss.  beside: names and shapes of tensors that are in the files and no part of the model."""
+    return {**small(model_type, architecture, **changes), "experts": "fused" if fused else "each", "beside": beside, "long": long, "balance": balance,
+            "draw": draw}
 
 
 GPT = {"num_key_value_heads": ABSENT, "intermediate_size": ABSENT, "hidden_size": ABSENT, "num_hidden_layers": ABSENT,
@@ -237,12 +241,12 @@ CASES = {
     "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
                  max_position_embeddings=16),
     "mixtral": experts("mixtral", "MixtralForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, sliding_window=5, rms_norm_eps=1e-5,
-                       long=True),
+                       long=True, balance=True),
     "mixtral_fused": experts("mixtral", "MixtralForCausalLM", fused=True, num_local_experts=3, num_experts_per_tok=2, intermediate_size=6,
                              num_hidden_layers=1, tie_word_embeddings=True),
     # Layer 1 is dense by the list, the others by the step have experts; published files say num_experts.
     "qwen3_moe": experts("qwen3_moe", "Qwen3MoeForCausalLM", num_hidden_layers=3, head_dim=8, num_experts=6, num_experts_per_tok=3,
-                         moe_intermediate_size=6, norm_topk_prob=True, mlp_only_layers=[1], decoder_sparse_step=1, rms_norm_eps=1e-6),
+                         moe_intermediate_size=6, norm_topk_prob=True, mlp_only_layers=[1], decoder_sparse_step=1, rms_norm_eps=1e-6, balance=True),
     "qwen3_moe_fused": experts("qwen3_moe", "Qwen3MoeForCausalLM", fused=True, num_hidden_layers=2, head_dim=8, num_local_experts=4, num_experts_per_tok=4,
                                moe_intermediate_size=6, decoder_sparse_step=2, attention_bias=True),
     # A window on layer 0 alone: the even ones before max_window_layers.
@@ -278,7 +282,8 @@ CASES = {
                                  moe_num_shared_experts=1, moe_layer_interval=2, use_bias=True, tie_word_embeddings=False),
     "hunyuan_v1_moe": experts("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", head_dim=8, num_experts=5, moe_topk=2, intermediate_size=6,
                               rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0}),
-    "minimax_m2": experts("minimax_m2", "MiniMaxM2ForCausalLM", head_dim=8, rotary_dim=4, num_local_experts=6, num_experts_per_tok=2, intermediate_size=6, draw="b"),
+    "minimax_m2": experts("minimax_m2", "MiniMaxM2ForCausalLM", balance=True, head_dim=8, rotary_dim=4, num_local_experts=6, num_experts_per_tok=2,
+                          intermediate_size=6, draw="b"),
     "phimoe": experts("phimoe", "PhiMoEForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, attention_bias=True, lm_head_bias=True,
                       router_jitter_noise=0.3),
     # One list of factors at every length, and a factor on cos and sin that changes after 12 positions; fused.
@@ -454,6 +459,29 @@ def gradients(model, tokens):
     return out
 
 
+def balanced(model, tokens, together):
+    """Loss with the load-balancing loss that transformers adds, and its gradients: all rows in one padded call, which is a micro-batch of ours, or
+    each row in its own, weighted by its tokens."""
+    ids = tokens["input_ids"]
+    labels = tokens.get("labels", ids)
+    count = sum(label != -100 for row in labels for label in row[1:])
+    total = sum(len(row) for row in ids)
+    longest = max(len(row) for row in ids)
+    model.zero_grad()
+    model.router_aux_loss_coef = BALANCE
+    padded = [[row + [filler] * (longest - len(row)) for row in rows] for rows, filler in ((ids, 0), (labels, -100), ([[1] * len(r) for r in ids], 0))]
+    calls = [padded] if together else [([row], [row_labels], [[1] * len(row)]) for row, row_labels in zip(ids, labels)]
+    loss, aux = 0, 0
+    for call_ids, call_labels, mask in calls:
+        share = sum(map(sum, mask)) / total
+        out = model(input_ids=torch.tensor(call_ids), labels=torch.tensor(call_labels), attention_mask=torch.tensor(mask), use_cache=False,
+                    num_items_in_batch=torch.tensor(count), output_router_logits=True)
+        loss = loss + out.loss - (1 - share) * BALANCE * out.aux_loss
+        aux = aux + share * out.aux_loss
+    loss.backward()
+    return {"loss": loss.detach().reshape(1), "aux": aux.detach().reshape(1), **{f"grad.{k}": p.grad.clone() for k, p in trained(model)}}
+
+
 def train(spec, tokens, dtype, max_norm, steps=STEPS, lr=LR):
     model = load(spec, dtype)
     decays = {k: (p.ndim >= 2 and "norm" not in k) or k.endswith(("A_log", "alpha_p", "alpha_n")) for k, p in trained(model)}  # as Trainer's
@@ -579,6 +607,11 @@ def make(name, spec):
         "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "weight_decay": DECAY, "max_norm": max_norm,
         "losses": losses, "grad_norms": norms, "clipped": clipped, "gradient_only": [file_name(k, spec) for k in gradient_only(model)]})
 
+    for file, together in BALANCED.items() if spec.get("balance") else ():
+        found, exact = (balanced(load(spec, t), tokens, together) for t in (torch.float32, torch.float64))
+        save_file(in_files(model, found, spec), os.path.join(folder, file))
+        print(f"   {file}: aux {found['aux'].item():.4f}, fp32 against float64: gradients {worst(found, exact, ['grad'])}")
+
     if spec.get("long"):
         many, exact_many = (train(spec, tokens, t, max_norm, LONG, LONG_LR)[1] for t in (torch.float32, torch.float64))
         write_json(os.path.join(folder, "long.json"), {"lr": LONG_LR, "losses": many})
@@ -611,7 +644,7 @@ def make(name, spec):
 def check(name, spec, committed):
     """Recomputed elsewhere, by another version or machine: the same numbers within rounding."""
     make(name, spec)
-    for file in ("model.safetensors", "expected.safetensors", "adamw.safetensors"):
+    for file in ("model.safetensors", "expected.safetensors", "adamw.safetensors", *BALANCED):
         if not os.path.exists(os.path.join(committed, name, file)):
             continue
         old, new = load_file(os.path.join(committed, name, file)), load_file(os.path.join(spec["folder"], file))
