@@ -244,17 +244,45 @@ static void add_point(mt_train_screen *screen, double step, double loss)
     screen->losses.n++;
 }
 
+static size_t largest_of(const double *x, size_t n)
+{
+    size_t at = 0;
+    for (size_t i = 1; i < n; i++)
+        if (x[i] > x[at]) at = i;
+    return at;
+}
+
+/* The worst layers: of a router that has collapsed, a few experts take all rows. */
+static void describe_experts(mt_train_screen *screen, const mt_train_step *s)
+{
+    const mt_train_loads *l = &s->loads;
+    if (!l->n) return;
+    const size_t busy = largest_of(l->busiest, l->n), idle = largest_of(l->idle, l->n);
+    int at = snprintf(screen->experts, sizeof screen->experts,
+                      "experts in step %lld: the busiest took %.1f%% of the rows (layer %d; %.1f%% if all were equally busy), ",
+                      (long long)s->step, 100 * l->busiest[busy], l->layer[busy], 100 * (double)l->T / (double)l->E);
+    if (l->idle[idle] > 0)
+        snprintf(screen->experts + at, sizeof screen->experts - (size_t)at, "%.0f of %lld idle in layer %d", l->idle[idle],
+                 (long long)l->E, l->layer[idle]);
+    else
+        snprintf(screen->experts + at, sizeof screen->experts - (size_t)at, "none idle");
+}
+
 void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
 {
-    char note[256], router[32] = "";
+    char note[256], router[32] = "", busiest[32] = "";
     if (!isnan(s->router_loss)) snprintf(router, sizeof router, "  aux %.4g", s->router_loss);
+    if (s->loads.n)
+        snprintf(busiest, sizeof busiest, "  busiest expert %.0f%%",
+                 100 * s->loads.busiest[largest_of(s->loads.busiest, s->loads.n)]);
+    describe_experts(screen, s);
     const char *skipped = s->skipped ? "  (skipped: not finite)" : s->empty ? "  (skipped: nothing to train on)" : "";
     if (screen->term.live) /* the bar wants room */
         snprintf(note, sizeof note, "loss %.4f%s  %s tokens/s%s", s->loss, router, mt_count_text((uint64_t)s->tokens_s).s,
                  skipped);
     else
-        snprintf(note, sizeof note, "loss %.4f%s  norm %.3g  lr %.3g  %s tokens/s%s", s->loss, router, s->grad_norm,
-                 s->learning_rate, mt_count_text((uint64_t)s->tokens_s).s, skipped);
+        snprintf(note, sizeof note, "loss %.4f%s  norm %.3g  lr %.3g%s  %s tokens/s%s", s->loss, router, s->grad_norm,
+                 s->learning_rate, busiest, mt_count_text((uint64_t)s->tokens_s).s, skipped);
     pthread_mutex_lock(&screen->lock);
     mt_progress_update(&screen->bar, (double)s->step, note);
     pthread_mutex_unlock(&screen->lock);
@@ -336,6 +364,7 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
 {
     bool quiet = mt_verbosity_now() == MT_QUIET;
     if (!quiet) print_compared(screen, &r->compared);
+    if (!quiet && *screen->experts) put_line(screen, screen->experts, 0);
     if (r->stopped) {
         if (r->step)
             printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);

@@ -32,8 +32,9 @@ typedef struct mt_train_screen {
         int64_t step; /* -1: none */
         double loss;
     } eval_first, eval_last;
-    FILE *log;    /* log.txt of the run; NULL: not yet */
-    mt_str early; /* what was said before there was one */
+    char experts[200]; /* how busy they were in the last step; "": there are none */
+    FILE *log;         /* log.txt of the run; NULL: not yet */
+    mt_str early;      /* what was said before there was one */
 } mt_train_screen;
 
 void mt_train_screen_init(mt_train_screen *screen);

@@ -26,8 +26,10 @@ typedef struct mt_step_result {
     double grad_norm;   /* before clipping; 0 for evaluation */
     double clip_scale;  /* 1: not clipped */
     int64_t n_tokens, n_trained, n_correct;
-    bool skipped; /* loss or norm was not finite: nothing was updated */
-    bool empty;   /* not one token to train on, so the mean over them is no number: nothing was computed, nothing updated */
+    const int32_t *loads; /* of a training step: [L, model->routed.E] how many of its rows each expert took, until the next
+                             pass; NULL: there are no experts, or nothing was trained */
+    bool skipped;         /* loss or norm was not finite: nothing was updated */
+    bool empty; /* not one token to train on, so the mean over them is no number: nothing was computed, nothing updated */
     int64_t wait_update_ns; /* how long the step waited for updates of the one before */
     int64_t wait_save_ns;   /* how long its updates on the device waited for a checkpoint to take their units' state */
 } mt_step_result;

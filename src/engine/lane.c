@@ -57,7 +57,9 @@ static mt_rc clear_sums(mt_lane *lane, mt_err *err)
 {
     const lane_router *r = &lane->router;
     MT_TRY(mt_fill(lane->compute, lane->total.loss, 0, offsetof(mt_lane_sums, n_bad), err));
-    if (lane->pass.mode != MT_MODE_TRAIN || !r->counts) return MT_OK;
+    if (lane->pass.mode != MT_MODE_TRAIN) return MT_OK;
+    MT_TRY(mt_fill(lane->compute, lane->total.loads, 0, (size_t)mt_plan_loads(lane->plan) * sizeof *lane->total.loads, err));
+    if (!r->counts) return MT_OK;
     const size_t n = (size_t)(lane->input.n_cuts * r->over.E);
     MT_TRY(mt_fill(lane->compute, r->counts, 0, n * sizeof *r->counts, err));
     return mt_fill(lane->compute, r->probs, 0, n * sizeof *r->probs, err);
@@ -165,16 +167,18 @@ static mt_rc open_sums(mt_lane *lane, mt_err *err)
     t->router_loss = (double *)(t->loss + 1);
     t->n_bad = (int64_t *)(t->router_loss + 1);
     t->norms = (double *)(t->n_bad + 1);
+    t->loads = (int32_t *)(t->norms + n);
+    t->bytes = mt_plan_sums_bytes(lane->plan);
     t->host = mt_memory_find(lane->memory, MT_BUF_SUMS_HOST, -1, -1);
-    t->landed_norms = t->host->norms + n;
-    return mt_fill(lane->compute, t->loss, 0, sizeof *t->host + n * sizeof(double), err);
+    t->landed_norms = (double *)(void *)((char *)t->host + t->bytes);
+    return mt_fill(lane->compute, t->loss, 0, t->bytes, err);
 }
 
 static void open_router(mt_lane *lane)
 {
     lane_router *r = &lane->router;
     if (!mt_plan_balances(lane->plan)) return;
-    r->over = mt_model_routed(lane->model);
+    r->over = lane->model->routed;
     r->counts = mt_memory_find(lane->memory, MT_BUF_ROUTER, -1, -1);
     r->probs = (float *)(r->counts + mt_plan_most_micros(lane->plan) * r->over.E);
 }

@@ -27,7 +27,7 @@ typedef struct mt_lane_sums {
     mt_loss_sum loss;
     double router_loss; /* the load-balancing loss, without its coefficient */
     int64_t n_bad;      /* weights that left the finite range in updates on the device, in all */
-    double norms[];     /* [n_units] sums of squares of finished gradients */
+    double norms[];     /* [n_units] sums of squares of finished gradients; then int32_t [L, E], the rows of each expert */
 } mt_lane_sums;
 
 typedef struct mt_lane_pass {

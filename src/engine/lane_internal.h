@@ -49,10 +49,12 @@ typedef struct lane_input {
 
 /* Loss and norms. */
 typedef struct lane_sums {
-    mt_loss_sum *loss; /* device, like the next three */
+    mt_loss_sum *loss; /* device, like the next four */
     double *router_loss;
     int64_t *n_bad;
     double *norms;        /* one a unit */
+    int32_t *loads;       /* [L, E] rows of each expert, as far as they are counted */
+    size_t bytes;         /* of all of these */
     mt_lane_sums *host;   /* all of them, once `ready` */
     double *landed_norms; /* host, one a unit: arrives with the gradient when updates are early, for the updater to look at */
     mt_event *ready;

@@ -21,8 +21,7 @@ static void begin_sweep(mt_lane *lane, int64_t number)
 static mt_rc read_sums(mt_lane *lane, mt_err *err)
 {
     lane_sums *t = &lane->total;
-    size_t bytes = sizeof *t->host + (size_t)lane->model->n_units * sizeof(double);
-    MT_TRY(mt_copy_small(lane->compute, t->host, t->loss, bytes, MT_COPY_OUT, err));
+    MT_TRY(mt_copy_small(lane->compute, t->host, t->loss, t->bytes, MT_COPY_OUT, err));
     return mt_record(lane->compute, t->ready, err);
 }
 

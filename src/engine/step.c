@@ -77,6 +77,7 @@ static mt_rc step_judge(void *self, const mt_lane_sums *sums, bool all, bool *go
                                    .n_correct = sums->loss.correct,
                                    .wait_update_ns = mt_lane_waited(s->e->lane).update_ns };
     if (!s->train) return MT_OK;
+    if (mt_plan_loads(s->e->plan)) s->result->loads = (const int32_t *)(sums->norms + s->e->model->n_units);
     double squares = sum_of_squares(s->e->model, sums->norms);
     s->result->grad_norm = sqrt(squares);
     if (s->updates_early) return check_norms(s->e->model, sums->norms, err);

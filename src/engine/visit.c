@@ -99,6 +99,7 @@ static pass_rows pass_of(mt_lane *lane, int layer, int64_t i)
     const mt_cut_pass *p = &lane->input.passes[i];
     pass_rows r = { .mb.n = p->n_rows, .row = row_of(lane, p->first) };
     r.acts = mt__keeps_acts(lane, layer, trains(lane), 0, r.row);
+    if (trains(lane)) r.acts.router.loads = lane->total.loads + layer * lane->model->routed.E;
     return r;
 }
 

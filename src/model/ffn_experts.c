@@ -211,7 +211,8 @@ static mt_route route_args(const mt_pass *p)
                        .scratch = p->r->scratch };
 }
 
-static mt_rc sort_rows(const mt_pass *p, mt_err *err)
+/* loads: as mt_expert_sort has it. */
+static mt_rc sort_rows(const mt_pass *p, int32_t *loads, mt_err *err)
 {
     const mt_expert_sort a = { .N = p->mb->n,
                                .T = p->s->T,
@@ -221,6 +222,7 @@ static mt_rc sort_rows(const mt_pass *p, mt_err *err)
                                .order = order_of(p),
                                .rows = rows_of(p),
                                .place = place_of(p),
+                               .loads = loads,
                                .scratch = p->r->scratch };
     return p->r->ops->expert_sort(p->r->stream, &a, err);
 }
@@ -417,7 +419,7 @@ static mt_rc experts_gate_up(const mt_pass *p, const void *h, mt_err *err)
 
 static mt_rc experts_unit_forward(const mt_pass *p, const void *h, mt_err *err)
 {
-    MT_TRY(sort_rows(p, err));
+    MT_TRY(sort_rows(p, p->first_expert == 0 ? p->a->router.loads : NULL, err)); /* each unit sorts; one counts */
     MT_TRY(experts_gate_up(p, h, err));
     const mt_activation activation = expert_activation(p);
     MT_TRY(p->r->ops->activation_fwd(p->r->stream, &activation, err));
@@ -446,7 +448,7 @@ static mt_rc experts_close(const mt_pass *p, void *y, const void *add, mt_err *e
 static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *dy, mt_err *err)
 {
     const mt_ops *ops = p->r->ops;
-    MT_TRY(sort_rows(p, err));
+    MT_TRY(sort_rows(p, NULL, err));
     MT_TRY(experts_gate_up(p, h, err));
     mt_grouped_linear through = expert_product(p, MT_W_E_DOWN);
     through.gather_dy = true;

@@ -136,11 +136,12 @@ typedef struct mt_micro {
     const int32_t *cache_slot;   /* [n_docs] and its slot, for what is kept of it whatever its length */
 } mt_micro;
 
-/* What the load-balancing loss needs of a micro-batch, over all of its layers (mt_route). */
+/* What training learns of routes.  First what the load-balancing loss needs of a micro-batch, over all of its layers (mt_route). */
 typedef struct mt_router_sums {
     int32_t *counts; /* [E]; NULL: there is no such loss */
     float *probs;    /* [E] */
     float scale;     /* of the gradient */
+    int32_t *loads;  /* [E] of the layer: rows that its experts take, added up over the step; NULL: they are not counted */
 } mt_router_sums;
 
 /* A layer's arrays for one micro-batch: kept ones point into kept memory, the others into workspace. */
@@ -239,11 +240,6 @@ size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_
 size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
 /* Bytes that experts work in for each row of a pass: the most of any kind of layer. */
 size_t mt_model_pass_bytes(const mt_model *m, mt_dtype t);
-/* Layers with experts, and how many experts each of them has. */
-typedef struct mt_routed {
-    int64_t layers, E;
-} mt_routed;
-mt_routed mt_model_routed(const mt_model *m);
 /* What a layer's cache takes for each row of a sequence, and for each sequence however long it is. */
 typedef struct mt_cache_bytes {
     size_t row, sequence;

@@ -92,6 +92,7 @@ mt_rc mt_layer_kinds(mt_model *m, int64_t unit_experts, mt_err *err)
         int k = 0;
         MT_TRY(settle_spec(&s, c, l, unit_experts, err));
         if (!m->unit_experts) m->unit_experts = s.unit_experts;
+        if (s.E) m->routed = (mt_routed){ m->routed.layers + 1, s.E }; /* E is the same in all of them (config_experts.c) */
         while (k < m->n_kinds && !same_spec(&m->kinds[k].spec, &s)) k++;
         m->kind_of_layer[l] = k;
         if (k < m->n_kinds) continue;
@@ -146,17 +147,6 @@ void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool sha
         if (a[i].extent == MT_EXTENT_SWEEP) n = rows.sweep;
         carve(out, i, a[i].shared == shared && !a[i].instead && a[i].row_bytes ? a[i].row_bytes * (size_t)n + a[i].fixed : 0);
     }
-}
-
-mt_routed mt_model_routed(const mt_model *m)
-{
-    mt_routed r = { 0 };
-    for (int l = 0; l < m->config->L; l++) {
-        if (!mt_layer_has_experts(m, l)) continue;
-        r.layers++;
-        r.E = m->config->layers[l].E; /* of all of them (config_experts.c) */
-    }
-    return r;
 }
 
 size_t mt_model_pass_bytes(const mt_model *m, mt_dtype t)

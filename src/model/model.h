@@ -117,6 +117,11 @@ int64_t mt_default_unit_experts(const mt_config *c, int layer);
 
 typedef struct mt_layer_kind mt_layer_kind; /* layer.h */
 
+/* Layers with experts, and how many experts each of them has. */
+typedef struct mt_routed {
+    int64_t layers, E;
+} mt_routed;
+
 typedef struct mt_model {
     const mt_config *config; /* borrowed; outlives the model */
     mt_file_names names;
@@ -129,7 +134,8 @@ typedef struct mt_model {
     int embed, head;        /* units; the same one when tied */
     mt_layer_units *layers; /* [L] */
     int64_t unit_experts;   /* of the first layer that has experts; 0: none has */
-    mt_layout *layouts;     /* one per group */
+    mt_routed routed;
+    mt_layout *layouts; /* one per group */
     int n_groups;
     int first_trained; /* units before it need no backward */
     int64_t n_params, n_trained;

@@ -17,6 +17,7 @@ mt_rc mt__expert_sort_run(mt_pool *pool, const mt_expert_sort *a, mt_err *err)
     memset(a->offsets, 0, (size_t)(a->E + 1) * sizeof *a->offsets);
     for (int64_t p = 0; p < a->N * a->T; p++) a->offsets[a->experts[p] + 1]++;
     for (int64_t e = 0; e < a->E; e++) {
+        if (a->loads) a->loads[e] += a->offsets[e + 1];
         next[e] = a->offsets[e];
         a->offsets[e + 1] += a->offsets[e];
     }

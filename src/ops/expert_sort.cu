@@ -91,7 +91,9 @@ __global__ void scan_kernel(mt_expert_sort a, int64_t n_blocks)
 {
     int32_t *before = (int32_t *)a.scratch + blockIdx.x * n_blocks;
     int total = scan_values(before, n_blocks);
-    if (threadIdx.x == 0) a.offsets[blockIdx.x] = total;
+    if (threadIdx.x != 0) return;
+    a.offsets[blockIdx.x] = total;
+    if (a.loads) a.loads[blockIdx.x] += total; /* one block an expert */
 }
 
 __global__ void offsets_kernel(mt_expert_sort a)

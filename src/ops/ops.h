@@ -298,6 +298,7 @@ typedef struct mt_expert_sort {
     int32_t *order;         /* [N T] the pair of each packed row */
     int32_t *rows;          /* [N T] the row of each packed row: order / T */
     int32_t *place;         /* [N T] the packed row of each pair */
+    int32_t *loads;         /* [E] += rows of each expert, or NULL */
     void *scratch;
 } mt_expert_sort;
 

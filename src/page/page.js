@@ -304,6 +304,23 @@ function memoryChart() {
   return { title: "Memory, most so far", format: bytes, zero: true, series, legend };
 }
 
+/* Of lists with a number for each layer with experts, the worst. */
+function worstChart(title, key, format, even) {
+  const series = runs.map((run, i) => ({ name: label(run, "worst layer"), color: color(i),
+    points: run.steps.filter((p) => Array.isArray(p[key])).map((p) => [xOf(p), Math.max(...p[key])]) }));
+  const x = runs.length === 1 && even > 0 ? series[0].points.map((p) => p[0]) : [];
+  if (x.length) series.push({ name: "all equally busy", color: color(1), points: x.map((v) => [v, even]), dots: x.length < 2 });
+  return { title, format, zero: true, series, legend: series };
+}
+const percent = (v) => Number.isFinite(v) ? trim(100 * v) + "%" : "–";
+function expertsCard(run) {
+  const p = run.steps.filter((q) => Array.isArray(q.busiest_expert)).pop(), e = run.plan && run.plan.experts;
+  if (!p || !e || !Array.isArray(e.layers)) return null;
+  const rows = p.busiest_expert.map((share, i) => [e.layers[i], share, (p.idle_experts || [])[i] || 0]).sort((a, b) => b[1] - a[1] || b[2] - a[2]).slice(0, 12);
+  return titled(label(run, `Experts at step ${p.step}, the fullest layers`),
+    tableOf(["layer", "rows of its busiest expert", `idle of ${e.of_a_layer}`], rows.map(([l, s, n]) => [String(l), percent(s), String(n)])));
+}
+
 function tile(text, what) {
   const t = html("div", "tile");
   t.append(html("b", "", text), html("span", "", what));
@@ -397,7 +414,7 @@ function drawDetails() {
   if (opened) openDetails = opened.open;
   const cards = [];
   for (const run of runs) {
-    if (run.plan) cards.push(planCard(run), buffersCard(run, "device"), buffersCard(run, "host"));
+    if (run.plan) cards.push(planCard(run), buffersCard(run, "device"), buffersCard(run, "host"), expertsCard(run));
     if (run.sample) cards.push(textCard(label(run, `Sample at step ${run.sample.step}`), sampleText(run.sample)));
     if (run.log) cards.push(textCard(label(run, "Log, its end"), run.log));
     if (run.config) cards.push(textCard(label(run, "Configuration"), run.config, true));
@@ -424,6 +441,11 @@ function redraw() {
   chart("rate", plainChart("Learning rate", "learning_rate", trim, true));
   chart("norm", plainChart("Gradient norm", "grad_norm", trim, true));
   if (has("router_aux_loss")) chart("balance", plainChart("Load-balancing loss", "router_aux_loss", trim, false));
+  if (has("busiest_expert")) {
+    const e = runs[0].plan && runs[0].plan.experts;
+    chart("busiest", worstChart("Rows of the busiest expert", "busiest_expert", percent, e ? e.of_a_row / e.of_a_layer : 0));
+    chart("idle", worstChart("Idle experts", "idle_experts", count, 0));
+  }
   runs.forEach((run, i) => chart("time" + i, timeChart(run)));
   chart("memory", memoryChart());
 }

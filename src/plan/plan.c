@@ -32,6 +32,14 @@ int64_t mt_plan_most_micros(const mt_plan *p)
     return mt_min_i64(p->job.step_docs, 2 * p->job.step_tokens / p->arithmetic.micro_tokens + 1);
 }
 
+int64_t mt_plan_loads(const mt_plan *p) { return p->job.train ? p->model->config->L * p->model->routed.E : 0; }
+
+size_t mt_plan_sums_bytes(const mt_plan *p)
+{
+    const size_t loads = mt_round_up((size_t)mt_plan_loads(p) * sizeof(int32_t), sizeof(double));
+    return sizeof(mt_loss_sum) + sizeof(double) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double) + loads;
+}
+
 size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep)
 {
     return mt_kept_bytes(mt_layer_kind_of(p->model, layer), p->arithmetic.compute, keep, p->place.sweep_tokens);
@@ -652,9 +660,8 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
     MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE,
                     (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
-    size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t),
-           sums = sizeof(mt_loss_sum) + sizeof(double) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
-    const size_t router = (size_t)(mt_plan_most_micros(p) * mt_model_routed(p->model).E) * (sizeof(int32_t) + sizeof(float));
+    size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t), sums = mt_plan_sums_bytes(p);
+    const size_t router = (size_t)(mt_plan_most_micros(p) * p->model->routed.E) * (sizeof(int32_t) + sizeof(float));
     if (mt_plan_balances(p)) MT_TRY(plan_add(p, MT_BUF_ROUTER, -1, -1, MT_DEVICE, router, err));
     MT_TRY(plan_add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(plan_add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));

@@ -320,6 +320,10 @@ static inline bool mt_plan_balances(const mt_plan *p)
     return p->job.train && p->job.router_loss > 0 && p->model->unit_experts > 0;
 }
 int64_t mt_plan_most_micros(const mt_plan *p);
+/* Numbers that say how many rows each expert took: [L, E]; 0: nothing is trained, or there are no experts. */
+int64_t mt_plan_loads(const mt_plan *p);
+/* Bytes of what a step sums up: loss, norms, loads (engine/lane.h). */
+size_t mt_plan_sums_bytes(const mt_plan *p);
 
 /* Rows of the workspace layers compute in. */
 mt_work_rows mt_plan_work_rows(const mt_plan *p);

@@ -89,6 +89,19 @@ void mt_metrics_float(mt_metrics *m, const char *name, double value)
     mt_events_value(&m->events, name, value);
 }
 
+void mt_metrics_list(mt_metrics *m, const char *name, const double *values, size_t n)
+{
+    double most = -INFINITY;
+    mt_json_out *j = mt_metrics_json(m);
+    mt_json_list(j, name, MT_JSON_FLAT);
+    for (size_t i = 0; i < n; i++) {
+        mt_json_put_num(j, NULL, "%.4g", values[i]);
+        if (values[i] > most) most = values[i];
+    }
+    mt_json_end(j);
+    if (n) mt_events_value(&m->events, name, most);
+}
+
 mt_rc mt_metrics_end(mt_metrics *m, mt_err *err)
 {
     mt_json_end(mt_metrics_json(m));

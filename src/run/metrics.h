@@ -27,6 +27,8 @@ void mt_metrics_close(mt_metrics *m); /* accepts a zeroed or closed one */
 /* A line: any number of pairs, then end, which writes it.  Numbers that are not finite become null. */
 void mt_metrics_int(mt_metrics *m, const char *key, int64_t value);
 void mt_metrics_float(mt_metrics *m, const char *key, double value);
+/* A list, in a few digits; TensorBoard gets the largest number of it. */
+void mt_metrics_list(mt_metrics *m, const char *key, const double *values, size_t n);
 void mt_metrics_bool(mt_metrics *m, const char *key, bool value);
 /* For values of other kinds: the map that the line is. */
 mt_json_out *mt_metrics_json(mt_metrics *m);

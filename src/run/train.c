@@ -34,6 +34,7 @@ void mt_trainer_close(mt_trainer *t)
     mt_device_close(t->exec.dev);
     mt_source_close(t->data.source);
     mt_batch_free(&t->data.batch);
+    mt__train_free_loads(t);
     mt_model_free(t->net.model);
     mt_shards_close(t->net.shards);
     mt_side_files_free(&t->net.side_files);
@@ -119,6 +120,22 @@ static void train_count(mt_trainer *t, const mt_step_result *r, double seconds, 
     t->made.loss = r->loss;
 }
 
+static void count_loads(mt_trainer *t, const mt_step_result *r)
+{
+    const int64_t E = t->net.model->routed.E;
+    mt_train_loads *to = &t->net.loads;
+    for (size_t i = 0; r->loads && i < to->n; i++) {
+        const int32_t *rows = r->loads + to->layer[i] * E;
+        int32_t most = 0;
+        to->idle[i] = 0;
+        for (int64_t e = 0; e < E; e++) {
+            if (rows[e] > most) most = rows[e];
+            to->idle[i] += rows[e] == 0;
+        }
+        to->busiest[i] = (double)most / (double)r->n_tokens;
+    }
+}
+
 static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, double lr)
 {
     const window *w = &t->window;
@@ -130,6 +147,7 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
                             .learning_rate = lr,
                             .grad_norm = r->grad_norm,
                             .router_loss = t->net.router_loss > 0 && !r->empty ? r->router_loss : NAN,
+                            .loads = r->loads ? t->net.loads : (mt_train_loads){ 0 },
                             .skipped = r->skipped,
                             .empty = r->empty,
                             .seconds = w->seconds / n,
@@ -155,6 +173,7 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     if (t->at.step > t->course.first_step + 1) t->timing.seconds += seconds, t->timing.tokens += r.n_tokens;
     if (r.empty)
         mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
+    count_loads(t, &r);
     *out = report_of(t, &r, h.lr);
     return MT_OK;
 }
@@ -198,6 +217,8 @@ static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
     mt_metrics_float(m, "learning_rate", s->learning_rate);
     mt_metrics_float(m, "grad_norm", s->grad_norm);
     if (!isnan(s->router_loss)) mt_metrics_float(m, "router_aux_loss", s->router_loss);
+    if (s->loads.n) mt_metrics_list(m, "busiest_expert", s->loads.busiest, s->loads.n);
+    if (s->loads.n) mt_metrics_list(m, "idle_experts", s->loads.idle, s->loads.n);
     mt_metrics_int(m, "num_input_tokens_seen", t->at.n_tokens);
     mt_metrics_int(m, "num_trained_tokens_seen", t->at.n_trained);
     if (s->skipped || s->empty) mt_metrics_bool(m, "skipped", true);

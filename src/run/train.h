@@ -18,11 +18,21 @@
 
 typedef struct mt_trainer mt_trainer;
 
+/* How busy the experts were in a step; of each layer that has some. */
+typedef struct mt_train_loads {
+    size_t n;        /* layers; 0: nothing is known */
+    int64_t E, T;    /* experts of a layer, those of a row */
+    int *layer;      /* its number */
+    double *busiest; /* share of the rows that its busiest expert took; T / E where all are equally busy */
+    double *idle;    /* experts that took no row */
+} mt_train_loads;
+
 /* One update as it is reported: means over the updates since the last report. */
 typedef struct mt_train_step {
     int64_t step, n_steps; /* step: updates done */
     double epoch, loss, learning_rate, grad_norm;
     double router_loss;                             /* load-balancing loss without its coefficient; NaN: there is none */
+    mt_train_loads loads;                           /* borrowed until the next step */
     bool skipped;                                   /* not finite: nothing was updated */
     bool empty;                                     /* nothing to train on: nothing was updated */
     double seconds;                                 /* a step */

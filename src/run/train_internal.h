@@ -85,7 +85,8 @@ typedef struct network {
     mt_shards *shards; /* NULL: from scratch */
     mt_model *model;
     uint64_t fingerprint;
-    double router_loss; /* coefficient of the load-balancing loss; 0: none */
+    mt_train_loads loads; /* of the last step */
+    double router_loss;   /* coefficient of the load-balancing loss; 0: none */
     mt_side_files side_files;
     mt_export export;
 } network;
@@ -157,6 +158,7 @@ struct mt_trainer {
 
 /* -- train_open.c -- */
 mt_rc mt__train_open(mt_trainer *t, mt_err *err);
+void mt__train_free_loads(mt_trainer *t);
 
 /* -- train_earlier.c -- */
 mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err);

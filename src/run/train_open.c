@@ -120,6 +120,33 @@ static void say_assumptions(const mt_config *c)
     if (c->notice) mt_info("%s", c->notice);
 }
 
+void mt__train_free_loads(mt_trainer *t)
+{
+    mt_train_loads *l = &t->net.loads;
+    mt_free(l->layer);
+    mt_free(l->busiest);
+    mt_free(l->idle);
+    *l = (mt_train_loads){ 0 };
+}
+
+static mt_rc make_loads(mt_trainer *t, mt_err *err)
+{
+    const mt_model *m = t->net.model;
+    const size_t n = (size_t)m->routed.layers;
+    mt_train_loads *l = &t->net.loads;
+    mt__train_free_loads(t);
+    if (!n) return MT_OK;
+    l->layer = mt_calloc(n, sizeof *l->layer);
+    l->busiest = mt_calloc(n, sizeof *l->busiest);
+    l->idle = mt_calloc(n, sizeof *l->idle);
+    if (!l->layer || !l->busiest || !l->idle) return mt_no_memory(err, "the loads of experts");
+    for (int i = 0; i < m->config->L; i++)
+        if (mt_layer_has_experts(m, i)) l->layer[l->n++] = i;
+    l->E = m->routed.E;
+    l->T = m->config->layers[l->layer[0]].T;
+    return MT_OK;
+}
+
 static mt_rc create_model(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
@@ -131,6 +158,7 @@ static mt_rc create_model(mt_trainer *t, mt_err *err)
                                                  .unit_experts = t->hooks.unit_experts },
                             notice, err));
     if (notice[0]) mt_info("%s", notice);
+    MT_TRY(make_loads(t, err));
     t->net.export.model = t->net.model;
     return t->net.model->n_trained ? MT_OK : mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
 }
@@ -306,6 +334,19 @@ static void put_plan_buffers(mt_json_out *j, const mt_plan *p)
     mt_json_end(j);
 }
 
+/* Whose loads the metrics list. */
+static void put_expert_layers(mt_json_out *j, const mt_train_loads *l)
+{
+    if (!l->n) return;
+    mt_json_map(j, "experts", MT_JSON_FLAT);
+    mt_json_put_int(j, "of_a_layer", l->E);
+    mt_json_put_int(j, "of_a_row", l->T);
+    mt_json_list(j, "layers", MT_JSON_FLAT);
+    for (size_t i = 0; i < l->n; i++) mt_json_put_int(j, NULL, l->layer[i]);
+    mt_json_end(j);
+    mt_json_end(j);
+}
+
 static mt_rc plan_text(const mt_trainer *t, mt_str *s, mt_err *err)
 {
     const mt_plan *p = t->exec.plan;
@@ -326,6 +367,7 @@ static mt_rc plan_text(const mt_trainer *t, mt_str *s, mt_err *err)
     mt_json_put_size(&j, "base_host_bytes", p->base_host);
     mt_json_put_size(&j, "checkpoint_host_bytes", t->saver.planned_room);
     mt_json_put_num(&j, "step_seconds", "%.6g", p->predicted_seconds);
+    put_expert_layers(&j, &t->net.loads);
     put_plan_arithmetic(&j, &p->arithmetic);
     mt_json_put_int(&j, "sweep_tokens", p->place.sweep_tokens);
     put_plan_buffers(&j, p);

@@ -1,4 +1,4 @@
-/* megatrain train and the routers of a model with experts: the load-balancing loss. */
+/* megatrain train and the routers of a model with experts: how busy experts are, and the load-balancing loss. */
 #include "process.h"
 #include "workspace.h"
 
@@ -57,6 +57,22 @@ static void its_value_is_in_the_terminal_and_the_metrics(void **state)
     mt_free(text);
 }
 
+/* Layer 0 has no experts, so there is one number each: the busiest of six experts has a third of the rows or more, of two a row. */
+static void how_busy_experts_are_is_in_the_terminal_and_the_metrics(void **state)
+{
+    workspace_write(*state, "model/config.json", EXPERTS(""));
+    set_up(*state, NULL);
+    run_ok();
+    assert_printed(&p, "  busiest expert ");
+    assert_printed(&p, "experts in step 3: the busiest took ");
+    assert_printed(&p, "(layer 1; 33.3% if all were equally busy), ");
+    char *text = metrics_of(*state);
+    double share = last_number(text, "\"busiest_expert\": ["), idle = last_number(text, "\"idle_experts\": [");
+    assert_true(share >= 1.0 / 3 - 1e-9 && share <= 1);
+    assert_true(idle >= 0 && idle <= 4);
+    mt_free(text);
+}
+
 static void it_is_off_by_default(void **state)
 {
     workspace_write(*state, "model/config.json", EXPERTS(",\"router_aux_loss_coef\":0.5,\"output_router_logits\":true"));
@@ -102,6 +118,7 @@ static void a_dense_model_says_that_it_has_no_effect(void **state)
 
 #define IN_WORKSPACE(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(IN_WORKSPACE(its_value_is_in_the_terminal_and_the_metrics), IN_WORKSPACE(it_is_off_by_default),
+MT_TEST_MAIN(IN_WORKSPACE(how_busy_experts_are_is_in_the_terminal_and_the_metrics),
+             IN_WORKSPACE(its_value_is_in_the_terminal_and_the_metrics), IN_WORKSPACE(it_is_off_by_default),
              IN_WORKSPACE(model_takes_the_files_coefficient), IN_WORKSPACE(a_file_without_one_is_refused),
              IN_WORKSPACE(a_dense_model_says_that_it_has_no_effect))

@@ -53,9 +53,22 @@ static const arithmetic_case cases[] = {
 };
 
 typedef struct outcome {
-    uint64_t checksum;
+    uint64_t checksum, loads[3];
     double loss[3], norm[3], router[3];
 } outcome;
+
+/* Every row reaches all its experts; as one number. */
+static uint64_t check_loads(const rig *r, const mt_step_result *s)
+{
+    const int64_t E = r->model->routed.E;
+    assert_true((s->loads != NULL) == (E > 0));
+    for (int l = 0; l < r->config->L && E; l++) {
+        int64_t rows = 0;
+        for (int64_t e = 0; e < E; e++) rows += s->loads[l * E + e];
+        assert_int_equal(rows, r->config->layers[l].E ? s->n_tokens * r->config->layers[l].T : 0);
+    }
+    return E ? mt_hash(s->loads, (size_t)(r->config->L * E) * sizeof *s->loads, 1) : 0;
+}
 
 static void three_steps(rig *r, outcome *out, dice *d)
 {
@@ -78,6 +91,7 @@ static void three_steps(rig *r, outcome *out, dice *d)
         out->loss[i] = s.loss;
         out->norm[i] = s.grad_norm;
         out->router[i] = s.router_loss;
+        out->loads[i] = check_loads(r, &s);
         assert_true((s.router_loss > 0) == (r->plan->job.router_loss > 0 && r->model->unit_experts > 0));
     }
     assert_ok(mt_engine_checksum(r->engine, &out->checksum, &err));

@@ -285,6 +285,8 @@ static void declare_expert_sort(op_run *r, int c)
     op_add(r, &a->order, "order", OP_OUTPUT, MT_DTYPE_I32, 1, a->N * a->T, 0);
     op_add(r, &a->rows, "rows", OP_OUTPUT, MT_DTYPE_I32, 1, a->N * a->T, 0);
     op_add(r, &a->place, "place", OP_OUTPUT, MT_DTYPE_I32, 1, a->N * a->T, 0);
+    op_buf *loads = op_add(r, &a->loads, "loads", OP_INOUT, MT_DTYPE_I32, 1, a->E, 0);
+    for (int64_t e = 0; e < a->E; e++) ((int32_t *)loads->init)[e] = (int32_t)e; /* which it adds to */
     add_scratch(r, &a->scratch, mt_expert_sort_scratch(a));
     routes_free(&m);
 }
@@ -292,6 +294,14 @@ static void declare_expert_sort(op_run *r, int c)
 static bool holds(op_run *r, const char *name, const int32_t *want, int64_t n)
 {
     return memcmp(op_named(r, name)->result, want, (size_t)n * sizeof *want) == 0;
+}
+
+static bool loads_hold(op_run *r, const int32_t *offsets, int64_t E)
+{
+    const int32_t *loads = (const void *)op_named(r, "loads")->result;
+    for (int64_t e = 0; e < E; e++)
+        if (loads[e] != e + offsets[e + 1] - offsets[e]) return false;
+    return true;
 }
 
 static const char *check_expert_sort(const op_run *run)
@@ -303,6 +313,7 @@ static const char *check_expert_sort(const op_run *run)
                         : !holds(r, "order", m.order, a->N * a->T) ? "order is not by expert, then by row"
                         : !holds(r, "rows", m.rows, a->N * a->T)   ? "rows are not those of the pairs"
                         : !holds(r, "place", m.place, a->N * a->T) ? "place is not the inverse of order"
+                        : !loads_hold(r, m.offsets, a->E)          ? "loads are not what they were, and the rows of each expert"
                                                                    : NULL;
     routes_free(&m);
     return wrong;

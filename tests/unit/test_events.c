@@ -77,6 +77,7 @@ static void metrics_become_events(void **state)
     mt_metrics_int(&m, "step", 5);
     mt_metrics_float(&m, "loss", 1.25);
     mt_metrics_float(&m, "grad_norm", NAN);
+    mt_metrics_list(&m, "idle_experts", (double[]){ 0, 3, 1 }, 3);
     assert_ok(mt_metrics_end(&m, &err));
     mt_metrics_int(&m, "step", 300);
     mt_metrics_float(&m, "eval_loss", 0.5);
@@ -92,7 +93,8 @@ static void metrics_become_events(void **state)
     assert_memory_equal(at[1] + 9, "\x10\x05\x3a\x02\x08\x01", 6); /* steps from 5 on start anew */
     assert_memory_equal(at[2] + 9, "\x10\x05", 2);
     assert_true(holds(at[2], n[2], "train/loss", 1.25f));
-    assert_false(holds(at[2], n[2], "train/grad_norm", NAN)); /* what is not finite is left out */
+    assert_false(holds(at[2], n[2], "train/grad_norm", NAN));    /* what is not finite is left out */
+    assert_true(holds(at[2], n[2], "train/idle_experts", 3.0f)); /* the largest */
     assert_memory_equal(at[3] + 9, "\x10\xac\x02", 3);
     assert_true(holds(at[3], n[3], "eval/loss", 0.5f));
     assert_true(holds(at[3], n[3], "eval/tokens", 17.0f));
@@ -112,10 +114,11 @@ static void lines_stay_lines_in_a_file_that_was_cut(void **state)
     assert_ok(mt_outfile_save(path, "{\"step\": 1}\n{\"st", 17, &err));
     assert_ok(mt_metrics_open(&m, path, 26, &err));
     mt_metrics_int(&m, "step", 3);
+    mt_metrics_list(&m, "busiest_expert", (double[]){ 0.25, 1.0 / 3 }, 2);
     assert_ok(mt_metrics_end(&m, &err));
     mt_metrics_close(&m);
     assert_ok(mt_file_read(&text, &n, path, 100, &err));
-    assert_string_equal(text, "{\"step\": 1}\n{\"step\": 3}\n");
+    assert_string_equal(text, "{\"step\": 1}\n{\"step\": 3, \"busiest_expert\": [0.25, 0.3333]}\n");
     mt_free(text);
     assert_ok(mt_dir_remove(path, &err));
     mt_free(path);
