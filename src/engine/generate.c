@@ -197,10 +197,12 @@ mt_rc mt_generate(mt_engine *e, const mt_prompt *prompts, size_t n_prompts, cons
     generation g = { .e = e, .prompts = prompts, .n_prompts = n_prompts, .o = options, .n_slots = e->plan->job.cache_slots };
     MT_TRY(generate_check(e, prompts, n_prompts, options, err));
     mt_rc rc = open_generation(&g, err);
+    const int64_t fetched = mt_lane_experts_fetched(e->lane);
     while (!rc && g.n_ended < n_prompts) {
         admit(&g);
         rc = run_pass(&g, err);
     }
+    g.stats.n_experts = mt_lane_experts_fetched(e->lane) - fetched;
     if (stats) *stats = g.stats;
     close_generation(&g);
     return rc;

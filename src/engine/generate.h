@@ -46,6 +46,7 @@ typedef struct mt_generate_stats {
     int64_t prompt_ns; /* passes that read prompts */
     int64_t decode_ns; /* passes that only continue */
     int64_t n_decoded; /* tokens those made */
+    int64_t n_experts; /* times that an expert's weights were copied to the device; of those that do not stay there */
 } mt_generate_stats;
 
 /* What a generation needs room for. */

@@ -88,6 +88,7 @@ mt_rc mt_lane_run(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 }
 
 mt_lane_waits mt_lane_waited(const mt_lane *lane) { return lane->waits; }
+int64_t mt_lane_experts_fetched(const mt_lane *lane) { return lane->chosen.n_fetched; }
 const float *mt_lane_logits(const mt_lane *lane) { return mt_memory_find(lane->memory, MT_BUF_LOGITS_HOST, -1, -1); }
 
 /* -- between passes -------------------------------------------------------------------------------- */
@@ -183,6 +184,18 @@ static void open_router(mt_lane *lane)
     r->probs = (float *)(r->counts + mt_plan_most_micros(lane->plan) * r->over.E);
 }
 
+static mt_rc open_chosen(mt_lane *lane, mt_err *err)
+{
+    const mt_plan *p = lane->plan;
+    const int64_t rows = mt_min_i64(p->arithmetic.micro_tokens, p->job.step_tokens);
+    int64_t T = 0;
+    for (int k = 0; k < lane->model->n_kinds; k++) T = mt_max_i64(T, lane->model->kinds[k].spec.T);
+    if (!p->job.cache_slots || !T) return MT_OK;
+    lane->chosen.routes = mt_calloc((size_t)(rows * T), sizeof *lane->chosen.routes);
+    lane->chosen.experts = mt_calloc((size_t)lane->model->routed.E, sizeof *lane->chosen.experts);
+    return lane->chosen.routes && lane->chosen.experts ? MT_OK : mt_no_memory(err, "the experts that a pass has chosen");
+}
+
 /* The rope tables, made on the host and sent over: cos and sin of the usual ones, then of the local ones. */
 static mt_rc open_rope(mt_lane *lane, mt_err *err)
 {
@@ -233,6 +246,7 @@ static mt_rc open_lane(mt_lane *lane, mt_err *err)
     MT_TRY(mt__input_create(lane, err));
     MT_TRY(open_sums(lane, err));
     open_router(lane);
+    MT_TRY(open_chosen(lane, err));
     return open_run(lane, err);
 }
 
@@ -278,5 +292,7 @@ void mt_lane_free(mt_lane *lane)
     mt_free(lane->stages);
     mt_free(lane->pieces);
     mt_free(lane->units);
+    mt_free(lane->chosen.routes);
+    mt_free(lane->chosen.experts);
     mt_free(lane);
 }

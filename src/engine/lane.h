@@ -59,6 +59,9 @@ mt_lane_waits mt_lane_waited(const mt_lane *l);
 /* After MT_MODE_CONTINUE: logits of the rows that have a target, in order; there may be one per cache slot. */
 const float *mt_lane_logits(const mt_lane *l);
 
+/* Experts whose weights were copied to the device for passes of MT_MODE_CONTINUE, so far; not of units that stay there. */
+int64_t mt_lane_experts_fetched(const mt_lane *l);
+
 /* Issues every write-back that is still due. */
 mt_rc mt_lane_write_back(mt_lane *l, mt_err *err);
 /* Waits until nothing that it queued is in flight, write-backs included; then its updates are known to be finite. */

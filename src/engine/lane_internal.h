@@ -67,6 +67,13 @@ typedef struct lane_router {
     mt_routed over;
 } lane_router;
 
+/* Generation: what the rows of a pass have chosen in the newest layer. */
+typedef struct lane_chosen {
+    int32_t *routes;   /* [rows of a pass, T]; NULL: the plan has no cache, or there are no experts */
+    bool *experts;     /* [E] */
+    int64_t n_fetched; /* experts whose weights were copied so far */
+} lane_chosen;
+
 enum { LANE_STREAMS = 7, PIECE_STREAMS = 3 }; /* of which the last few are there where units are updated in pieces */
 
 struct mt_lane {
@@ -102,6 +109,7 @@ struct mt_lane {
     lane_input input;
     lane_sums total;
     lane_router router;
+    lane_chosen chosen;
     struct {
         int64_t first, end, rows;     /* micro-batches [first, end), and how many rows they have */
         int64_t first_pass, end_pass; /* the same, as they pass experts */
@@ -172,6 +180,7 @@ mt_rc mt__input_load(mt_lane *lane, mt_err *err);
 /* -- visit.c: the compute of a visit, for all micro-batches of the sweep -- */
 mt_rc mt__visit_embed(mt_lane *lane, mt_err *err);
 mt_rc mt__visit_forward(mt_lane *lane, int layer, mt_err *err);
+mt_rc mt__visit_routes(mt_lane *lane, int layer, mt_err *err);
 mt_rc mt__visit_experts(mt_lane *lane, int unit, mt_err *err);
 mt_rc mt__visit_close(mt_lane *lane, int layer, mt_err *err);
 mt_rc mt__visit_head(mt_lane *lane, mt_err *err);

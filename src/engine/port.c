@@ -33,6 +33,7 @@ static mt_rc port_issue(void *self, const mt_action *a, mt_err *err)
     case MT_DO_FETCH: return mt__ring_fetch(lane, a->unit, a->slot, err);
     case MT_DO_EMBED: return mt__visit_embed(lane, err);
     case MT_DO_FORWARD: return mt__visit_forward(lane, a->layer, err);
+    case MT_DO_ROUTES: return mt__visit_routes(lane, a->layer, err);
     case MT_DO_EXPERTS: return mt__visit_experts(lane, a->unit, err);
     case MT_DO_CLOSE: return mt__visit_close(lane, a->layer, err);
     case MT_DO_HEAD: return mt__visit_head(lane, err);

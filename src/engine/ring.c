@@ -2,13 +2,25 @@
  * when. */
 #include "engine/lane_internal.h"
 
+/* Generation: of a streamed unit of experts only those come that a row has chosen. */
+static bool is_chosen_from(const mt_lane *lane, int u)
+{
+    return mt_sequence_mode(lane->sequence) == MT_MODE_CONTINUE && lane->model->units[u].kind == MT_UNIT_EXPERTS &&
+           !mt__place(lane, u)->resident;
+}
+
+static bool is_left_out(const mt_lane *lane, int u, const mt_weight *w)
+{
+    return is_chosen_from(lane, u) && !lane->chosen.experts[lane->model->units[u].first_expert + w->expert];
+}
+
 /* One copy a weight, from the files where they lie. */
 static mt_rc copy_mapped(mt_lane *lane, int u, ring_slot *r, mt_err *err)
 {
     const mt_layout *l = mt__layout(lane, u);
     const mt_home *home = mt_state_home(lane->state, u);
     for (int k = 0; k < l->n_weights; k++)
-        if (!l->weights[k].exact)
+        if (!l->weights[k].exact && !is_left_out(lane, u, &l->weights[k]))
             MT_TRY(mt_copy(lane->copy_in, (uint16_t *)r->p + l->weights[k].offset, home->mapped[k], (size_t)l->weights[k].n * 2,
                            MT_COPY_IN, err));
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++)
@@ -52,31 +64,65 @@ mt_rc mt__ring_rejoin(mt_lane *lane, int u, const int16_t *lo, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err)
+/* Elements [first, first + n) of a unit in fp32, from both halves as far as there are two. */
+static mt_rc fetch_wide(mt_lane *lane, int u, ring_slot *r, int64_t first, int64_t n, mt_err *err)
 {
     const mt_home *s = mt_state_home(lane->state, u);
-    ring_slot *r = &lane->ring[slot];
-    size_t n = (size_t)mt__layout(lane, u)->n_elems, n_low = (size_t)mt__layout(lane, u)->n_low;
-    bool on_host = mt__place(lane, u)->home == MT_HOST;
     const uint16_t *hi = s->hi;
     const int16_t *lo = s->lo;
-    if (lane->plan->arithmetic.compute != MT_DTYPE_F32) {
-        if (s->mapped)
-            MT_TRY(copy_mapped(lane, u, r, err));
-        else if (on_host)
-            MT_TRY(mt_copy(lane->copy_in, r->p, hi, n * 2, MT_COPY_IN, err));
-        if (r->exact) MT_TRY(queue_exact(lane, u, r, r->p, on_host, err));
-    } else {
-        if (on_host) {
-            MT_TRY(mt_copy(lane->copy_in, r->halves_hi, hi, n * 2, MT_COPY_IN, err));
-            if (n_low) MT_TRY(mt_copy(lane->copy_in, r->halves_lo, lo, n_low * 2, MT_COPY_IN, err));
-            hi = r->halves_hi;
-            lo = r->halves_lo;
-        }
-        MT_TRY(ring_join(lane, lane->copy_in, (int64_t)n_low, hi, lo, r->p, err));
-        MT_TRY(ring_join(lane, lane->copy_in, (int64_t)(n - n_low), hi + n_low, NULL, (float *)r->p + n_low, err));
+    const int64_t n_low = mt_max_i64(0, mt_min_i64(n, mt__layout(lane, u)->n_low - first)), end = first + n_low;
+    if (mt__place(lane, u)->home == MT_HOST) {
+        MT_TRY(mt_copy(lane->copy_in, r->halves_hi + first, hi + first, (size_t)n * 2, MT_COPY_IN, err));
+        if (n_low) MT_TRY(mt_copy(lane->copy_in, r->halves_lo + first, lo + first, (size_t)n_low * 2, MT_COPY_IN, err));
+        hi = r->halves_hi;
+        lo = r->halves_lo;
     }
-    return MT_OK;
+    MT_TRY(ring_join(lane, lane->copy_in, n_low, hi + first, lo + first, (float *)r->p + first, err));
+    return ring_join(lane, lane->copy_in, n - n_low, hi + end, NULL, (float *)r->p + end, err);
+}
+
+static mt_rc fetch_range(mt_lane *lane, int u, ring_slot *r, int64_t first, int64_t n, mt_err *err)
+{
+    if (lane->plan->arithmetic.compute == MT_DTYPE_F32) return fetch_wide(lane, u, r, first, n, err);
+    if (mt__place(lane, u)->home != MT_HOST) return MT_OK; /* it is there */
+    return mt_copy(lane->copy_in, (uint16_t *)r->p + first, mt_state_home(lane->state, u)->hi + first, (size_t)n * 2, MT_COPY_IN,
+                   err);
+}
+
+/* Weights of chosen experts; those that are side by side in one copy. */
+static mt_rc fetch_chosen(mt_lane *lane, int u, ring_slot *r, mt_err *err)
+{
+    const mt_layout *l = mt__layout(lane, u);
+    int64_t first = 0, end = 0;
+    for (int k = 0; k < l->n_weights; k++) {
+        const mt_weight *w = &l->weights[k];
+        if (is_left_out(lane, u, w)) continue;
+        if (w->offset != end) {
+            if (end > first) MT_TRY(fetch_range(lane, u, r, first, end - first, err));
+            first = w->offset;
+        }
+        end = w->offset + w->n;
+    }
+    return end > first ? fetch_range(lane, u, r, first, end - first, err) : MT_OK;
+}
+
+static void count_chosen(mt_lane *lane, int u)
+{
+    const mt_unit *unit = &lane->model->units[u];
+    for (int e = 0; e < unit->n_experts; e++) lane->chosen.n_fetched += lane->chosen.experts[unit->first_expert + e];
+}
+
+mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err)
+{
+    ring_slot *r = &lane->ring[slot];
+    if (is_chosen_from(lane, u)) count_chosen(lane, u);
+    if (mt_state_home(lane->state, u)->mapped)
+        MT_TRY(copy_mapped(lane, u, r, err));
+    else if (is_chosen_from(lane, u))
+        MT_TRY(fetch_chosen(lane, u, r, err));
+    else
+        MT_TRY(fetch_range(lane, u, r, 0, mt__layout(lane, u)->n_elems, err));
+    return r->exact ? queue_exact(lane, u, r, r->p, mt__place(lane, u)->home == MT_HOST, err) : MT_OK;
 }
 
 mt_weights mt__ring_weights(const mt_lane *lane, int u)

@@ -543,6 +543,7 @@ const mt_ffn mt_ffn_experts = {
     .output = experts_output,
     .backward = experts_backward,
     .adds = experts_adds,
+    .routes = EXPERTS,
     .experts = experts_unit_forward,
     .close = experts_close,
     .experts_backward = experts_unit_backward,

@@ -378,6 +378,12 @@ mt_rc mt_layer_experts(const mt_run *r, int unit, const mt_weights *w, const mt_
     return p.s->ffn->experts(&q, mt_pass_array(&p, H2), err);
 }
 
+const int32_t *mt_layer_routes(const mt_model *m, int layer, const mt_acts *a)
+{
+    const mt_layer_kind *k = mt_layer_kind_of(m, layer);
+    return a->at[k->first_ffn + k->spec.ffn->routes];
+}
+
 mt_rc mt_layer_close(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
 {
     const mt_pass p = pass_of(r, layer, NULL, NULL, mb, a);

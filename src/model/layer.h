@@ -217,6 +217,8 @@ mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *
  * experts compute: all rows of a pass, or of a sweep to close it. */
 static inline bool mt_layer_has_experts(const mt_model *m, int layer) { return mt_layer_kind_of(m, layer)->spec.E > 0; }
 mt_rc mt_layer_experts(const mt_run *r, int unit, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_err *err);
+/* [n, T] the experts of each row, once the layer's first unit has chosen them. */
+const int32_t *mt_layer_routes(const mt_model *m, int layer, const mt_acts *a);
 mt_rc mt_layer_close(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
 /* What the experts read, again, from what is kept. */
 mt_rc mt_layer_reopen(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_err *err);

@@ -137,6 +137,7 @@ struct mt_ffn {
      * chooses, output() does not exist where no more is added, and backward() begins where the experts' backward has ended.
      * Rows are those of a pass, and h, dy the first of them. */
     bool (*adds)(const mt_layer_spec *s); /* output() exists */
+    int routes;                           /* of its arrays: [N, T] the experts of each row */
     mt_rc (*experts)(const mt_pass *p, const void *h, mt_err *err);
     /* y = the sum of the experts + add. */
     mt_rc (*close)(const mt_pass *p, void *y, const void *add, mt_err *err);

@@ -54,15 +54,29 @@ static mt_rc forward_embed(mt_sequence *s, mt_err *err)
     return leave(s, u, err);
 }
 
+/* Generation computes few rows, and moves only the experts that they have chosen: the host has to know them. */
+static mt_rc learn_routes(mt_sequence *s, int layer, mt_err *err)
+{
+    const mt_layer_units *at = &s->model->layers[layer];
+    bool streams = false;
+    for (int u = at->first + 1; u < at->first + at->n; u++) streams |= !seq_place(s, u)->resident;
+    if (s->mode != MT_MODE_CONTINUE || !streams) return MT_OK;
+    MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_ROUTES, .unit = at->first, .layer = layer }, err));
+    mt__seq_ring_routed(s, layer);
+    return MT_OK;
+}
+
 /* Its units of experts, in order, and what they add up to. */
 static mt_rc forward_experts(mt_sequence *s, int layer, mt_err *err)
 {
     const mt_layer_units *at = &s->model->layers[layer];
+    MT_TRY(learn_routes(s, layer, err));
     for (int u = at->first + 1; u < at->first + at->n; u++) {
         MT_TRY(mt__seq_ring_acquire(s, u, err));
         MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_EXPERTS, .unit = u, .layer = layer }, err));
         MT_TRY(leave(s, u, err));
     }
+    s->routed = -1; /* those of the next sweep will be others */
     return seq_issue(s, &(mt_action){ .kind = MT_DO_CLOSE, .unit = at->first, .layer = layer }, err);
 }
 
@@ -229,6 +243,7 @@ mt_rc mt_sequence_run(mt_sequence *s, mt_mode mode, int64_t n_sweeps, mt_err *er
     s->mode = mode;
     s->at_once = mode == MT_MODE_TRAIN && !s->plan->job.clip;
     s->n_sweeps = n_sweeps;
+    s->routed = -1;
     plan_visits(s);
     for (s->sweep = 0; s->sweep < n_sweeps; s->sweep++) {
         s->first_sweep = s->sweep == 0;

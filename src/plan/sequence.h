@@ -24,9 +24,10 @@
 /* What is done, and on which queue. */
 #define MT_DO_LIST(X)                                                                                                            \
     X(SWEEP, COMPUTE)            /* sweep `sweep` begins: nothing is queued */                                                   \
-    X(FETCH, IN)                 /* weights of `unit` into ring slot `slot` */                                                   \
+    X(FETCH, IN)                 /* weights of `unit` into ring slot `slot`; after ROUTES only those of chosen experts */        \
     X(EMBED, COMPUTE)            /* ids to the first layer's input */                                                            \
     X(FORWARD, COMPUTE)          /* layer `layer`; if it has experts, all but those */                                           \
+    X(ROUTES, COMPUTE)           /* the experts that layer `layer` has chosen, to the host, which waits for them */              \
     X(EXPERTS, COMPUTE)          /* those of `unit`, of layer `layer` */                                                         \
     X(CLOSE, COMPUTE)            /* the experts' sum to the output of layer `layer` */                                           \
     X(HEAD, COMPUTE)             /* loss, in training with its gradients; or logits */                                           \

@@ -30,6 +30,7 @@ typedef struct seq_ring_slot {
     int unit; /* whose weights; -1: none */
     int lent;
     int64_t version;
+    bool in_part; /* only the chosen experts of the unit are there */
 } seq_ring_slot;
 
 typedef struct seq_stage {
@@ -73,6 +74,7 @@ struct mt_sequence {
     bool bf16, any_reuses, many_sweeps, sums_on_host;
 
     int n_visits, visit;
+    int routed;  /* generation: the layer whose routes the host knows; -1: none */
     int ahead;   /* this many coming visits have their weights on the device or on the way */
     int visited; /* event: compute has left the newest visit */
     int stage_turn;
@@ -131,6 +133,8 @@ mt_rc mt__seq_ring_acquire(mt_sequence *s, int unit, mt_err *err);
 mt_rc mt__seq_ring_release(mt_sequence *s, int unit, mt_err *err);
 /* Start copies for the coming visits, as far as slots and updates allow without waiting. */
 mt_rc mt__seq_ring_prefetch(mt_sequence *s, mt_err *err);
+/* The layer's routes are known: its experts may be fetched. */
+void mt__seq_ring_routed(mt_sequence *s, int layer);
 /* The visit is over. */
 void mt__seq_ring_next(mt_sequence *s);
 /* The ring slot with the unit's newest weights, if an update would change them there; -1: none. */

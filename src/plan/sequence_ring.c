@@ -7,6 +7,8 @@
  *     acquire  compute waits for that copy
  *     release  marks where the last reader ends
  *
+ * Generation fetches only experts that rows have chosen, once their layer's routes are known, so such a slot serves one visit (E4).
+ *
  * Which slot is overwritten: the one whose unit is needed last (R3).  Rules R1 to R6: docs/invariants.md. */
 #include "plan/sequence_internal.h"
 
@@ -65,6 +67,18 @@ void mt__seq_ring_next(mt_sequence *s)
     if (s->ahead > 0) s->ahead--;
 }
 
+/* Of such a unit only chosen experts are fetched. */
+static bool is_chosen_from(const mt_sequence *s, int u)
+{
+    return s->mode == MT_MODE_CONTINUE && s->model->units[u].kind == MT_UNIT_EXPERTS && !seq_place(s, u)->resident;
+}
+
+void mt__seq_ring_routed(mt_sequence *s, int layer)
+{
+    s->routed = layer;
+    s->ahead = 0; /* its experts were passed over */
+}
+
 /* A slot unit u may overwrite for a use `distance` visits ahead; NULL: every one is lent or needed sooner. */
 static seq_ring_slot *choose_victim(mt_sequence *s, int u, int distance)
 {
@@ -120,6 +134,7 @@ static mt_rc sequence_ring_fetch(mt_sequence *s, int u, int distance, bool block
     if (!is_ready) return MT_OK;
     r->unit = u;
     r->version = s->units[u].version;
+    r->in_part = is_chosen_from(s, u);
     s->units[u].slot = (int)(r - s->ring);
     *started = true;
     return issue_fetch(s, u, s->units[u].slot, err);
@@ -141,6 +156,7 @@ mt_rc mt__seq_ring_release(mt_sequence *s, int u, mt_err *err)
     seq_ring_slot *r = slot_holding(s, u);
     assert(r && r->lent > 0); /* R4: lent weights are not updated */
     r->lent--;
+    if (r->in_part) r->unit = -1; /* E4 */
     s->visited = ring_event(s, s->units[u].slot, FREE);
     return seq_record(s, MT_Q_COMPUTE, s->visited, err);
 }
@@ -151,9 +167,10 @@ mt_rc mt__seq_ring_prefetch(mt_sequence *s, mt_err *err)
 {
     int horizon = horizon_of(s);
     for (int d = s->ahead + 1; d < horizon; d++) {
-        bool started;
-        int at = s->visit + d;
-        MT_TRY(sequence_ring_fetch(s, s->visits[at < s->n_visits ? at : at - s->n_visits], d, false, &started, err));
+        bool started = true;
+        int at = s->visit + d, u = s->visits[at < s->n_visits ? at : at - s->n_visits];
+        bool known = !is_chosen_from(s, u) || (s->model->units[u].layer == s->routed && at < s->n_visits);
+        if (known) MT_TRY(sequence_ring_fetch(s, u, d, false, &started, err));
         if (!started) break; /* in order: a later one would take what this one is waiting for */
         s->ahead = d;
     }

@@ -158,6 +158,7 @@ static double work_of_one(const drawing *d, const mt_action *a)
     case MT_DO_PIECE_BACK: return piece_bytes(d, a);
     case MT_DO_PIECE_UPDATE: return (double)a->n * mt_cost_adam_device(d->costs);
     case MT_DO_SWEEP:
+    case MT_DO_ROUTES:
     case MT_DO_SUM_CLEAR:
     case MT_DO_NORM:
     case MT_DO_READ_SUMS:
@@ -191,6 +192,7 @@ static mt_rc draw_issue(void *self, const mt_action *a, mt_err *err)
     if (a->kind == MT_DO_HEAD) d->skips = false;
     if (a->kind == MT_DO_FETCH) depend(d, MT_Q_IN, d->shared->updates[a->unit]); /* R1 */
     if (!d->skips) step_time_add(d, mt_action_queue[a->kind], work_of(d, a));
+    if (a->kind == MT_DO_ROUTES) depend(d, MT_Q_IN, newest(d, MT_Q_COMPUTE)); /* the host waits before it fetches more */
     if (a->kind != MT_DO_UPDATE_HOST) return MT_OK;
     d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
     if (a->to >= 0) d->shared->slabs[a->to] = newest(d, MT_Q_ADAM);

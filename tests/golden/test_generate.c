@@ -2,7 +2,9 @@
  * prompts together = each alone; streamed through the least memory = resident; and prompts that wait for a slot. */
 #include "golden.h"
 #include "rig.h"
+#include "workspace.h"
 
+#include "ckpt/convert.h"
 #include "engine/generate.h"
 
 enum { NEW = 12, MAX_PROMPTS = 8, MAX_V = 128, LONGEST = 40 };
@@ -13,6 +15,7 @@ typedef struct record {
     float logits[MAX_PROMPTS][NEW][MAX_V];
     int n[MAX_PROMPTS], n_last;
     int64_t V;
+    mt_generate_stats stats;
 } record;
 
 static mt_rc keep(void *user, const mt_generated *t, mt_err *err)
@@ -77,6 +80,7 @@ static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n,
                           &stats, &err));
     assert_int_equal(stats.n_new_tokens, (int)n * NEW);
     assert_int_equal(out->n_last, (int)n);
+    out->stats = stats;
     rig_stop(r);
 }
 
@@ -243,6 +247,35 @@ static void streamed_through_the_least_memory_is_resident(void **state)
     mt_free(streamed);
 }
 
+/* One row a pass, so that each layer with experts needs T of them; alone, their weights are copied.  The ids are those of all
+ * weights on the device. */
+static void only_chosen_experts_are_fetched(void **state)
+{
+    (void)state;
+    static const char *const cases[] = { "mixtral", "qwen3_moe", "glm4_moe", "qwen2_moe_fused" };
+    record *resident = mt_calloc(1, sizeof *resident), *streamed = mt_calloc(1, sizeof *streamed);
+    for (size_t c = 0; c < MT_COUNT(cases); c++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            rig r;
+            int64_t T = 0;
+            open_model(&r, cases[c]);
+            const mt_prompt prompt = { .ids = r.batch.ids, .n = 1 };
+            setup s = { .compute = bf16 ? MT_DTYPE_BF16 : MT_DTYPE_F32, .slots = 1, .pass_tokens = 16 };
+            generate(&r, &s, &prompt, 1, resident);
+            assert_int_equal(resident->stats.n_experts, 0);
+            s.device_bytes = least_device_bytes(&r, s.compute);
+            generate(&r, &s, &prompt, 1, streamed);
+            assert_same(resident, 0, streamed, 0, 0);
+            for (int l = 0; l < r.config->L; l++) T += r.config->layers[l].T;
+            assert_int_equal(streamed->stats.n_passes, NEW);
+            assert_int_equal(streamed->stats.n_experts, NEW * T);
+            assert_true(r.model->routed.layers * r.model->routed.E > T); /* not all of them */
+            rig_close(&r);
+        }
+    mt_free(resident);
+    mt_free(streamed);
+}
+
 /* No copy of the weights in host memory, and the same logits. */
 static void weights_read_where_their_file_lies_are_the_same(void **state)
 {
@@ -269,37 +302,84 @@ static void weights_read_where_their_file_lies_are_the_same(void **state)
     mt_free(mapped);
 }
 
-static void a_training_run_can_generate_between_steps(void **state)
+/* The same of experts: of their files only the pages of chosen ones are read. */
+static void chosen_experts_are_read_where_their_file_lies(void **state)
 {
-    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    mt_convert_result converted;
+    char tokens[1024];
+    record *copied = mt_calloc(1, sizeof *copied), *mapped = mt_calloc(1, sizeof *mapped);
+    const mt_convert c = {
+        .in = GOLDEN_DIR "mixtral", .out = *state, .recast = true, .dtype = MT_DTYPE_BF16, .max_shard_bytes = 1 << 30
+    };
+    snprintf(tokens, sizeof tokens, "%s/tokens.json", (const char *)*state);
+    assert_ok(mt_convert_run(&c, &converted, &err));
+    workspace_copy(GOLDEN_DIR "mixtral/tokens.json", tokens);
+    rig_open_model(&r, *state, NULL);
+    assert_true(mt_weights_mapped(r.model, r.shards));
+    const mt_prompt prompt = { .ids = r.batch.ids, .n = 3 };
+    setup s = { .compute = MT_DTYPE_BF16, .slots = 1, .pass_tokens = 16, .device_bytes = least_device_bytes(&r, MT_DTYPE_BF16) };
+    generate(&r, &s, &prompt, 1, copied);
+    s.mapped = true;
+    generate(&r, &s, &prompt, 1, mapped);
+    assert_same(copied, 0, mapped, 0, 0);
+    assert_true(mapped->stats.n_experts > 0 && mapped->stats.n_experts == copied->stats.n_experts);
+    rig_close(&r);
+    mt_free(copied);
+    mt_free(mapped);
+}
+
+/* The same plan with all weights in host memory, two slots for each group. */
+static mt_plan *streamed_plan(mt_plan *p)
+{
+    mt_err err = { 0 };
+    mt_plan *out;
+    for (int u = 0; u < p->model->n_units; u++) p->place.units[u] = (mt_unit_place){ .home = MT_HOST, .site = MT_SITE_HOST };
+    mt_placement_set_slots(&p->place, p->model, 2, 2, 2);
+    assert_ok(mt_plan_create(&out, p->model, &p->job, &p->arithmetic, &p->place, &err));
+    mt_plan_free(p);
+    return out;
+}
+
+/* Three steps, with answers after each or without; the checksum of what they leave. */
+static uint64_t train_and_generate(const char *name, bool scarce, bool generates)
+{
     mt_err err = { 0 };
     rig r;
     mt_plan *plan;
     mt_prompt prompts[MAX_PROMPTS];
     mt_step_result step;
+    uint64_t sum;
     record *got = mt_calloc(1, sizeof *got);
     const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .max_grad_norm = 1 };
-    uint64_t sums[2];
-    for (int generates = 0; generates < 2; generates++) {
-        open_model(&r, "qwen3_tied");
-        size_t n = prompts_of(&r, prompts);
-        for (size_t i = 0; i < n; i++) prompts[i].n = mt_min_i64(prompts[i].n, 5);
-        mt_job job = rig_job(&r, true);
-        job.cache_slots = 2;
-        mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
-        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
-        rig_start(&r, plan, 2);
-        for (int i = 0; i < 3; i++) {
-            assert_ok(mt_engine_step(r.engine, &r.batch, &h, &step, &err));
-            *got = (record){ .V = r.config->V };
-            mt_generate_options o = { .max_new_tokens = 6, .on_token = keep, .user = got };
-            if (generates) assert_ok(mt_generate(r.engine, prompts, n, &o, NULL, &err));
-        }
-        assert_ok(mt_engine_checksum(r.engine, &sums[generates], &err));
-        rig_close(&r);
+    open_model(&r, name);
+    size_t n = prompts_of(&r, prompts);
+    for (size_t i = 0; i < n; i++) prompts[i].n = mt_min_i64(prompts[i].n, 5);
+    mt_job job = rig_job(&r, true);
+    job.cache_slots = 2;
+    mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
+    assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+    if (scarce) plan = streamed_plan(plan);
+    rig_start(&r, plan, 2);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(mt_engine_step(r.engine, &r.batch, &h, &step, &err));
+        *got = (record){ .V = r.config->V };
+        mt_generate_options o = { .max_new_tokens = 6, .on_token = keep, .user = got };
+        if (generates) assert_ok(mt_generate(r.engine, prompts, n, &o, &got->stats, &err));
+        if (generates && scarce) assert_true(got->stats.n_experts > 0);
     }
-    assert_int_equal(sums[0], sums[1]); /* and it changes nothing */
+    assert_ok(mt_engine_checksum(r.engine, &sum, &err));
+    rig_close(&r);
     mt_free(got);
+    return sum;
+}
+
+static void a_training_run_can_generate_between_steps(void **state)
+{
+    (void)state;
+    assert_int_equal(train_and_generate("qwen3_tied", false, false), train_and_generate("qwen3_tied", false, true));
+    assert_int_equal(train_and_generate("qwen3_moe", true, false), train_and_generate("qwen3_moe", true, true));
 }
 
 static void ends_are_reported_as_they_come(void **state)
@@ -341,6 +421,7 @@ static void ends_are_reported_as_they_come(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(cached_generation_is_recomputing_every_step), cmocka_unit_test(prompts_together_are_each_alone),
              cmocka_unit_test(prompts_that_wait_for_a_slot_come_out_the_same),
-             cmocka_unit_test(streamed_through_the_least_memory_is_resident),
+             cmocka_unit_test(streamed_through_the_least_memory_is_resident), cmocka_unit_test(only_chosen_experts_are_fetched),
              cmocka_unit_test(weights_read_where_their_file_lies_are_the_same),
+             cmocka_unit_test_setup_teardown(chosen_experts_are_read_where_their_file_lies, tempdir_make, tempdir_remove),
              cmocka_unit_test(a_training_run_can_generate_between_steps), cmocka_unit_test(ends_are_reported_as_they_come))

@@ -105,6 +105,8 @@ typedef struct checker {
     int *rounded, *applied, *forwards, *backwards; /* this step; this sweep */
     int *regions;                                  /* [units + 1] the first region of each unit's state */
     int64_t *graded;                               /* [units] the step of its newest gradient */
+    int routed;                                    /* the layer whose routes the host knows; -1: none */
+    int64_t n_routes;                              /* how often it has learned some */
     int opened, expert;                            /* the layer whose experts are at work, -1: none; the unit that is next */
     bool *locked;
     int64_t step, sweep, n_sweeps, sweeps; /* sweeps: of all steps */
@@ -215,10 +217,19 @@ static inline int64_t last_grad_tag(const checker *c, int u) { return tag_of(500
 static inline int64_t kept_tag(const checker *c, int layer) { return tag_of(9000 + layer, c->sweeps); }
 static inline int64_t sum_tag(int u, int share, int64_t sweeps) { return tag_of(13000 + 2 * u + share, sweeps); }
 
+/* Generation fetches of a streamed unit what its layer's newest routes have chosen; good for nothing else. */
+static inline bool is_chosen_from(const checker *c, int u)
+{
+    return mt_sequence_mode(c->s) == MT_MODE_CONTINUE && c->model->units[u].kind == MT_UNIT_EXPERTS &&
+           !c->plan->place.units[u].resident;
+}
+static inline int64_t chosen_tag(const checker *c, int u) { return tag_of(20000 + u, c->n_routes); }
+
 static inline mt_rc use_weights(checker *c, int u)
 {
     memory *m = at(c, MEM_WEIGHTS, mt_sequence_weights(c->s, u));
-    NEED("R1", m->tag == state_tag(c, u), "old or other weights are computed with", u, mt_sequence_weights(c->s, u));
+    bool chosen = is_chosen_from(c, u) && m->tag == chosen_tag(c, u);
+    NEED("R1", chosen || m->tag == state_tag(c, u), "old or other weights are computed with", u, mt_sequence_weights(c->s, u));
     return reads(c, MT_Q_COMPUTE, m);
 }
 
@@ -271,10 +282,22 @@ static inline mt_rc check_fetch(checker *c, const mt_action *a)
         NEED("R1", home->tag == state_tag(c, a->unit), "fetched before its newest update is at home", a->unit, i / 2);
         MT_TRY(reads(c, MT_Q_IN, home));
     }
-    return writes(c, MT_Q_IN, slot, state_tag(c, a->unit));
+    if (!is_chosen_from(c, a->unit)) return writes(c, MT_Q_IN, slot, state_tag(c, a->unit));
+    NEED("E4", c->model->units[a->unit].layer == c->routed, "experts are fetched before they are chosen", a->unit, c->routed);
+    return writes(c, MT_Q_IN, slot, chosen_tag(c, a->unit));
 }
 
 /* -- experts -- */
+
+static inline mt_rc check_routes(checker *c, const mt_action *a)
+{
+    NEED("E4", c->opened == a->layer && c->expert == mt_layer_first_unit(c->model, a->layer) + 1,
+         "routes of a layer whose router has not run", a->layer, c->opened);
+    c->routed = a->layer;
+    c->n_routes++;
+    join_clocks(&c->clock[HOST], &c->clock[MT_Q_COMPUTE]); /* which waits for them */
+    return MT_OK;
+}
 
 static inline void open_layer(checker *c, int layer)
 {
@@ -288,7 +311,7 @@ static inline mt_rc close_layer(checker *c, int layer)
     const mt_layer_units *u = &c->model->layers[layer];
     NEED("E1", c->opened == layer && c->expert == u->first + u->n, "not all experts have run, or none was asked to", layer,
          c->expert);
-    c->opened = -1;
+    c->opened = c->routed = -1;
     return MT_OK;
 }
 
@@ -550,6 +573,7 @@ static inline mt_rc check_action(checker *c, const mt_action *a)
     case MT_DO_EMBED:
     case MT_DO_FORWARD:
     case MT_DO_HEAD: return check_compute(c, a);
+    case MT_DO_ROUTES: return check_routes(c, a);
     case MT_DO_EXPERTS:
     case MT_DO_EXPERTS_BACKWARD: return check_experts(c, a);
     case MT_DO_CLOSE: return check_close(c, a);

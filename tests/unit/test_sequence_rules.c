@@ -193,6 +193,7 @@ static const struct {
     { { TWICE_ACTION, MT_DO_FORWARD, 0, "a layer is computed twice in forward" }, "P4" },
     { { TWICE_ACTION, MT_DO_EXPERTS, 0, "experts are added twice" }, "E1" },
     { { DROP_ACTION, MT_DO_EXPERTS, 0, "experts are left out" }, "E1" },
+    { { DROP_ACTION, MT_DO_ROUTES, 0, "experts are fetched before any row has chosen them" }, "E4" },
     { { DROP_ACTION, MT_DO_CLOSE, 0, "the next layer does not wait for the experts' sum" }, "E1" },
     { { DROP_ACTION, MT_DO_REOPEN, 0, "experts run backward from something else" }, "E1" },
     { { TWICE_ACTION, MT_DO_EXPERTS_BACKWARD, 0, "experts run backward twice" }, "E1" },
