@@ -85,6 +85,7 @@ typedef struct network {
     mt_shards *shards; /* NULL: from scratch */
     mt_model *model;
     uint64_t fingerprint;
+    int64_t unit_experts; /* experts of a unit; 0: as many as follow from the model */
     mt_train_loads loads; /* of the last step */
     double router_loss;   /* coefficient of the load-balancing loss; 0: none */
     mt_side_files side_files;

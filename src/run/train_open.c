@@ -7,6 +7,7 @@
 #include "ckpt/outdir.h"
 #include "ckpt/weights.h"
 #include "device/tuned.h"
+#include "optim/clip.h"
 #include "run/train_internal.h"
 
 #include <math.h>
@@ -155,7 +156,7 @@ static mt_rc create_model(mt_trainer *t, mt_err *err)
                             &(mt_model_options){ .freeze = s->freeze.items,
                                                  .n_freeze = s->freeze.n,
                                                  .decay_all = s->decay_norms_and_biases,
-                                                 .unit_experts = t->hooks.unit_experts },
+                                                 .unit_experts = t->net.unit_experts },
                             notice, err));
     if (notice[0]) mt_info("%s", notice);
     MT_TRY(make_loads(t, err));
@@ -195,6 +196,7 @@ static bool weights_come_last(const mt_trainer *t) { return t->hooks.weights && 
 
 static mt_rc open_model(mt_trainer *t, mt_err *err)
 {
+    t->net.unit_experts = t->hooks.unit_experts;
     MT_TRY(check_model_dir(t, err));
     MT_TRY(mt_model_files_config(&t->net.config, mt_settings_model_dir(t->s), err));
     MT_TRY(mt_config_assume(&t->net.config, t->s->model.family, err));
@@ -233,6 +235,26 @@ static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
     }
     MT_TRY(bind_weights(t, err));
     return mt__train_disk(t, err); /* the download took room, and may be of another dtype */
+}
+
+/* Units of experts decide the norm's tree and what moments that are not fp32 are rounded by.  Without these any units give the same
+ * bits; else the run keeps its checkpoint's. */
+static mt_rc keep_units(mt_trainer *t, saved_state *saved, mt_err *err)
+{
+    int64_t *was = &saved->arithmetic.unit_experts, now = t->net.model->unit_experts;
+    if (!*was || !now || *was == now) return MT_OK;
+    if (!mt_clip_needs_norm(t->s->training.max_grad_norm) && t->s->memory.adam_state == MT_MOMENTS_F32) {
+        *was = now;
+        return MT_OK;
+    }
+    mt_info("units have %lld experts, as in the checkpoint: with the %lld of this version the run would continue with other bits",
+            (long long)*was, (long long)now);
+    t->net.unit_experts = *was;
+    mt_model_free(t->net.model);
+    t->net.model = NULL;
+    mt_rc rc = create_model(t, err);
+    if (!rc && !weights_come_last(t)) rc = bind_weights(t, err);
+    return rc ? mt_note(err, "resuming from %s", t->resume.from) : MT_OK;
 }
 
 /* -- the data -------------------------------------------------------------------------------------- */
@@ -433,7 +455,10 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(mt__train_could_fit(t, err));
     MT_TRY(mt__train_batch(t, err));
     MT_TRY(look_at_the_clock(t, err));
-    if (t->resume.from) MT_TRY(mt__train_read_state(t, &saved, err)); /* before the data, which may take long */
+    if (t->resume.from) {
+        MT_TRY(mt__train_read_state(t, &saved, err)); /* before the data, which may take long */
+        MT_TRY(keep_units(t, &saved, err));
+    }
     MT_TRY(open_data(t, err));
     MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(open_schedule(t, err));

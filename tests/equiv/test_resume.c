@@ -91,6 +91,7 @@ typedef struct outcome {
     size_t device_bytes;
     uint64_t checkpoint_bytes;
     bool resumed;
+    int64_t unit_experts;
 } outcome;
 
 static mt_rc run(setup *u, outcome *out, mt_err *err)
@@ -110,6 +111,7 @@ static mt_rc run(setup *u, outcome *out, mt_err *err)
         out->device_bytes = info.plan->device_bytes;
         out->checkpoint_bytes = info.checkpoint_bytes;
         out->resumed = *info.resumed_from;
+        out->unit_experts = info.plan->arithmetic.unit_experts;
         rc = mt_trainer_run(t, &out->result, err);
     }
     if (!rc) rc = mt_engine_checksum(mt_trainer_engine(t), &out->checksum, err);
@@ -222,8 +224,13 @@ static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
     assert_same_files(&a, &b);
 }
 
-/* Whole, and in two parts, with experts in units of two and some of the weights frozen; then units of four are refused, since
- * other units are other bits. */
+static const char experts_config[] =
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 32, \"intermediate_size\": 48, \"moe_intermediate_size\": 16, "
+    "\"num_hidden_layers\": 6, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, "
+    "\"vocab_size\": 61, \"num_experts\": 4, \"num_experts_per_tok\": 2, \"mlp_only_layers\": [1], "
+    "\"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n";
+
+/* Whole, and in two parts, with experts in units of two and some of the weights frozen. */
 static void resume_with_experts(const char *root, const char *config, const char *freeze)
 {
     workspace_write(root, "model/config.json", config);
@@ -245,27 +252,68 @@ static void resume_with_experts(const char *root, const char *config, const char
         if (part) assert_same(&whole, &rest);
     }
     assert_same_files(&a, &b);
+}
+
+/* Eleven steps in units of two experts; or five, and the rest in units of `then`. */
+static outcome in_units(const char *root, const char *out, int64_t then, const char *max_grad_norm, const char *adam_state)
+{
+    setup u;
+    outcome o = { 0 };
+    for (int part = then ? 0 : 1; part < 2; part++) {
+        set_up(&u, root, out);
+        set(&u, "training.max_grad_norm", max_grad_norm);
+        set(&u, "memory.adam_state", adam_state);
+        u.unit_experts = part && then ? then : 2;
+        if (then && part) set(&u, "save.resume", "latest");
+        if (then && !part) u.stop_at = 5;
+        o = run_ok(&u);
+    }
+    return o;
+}
+
+/* The finished models of two runs, tensor by tensor: their order in the files follows units. */
+static bool same_tensors(const char *a, const char *b)
+{
     mt_err err = { 0 };
-    outcome none;
-    set_up(&b, root, "parts");
-    set(&b, "training.freeze", freeze);
-    set(&b, "training.num_steps", "12");
-    set(&b, "save.resume", "latest");
-    b.unit_experts = 4;
-    assert_int_equal(run(&b, &none, &err), MT_EINVAL);
-    assert_non_null(strstr(err.msg, "units of 2 experts"));
+    mt_safetensors *x, *y;
+    assert_ok(mt_safetensors_open(&x, workspace_path("%s/final/model.safetensors", a).s, &err));
+    assert_ok(mt_safetensors_open(&y, workspace_path("%s/final/model.safetensors", b).s, &err));
+    bool same = mt_safetensors_count(x) == mt_safetensors_count(y);
+    for (size_t i = 0; same && i < mt_safetensors_count(x); i++) {
+        const mt_st_tensor *t = mt_safetensors_at(x, i), *u = mt_safetensors_find(y, t->name);
+        same = u && u->n == t->n && memcmp(u->data, t->data, t->n * mt_dtype_bytes(t->dtype)) == 0;
+    }
+    mt_safetensors_close(x);
+    mt_safetensors_close(y);
+    return same;
+}
+
+/* Any units continue a run bit for bit that neither clips nor rounds its moments; others keep their own. */
+static void units_of_other_experts_change_no_bit(void **state)
+{
+    static const struct {
+        const char *max_grad_norm, *adam_state;
+        int64_t then, kept; /* kept: what the resumed run has */
+    } cases[] = {
+        { "0", "float32", 4, 4 }, { "0", "float32", 1, 1 }, { "1.0", "float32", 4, 2 },
+        { "0", "8bit", 4, 2 },    { "0", "bf16", 1, 2 },
+    };
+    workspace_write(*state, "model/config.json", experts_config);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        test_path whole = workspace_case(*state, "whole"), parts = workspace_case(*state, "parts");
+        in_units(*state, "whole", 0, cases[i].max_grad_norm, cases[i].adam_state);
+        outcome rest = in_units(*state, "parts", cases[i].then, cases[i].max_grad_norm, cases[i].adam_state);
+        assert_true(rest.resumed);
+        assert_int_equal(rest.unit_experts, cases[i].kept);
+        if (!same_tensors(whole.s, parts.s))
+            fail_msg("case %zu: resumed in units of %d experts, other bits", i, (int)cases[i].then);
+    }
 }
 
 /* One layer is dense; the experts of another are frozen. */
 static void so_it_is_for_a_model_with_experts(void **state)
 {
-    resume_with_experts(
-        *state,
-        "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 32, \"intermediate_size\": 48, \"moe_intermediate_size\": 16, "
-        "\"num_hidden_layers\": 6, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, "
-        "\"vocab_size\": 61, \"num_experts\": 4, \"num_experts_per_tok\": 2, \"mlp_only_layers\": [1], "
-        "\"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n",
-        "model.layers.2.mlp.experts.*");
+    resume_with_experts(*state, experts_config, "model.layers.2.mlp.experts.*");
 }
 
 /* Three value heads for a key head, a shared expert, and frozen: the decays of one layer, the experts of another, all z. */
@@ -541,6 +589,7 @@ int main(int argc, char **argv)
         RUNS(so_it_is_for_a_model_with_gated_delta_nets),
         RUNS(so_it_is_for_a_model_with_experts),
         RUNS(so_it_is_for_a_model_with_gated_delta_nets_and_experts),
+        RUNS(units_of_other_experts_change_no_bit),
         RUNS(half_the_device_memory_changes_no_bit),
         RUNS(state_in_host_memory_changes_no_bit),
         RUNS(evaluation_changes_no_bit),
