@@ -27,6 +27,10 @@ static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.longest;
+    if (r->model->unit_experts) { /* two micro-batches pass experts together */
+        p.sweep_tokens = a.moe_tokens = r->batch.n_tokens - 1;
+        job.router_loss = 0.05;
+    }
     p.accumulators = MT_HOST;
     mt_placement_set_slots(&p, r->model, 2, 1, 1);
     p.keep_slots = 2, p.staging_slots = 1, p.n_slabs = 1;

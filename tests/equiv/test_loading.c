@@ -24,7 +24,8 @@ static void open_model(rig *r, const char *dir)
     *r = (rig){ 0 };
     assert_ok(mt_config_open(&r->config, dir, &err));
     assert_ok(mt_shards_open(&r->shards, dir, &err));
-    assert_ok(mt_weights_model(&r->model, &r->config, r->shards, NULL, notice, &err));
+    const mt_model_options o = { .unit_experts = rig_unit_experts(r->config) };
+    assert_ok(mt_weights_model(&r->model, &r->config, r->shards, &o, notice, &err));
 }
 
 static float number(const char *name, int64_t i) { return mt_rng_normal(mt_hash(name, strlen(name), 1), 0, (uint64_t)i); }

@@ -28,7 +28,7 @@ static void see(seen *s, const void *what, size_t bytes)
 
 static void see_result(seen *s, const mt_step_result *r)
 {
-    const double numbers[] = { r->loss, r->grad_norm, r->clip_scale, (double)r->n_correct, r->skipped, r->empty };
+    const double numbers[] = { r->loss, r->router_loss, r->grad_norm, r->clip_scale, (double)r->n_correct, r->skipped, r->empty };
     see(s, numbers, sizeof numbers);
 }
 
@@ -156,7 +156,7 @@ static void answer(course *c)
 /* A weight that is no number for one step; without clipping that would end the run. */
 static void be_skipped(course *c)
 {
-    enum { UNIT = 2 };
+    const int UNIT = mt_layer_first_unit(c->r.model, 1); /* which every row passes */
     mt_err err = { 0 };
     const uint16_t nan = 0x7fc0;
     uint16_t was;
@@ -266,11 +266,22 @@ static void open_batches(course *c)
     assert_ok(mt_batch_add(&c->masked, ids, masked, MT_COUNT(masked), 40, &err));
 }
 
-static void run(course *c, bool tied, uint64_t seed, char *story, size_t n)
+typedef struct form {
+    bool tied, clip;
+    mt_dtype compute;
+    mt_moments moments;
+    bool experts;
+    int64_t moe_tokens; /* micro-batches have 64 rows */
+} form;
+
+static void run(course *c, const form *f, uint64_t seed, char *story, size_t n)
 {
     dice d = { seed, 0 };
     size_t k = 0;
-    open_lenders(&c->r, tied);
+    if (f->experts)
+        open_lenders_experts(&c->r, f->tied);
+    else
+        open_lenders(&c->r, f->tied);
     open_batches(c);
     start(c);
     step_full(c); /* something is always in flight */
@@ -290,30 +301,34 @@ static void run(course *c, bool tied, uint64_t seed, char *story, size_t n)
     rig_close(&c->r);
 }
 
-typedef struct form {
-    bool tied, clip;
-    mt_dtype compute;
-    mt_moments moments;
-} form;
-
 static const form forms[] = {
-    { false, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },  { true, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },
-    { false, false, MT_DTYPE_BF16, MT_MOMENTS_F32 }, { true, true, MT_DTYPE_F32, MT_MOMENTS_F32 },
-    { true, true, MT_DTYPE_BF16, MT_MOMENTS_8BIT },  { true, false, MT_DTYPE_BF16, MT_MOMENTS_F32 },
-    { false, true, MT_DTYPE_F32, MT_MOMENTS_BF16 },  { false, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },
+    { .clip = true, .compute = MT_DTYPE_BF16 },
+    { .tied = true, .clip = true, .compute = MT_DTYPE_BF16 },
+    { .compute = MT_DTYPE_BF16 },
+    { .clip = true, .compute = MT_DTYPE_BF16, .experts = true, .moe_tokens = 128 },
+    { .tied = true, .clip = true, .compute = MT_DTYPE_F32 },
+    { .tied = true, .clip = true, .compute = MT_DTYPE_BF16, .moments = MT_MOMENTS_8BIT },
+    { .tied = true, .compute = MT_DTYPE_BF16 },
+    { .tied = true, .compute = MT_DTYPE_F32, .moments = MT_MOMENTS_8BIT, .experts = true },
+    { .clip = true, .compute = MT_DTYPE_F32, .moments = MT_MOMENTS_BF16 },
+    { .clip = true, .compute = MT_DTYPE_BF16 },
 };
 
 static void check(uint64_t seed, const form *f)
 {
-    const mt_arithmetic a = {
-        .compute = f->compute, .grad = f->compute, .moments = f->moments, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64
-    };
+    const mt_arithmetic a = { .compute = f->compute,
+                              .grad = f->compute,
+                              .moments = f->moments,
+                              .micro_tokens = 64,
+                              .mlp_rows = 64,
+                              .head_rows = 64,
+                              .moe_tokens = f->moe_tokens };
     course first = { .a = a, .clip = f->clip, .plain = true };
     char story[1024];
-    run(&first, f->tied, seed, story, sizeof story);
+    run(&first, f, seed, story, sizeof story);
     for (int i = 0; i < PLACEMENTS; i++) {
         course c = { .a = a, .clip = f->clip, .places = { 100 * seed + (uint64_t)i, 0 } };
-        run(&c, f->tied, seed, story, sizeof story);
+        run(&c, f, seed, story, sizeof story);
         assert_int_equal(c.seen.n, first.seen.n);
         for (int k = 0; k < c.seen.n; k++)
             if (c.seen.what[k] != first.seen.what[k])
@@ -326,7 +341,7 @@ static void what_comes_between_steps_changes_no_bit(void **state)
 {
     (void)state;
     const char *env = getenv("MT_DRAWS");
-    int draws = env ? atoi(env) : 24;
+    int draws = env ? atoi(env) : PLACEMENTS * (int)MT_COUNT(forms);
     for (int i = 0; i * PLACEMENTS < draws; i++) check((uint64_t)i + 1, &forms[i % (int)MT_COUNT(forms)]);
 }
 

@@ -7,24 +7,35 @@
 
 #include "base/rng.h"
 
-/* Wide enough layers and enough rows for what they keep to hold any unit's state. */
-static inline void open_lenders(rig *r, bool tied)
+/* Wide enough layers and enough rows for what they keep to hold any unit's state.  more: keys of its config.json. */
+static inline void open_lenders_of(rig *r, const char *more, bool tied)
 {
     static const char text[] =
-        "{\"model_type\":\"qwen2\",\"hidden_size\":16,\"intermediate_size\":48,\"num_hidden_layers\":5,\"num_attention_heads\":2,"
+        "{%s,\"hidden_size\":16,\"intermediate_size\":48,\"num_hidden_layers\":5,\"num_attention_heads\":2,"
         "\"num_key_value_heads\":1,\"vocab_size\":40,\"max_position_embeddings\":64,\"tie_word_embeddings\":%s}";
     enum { DOC = 32, DOCS = 12 };
     char config[512];
     int32_t ids[DOC];
     mt_err err = { 0 };
     *r = (rig){ 0 };
-    int n = snprintf(config, sizeof config, text, tied ? "true" : "false");
+    int n = snprintf(config, sizeof config, text, more, tied ? "true" : "false");
     assert_ok(mt_config_parse(&r->config, config, (size_t)n, "a config", &err));
-    assert_ok(mt_model_create(&r->model, r->config, NULL, &err));
+    assert_ok(mt_model_create(&r->model, r->config, &(mt_model_options){ .unit_experts = rig_unit_experts(r->config) }, &err));
     for (int i = 0; i < DOCS; i++) {
         for (int k = 0; k < DOC; k++) ids[k] = (int32_t)mt_rng_below(5, (uint64_t)i, (uint64_t)k, 40);
         assert_ok(mt_batch_add(&r->batch, ids, ids, DOC, 40, &err));
     }
+}
+
+static inline void open_lenders(rig *r, bool tied) { open_lenders_of(r, "\"model_type\":\"qwen2\"", tied); }
+
+/* Experts in all layers but one, three units of them in each. */
+static inline void open_lenders_experts(rig *r, bool tied)
+{
+    open_lenders_of(r,
+                    "\"model_type\":\"qwen3_moe\",\"head_dim\":8,\"num_experts\":6,\"num_experts_per_tok\":2,"
+                    "\"moe_intermediate_size\":8,\"mlp_only_layers\":[1]",
+                    tied);
 }
 
 /* slow: the one stream that dawdles; NULL: all of them, at random. */
@@ -51,6 +62,7 @@ static inline mt_job lenders_job(const rig *r, bool clip)
 {
     mt_job job = rig_job(r, clip);
     job.cache_slots = 2;
+    job.router_loss = 0.05; /* where there are routers */
     return job;
 }
 
