@@ -19,6 +19,7 @@ typedef struct mixture {
     bool zero_router;
     bool same; /* experts are copies of each other */
     const char *freeze;
+    double router_loss; /* its coefficient */
 } mixture;
 
 static void write_text(const char *dir, const char *name, const char *text)
@@ -115,6 +116,7 @@ static void open_mixture(rig *r, const char *dir, const mixture *x)
     write_model(dir, x);
     rig_open_model(r, dir, &(mt_model_options){ .freeze = &x->freeze, .n_freeze = x->freeze ? 1 : 0 });
     mt_job job = rig_job(r, true);
+    job.router_loss = x->router_loss;
     mt_arithmetic a = rig_arithmetic(r, MT_DTYPE_F32);
     assert_ok(mt_plan_choose(&plan, r->model, &job, &a, 0, &err));
     rig_start(r, plan, 2);
@@ -216,6 +218,36 @@ static void experts_without_rows_have_no_gradient_at_all(void **state)
     rig_close(&r);
 }
 
+/* Those two have every row in each layer.  All probabilities are equal, and so the load-balancing loss is T, however uneven the
+ * choice is. */
+static void loads_and_their_loss_count_every_row(void **state)
+{
+    enum { E = 6, T = 2 };
+    mt_err err = { 0 };
+    mt_step_result result;
+    rig r;
+    open_mixture(&r, *state, &(mixture){ .E = E, .T = T, .zero_router = true, .router_loss = 0.1 });
+    assert_ok(mt_engine_gradients(r.engine, &r.batch, &result, &err));
+    for (int i = 0; i < L * E; i++) assert_int_equal(result.loads[i], i % E < T ? r.batch.n_tokens : 0);
+    assert_true(fabs(result.router_loss - T) < 1e-6);
+    rig_close(&r);
+}
+
+/* With a load-balancing loss a frozen router still sends a gradient to what comes before it. */
+static void a_frozen_router_passes_the_balance_on(void **state)
+{
+    static seen without, with;
+    for (int i = 0; i < 2; i++) {
+        rig r;
+        open_mixture(&r, *state, &(mixture){ .E = 6, .T = 2, .freeze = "*.gate.weight", .router_loss = i ? 0.3 : 0 });
+        look(&r, i ? &with : &without, 6);
+        rig_close(&r);
+    }
+    assert_true(with.loss == without.loss);
+    assert_true(golden_distance(with.q[1], without.q[1], D * D) > 1e-3);
+    assert_memory_equal(with.down[1], without.down[1], sizeof with.down[1]); /* nothing that balances comes after it */
+}
+
 /* Freezing takes nothing away from what is still trained. */
 static void frozen_experts_leave_the_router_its_gradient_and_the_other_way_round(void **state)
 {
@@ -238,4 +270,5 @@ static void frozen_experts_leave_the_router_its_gradient_and_the_other_way_round
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(equal_experts_are_a_dense_layer), IN_TEMPDIR(experts_without_rows_have_no_gradient_at_all),
+             IN_TEMPDIR(loads_and_their_loss_count_every_row), IN_TEMPDIR(a_frozen_router_passes_the_balance_on),
              IN_TEMPDIR(frozen_experts_leave_the_router_its_gradient_and_the_other_way_round))
