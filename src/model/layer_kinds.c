@@ -37,6 +37,17 @@ static mt_rc add_part(mt_layer_kind *k, const mt_config *c, const mt_part *part,
     return MT_OK;
 }
 
+/* Experts run between two units of a layer: before them xmid and its norm are made, after them their sum is added.  Branches side by
+ * side, or a norm of the sum, would need more than that, and no family here has them. */
+static mt_rc check_form(const mt_config *c, const mt_layer_spec *s, mt_err *err)
+{
+    if (!s->ffn->experts || (s->form == MT_BLOCK_SERIAL && s->norms == MT_NORMS_PRE)) return MT_OK;
+    return mt_fail(err, MT_EUNSUPPORTED,
+                   "layers with experts that have %s are not supported (family %s): expected a norm before each branch, and one "
+                   "branch after the other",
+                   s->form != MT_BLOCK_SERIAL ? "their branches side by side" : "norms after their branches", c->family->name);
+}
+
 static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec *s, mt_err *err)
 {
     *k = (mt_layer_kind){ .spec = *s, .mixer_name = s->mixer->part.name, .ffn_name = s->ffn->part.name };
@@ -47,10 +58,7 @@ static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec
     k->first_ffn_work = k->n_work;
     k->unit_forward_kernels = s->ffn->unit_forward_kernels;
     k->unit_backward_kernels = s->ffn->unit_backward_kernels;
-    if (s->ffn->experts && (s->form != MT_BLOCK_SERIAL || s->norms != MT_NORMS_PRE))
-        return mt_fail(err, MT_EINVAL,
-                       "experts are computed in layers with a norm before each branch, one branch after the other; "
-                       "this model's layers have another form");
+    MT_TRY(check_form(c, s, err));
     return add_part(k, c, &s->ffn->part, err);
 }
 

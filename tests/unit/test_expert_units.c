@@ -179,6 +179,33 @@ static void every_level_keeps_what_experts_need(void **state)
     close_wide(&w);
 }
 
+static void layers_of_another_form_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        mt_norms norms;
+        mt_block_form form;
+        const char *words;
+    } cases[] = {
+        { MT_NORMS_POST, MT_BLOCK_SERIAL, "norms after their branches" },
+        { MT_NORMS_SANDWICH, MT_BLOCK_SERIAL, "norms after their branches" },
+        { MT_NORMS_PRE, MT_BLOCK_PARALLEL, "branches side by side" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        wide w;
+        assert_ok(open_wide(&w, 16, 8, 6, NULL, &err));
+        mt_model_free(w.model);
+        w.model = NULL;
+        w.config->layers[2].norms = cases[i].norms;
+        w.config->layers[2].form = cases[i].form;
+        assert_int_equal(mt_model_create(&w.model, w.config, NULL, &err), MT_EUNSUPPORTED);
+        assert_non_null(strstr(err.msg, cases[i].words));
+        assert_non_null(strstr(err.msg, "qwen3_moe"));
+        close_wide(&w);
+    }
+}
+
 static void dense_arithmetics_hash_as_before(void **state)
 {
     (void)state;
@@ -197,4 +224,4 @@ MT_TEST_MAIN(cmocka_unit_test(units_have_at_most_256m_parameters_and_at_least_on
              cmocka_unit_test(units_of_experts_follow_their_layer_and_are_one_group),
              cmocka_unit_test(some_experts_of_a_layer_are_not_frozen_alone),
              cmocka_unit_test(a_plan_refuses_what_contradicts_experts), cmocka_unit_test(every_level_keeps_what_experts_need),
-             cmocka_unit_test(dense_arithmetics_hash_as_before))
+             cmocka_unit_test(layers_of_another_form_are_refused_by_name), cmocka_unit_test(dense_arithmetics_hash_as_before))
