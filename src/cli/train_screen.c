@@ -260,10 +260,10 @@ static void describe_experts(mt_train_screen *screen, const mt_train_step *s)
     const size_t busy = largest_of(l->busiest, l->n), idle = largest_of(l->idle, l->n);
     int at = snprintf(screen->experts, sizeof screen->experts,
                       "experts in step %lld: the busiest took %.1f%% of the rows (layer %d; %.1f%% if all were equally busy), ",
-                      (long long)s->step, 100 * l->busiest[busy], l->layer[busy], 100 * (double)l->T / (double)l->E);
+                      (long long)s->step, 100 * l->busiest[busy], l->layer[busy], 100 * (double)l->over.T / (double)l->over.E);
     if (l->idle[idle] > 0)
         snprintf(screen->experts + at, sizeof screen->experts - (size_t)at, "%.0f of %lld idle in layer %d", l->idle[idle],
-                 (long long)l->E, l->layer[idle]);
+                 (long long)l->over.E, l->layer[idle]);
     else
         snprintf(screen->experts + at, sizeof screen->experts - (size_t)at, "none idle");
 }

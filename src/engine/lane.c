@@ -187,12 +187,11 @@ static void open_router(mt_lane *lane)
 static mt_rc open_chosen(mt_lane *lane, mt_err *err)
 {
     const mt_plan *p = lane->plan;
+    const mt_routed *over = &lane->model->routed;
     const int64_t rows = mt_min_i64(p->arithmetic.micro_tokens, p->job.step_tokens);
-    int64_t T = 0;
-    for (int k = 0; k < lane->model->n_kinds; k++) T = mt_max_i64(T, lane->model->kinds[k].spec.T);
-    if (!p->job.cache_slots || !T) return MT_OK;
-    lane->chosen.routes = mt_calloc((size_t)(rows * T), sizeof *lane->chosen.routes);
-    lane->chosen.experts = mt_calloc((size_t)lane->model->routed.E, sizeof *lane->chosen.experts);
+    if (!p->job.cache_slots || !over->layers) return MT_OK;
+    lane->chosen.routes = mt_calloc((size_t)(rows * over->T), sizeof *lane->chosen.routes);
+    lane->chosen.experts = mt_calloc((size_t)over->E, sizeof *lane->chosen.experts);
     return lane->chosen.routes && lane->chosen.experts ? MT_OK : mt_no_memory(err, "the experts that a pass has chosen");
 }
 

@@ -89,13 +89,12 @@ mt_rc mt__visit_forward(mt_lane *lane, int layer, mt_err *err)
 
 mt_rc mt__visit_routes(mt_lane *lane, int layer, mt_err *err)
 {
-    const mt_layer_spec *s = &mt_layer_kind_of(lane->model, layer)->spec;
     const mt_acts a = mt__keeps_acts(lane, layer, false, 0, 0);
-    const int64_t n = lane->sweep.rows * s->T;
+    const int64_t n = lane->sweep.rows * lane->model->routed.T;
     char *device = (char *)(uintptr_t)mt_layer_routes(lane->model, layer, &a); /* which is only read */
     lane_chosen *c = &lane->chosen;
     MT_TRY(mt__lane_bounce(lane, device, (char *)c->routes, (size_t)n * sizeof *c->routes, MT_COPY_OUT, err));
-    for (int64_t e = 0; e < s->E; e++) c->experts[e] = false;
+    for (int64_t e = 0; e < lane->model->routed.E; e++) c->experts[e] = false;
     for (int64_t i = 0; i < n; i++) c->experts[c->routes[i]] = true;
     return MT_OK;
 }

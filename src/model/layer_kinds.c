@@ -100,7 +100,7 @@ mt_rc mt_layer_kinds(mt_model *m, int64_t unit_experts, mt_err *err)
         int k = 0;
         MT_TRY(settle_spec(&s, c, l, unit_experts, err));
         if (!m->unit_experts) m->unit_experts = s.unit_experts;
-        if (s.E) m->routed = (mt_routed){ m->routed.layers + 1, s.E }; /* E is the same in all of them (config_experts.c) */
+        if (s.E) m->routed = (mt_routed){ m->routed.layers + 1, s.E, s.T }; /* the same in all of them (config_experts.c) */
         while (k < m->n_kinds && !same_spec(&m->kinds[k].spec, &s)) k++;
         m->kind_of_layer[l] = k;
         if (k < m->n_kinds) continue;

@@ -117,9 +117,9 @@ int64_t mt_default_unit_experts(const mt_config *c, int layer);
 
 typedef struct mt_layer_kind mt_layer_kind; /* layer.h */
 
-/* Layers with experts, and how many experts each of them has. */
+/* How many layers have experts, how many those have, and how many of them a row takes. */
 typedef struct mt_routed {
-    int64_t layers, E;
+    int64_t layers, E, T;
 } mt_routed;
 
 typedef struct mt_model {

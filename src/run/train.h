@@ -21,7 +21,7 @@ typedef struct mt_trainer mt_trainer;
 /* How busy the experts were in a step; of each layer that has some. */
 typedef struct mt_train_loads {
     size_t n;        /* layers; 0: nothing is known */
-    int64_t E, T;    /* experts of a layer, those of a row */
+    mt_routed over;  /* experts of a layer, those of a row */
     int *layer;      /* its number */
     double *busiest; /* share of the rows that its busiest expert took; T / E where all are equally busy */
     double *idle;    /* experts that took no row */

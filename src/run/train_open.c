@@ -143,8 +143,7 @@ static mt_rc make_loads(mt_trainer *t, mt_err *err)
     if (!l->layer || !l->busiest || !l->idle) return mt_no_memory(err, "the loads of experts");
     for (int i = 0; i < m->config->L; i++)
         if (mt_layer_has_experts(m, i)) l->layer[l->n++] = i;
-    l->E = m->routed.E;
-    l->T = m->config->layers[l->layer[0]].T;
+    l->over = m->routed;
     return MT_OK;
 }
 
@@ -361,8 +360,8 @@ static void put_expert_layers(mt_json_out *j, const mt_train_loads *l)
 {
     if (!l->n) return;
     mt_json_map(j, "experts", MT_JSON_FLAT);
-    mt_json_put_int(j, "of_a_layer", l->E);
-    mt_json_put_int(j, "of_a_row", l->T);
+    mt_json_put_int(j, "of_a_layer", l->over.E);
+    mt_json_put_int(j, "of_a_row", l->over.T);
     mt_json_list(j, "layers", MT_JSON_FLAT);
     for (size_t i = 0; i < l->n; i++) mt_json_put_int(j, NULL, l->layer[i]);
     mt_json_end(j);
