@@ -331,8 +331,31 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+static void the_routers_loss_is_a_number_or_the_models(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml;
+        double value;
+    } cases[] = {
+        { "training: {seed: 1}", 0 },
+        { "training: {router_aux_loss: 0.02}", 0.02 },
+        { "training: {router_aux_loss: model}", -1 },
+        { "model_name_or_path: m\nfinetuning_type: full\nmoe_aux_loss_coef: 0.001", 0.001 }, /* LLaMA-Factory's */
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        assert_ok(mt_settings_init(&s, &err));
+        assert_ok(mt_settings_parse(&s, cases[i].yaml, strlen(cases[i].yaml), "c.yaml", &err));
+        assert_true(s.training.router_aux_loss == cases[i].value);
+        mt_settings_deinit(&s);
+    }
+}
+
 MT_TEST_MAIN(cmocka_unit_test(defaults_are_the_originals), cmocka_unit_test(the_originals_files_are_read_whole),
              cmocka_unit_test(new_keys_are_read_in_every_kind), cmocka_unit_test(anchors_and_merges_fill_sections),
              cmocka_unit_test(flags_win_over_the_file), cmocka_unit_test(switches_take_a_value_only_when_it_is_one),
              cmocka_unit_test(unknown_flags_stay_and_the_nearest_is_known), cmocka_unit_test(notices_tell_what_is_different),
-             cmocka_unit_test(the_output_directory_is_named_for_the_run), cmocka_unit_test(every_allocation_may_fail))
+             cmocka_unit_test(the_output_directory_is_named_for_the_run),
+             cmocka_unit_test(the_routers_loss_is_a_number_or_the_models), cmocka_unit_test(every_allocation_may_fail))

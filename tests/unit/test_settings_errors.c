@@ -55,6 +55,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "training: {batch_size: 2e12}", MT_ERANGE, "of at least 1, or auto, and at most 1000000000000, found \"2e12\"" },
         { "dataset: {max_seq_len: 1}", MT_ERANGE, "expected an integer from 2 to 16777216, found \"1\"" },
         { "training: {learning_rate: -1e-5}", MT_ERANGE, "found \"-1e-5\"" },
+        { "training: {router_aux_loss: -1}", MT_ERANGE, "expected a number from 0 to 1000, or model" },
         { "training: {max_grad_norm: -.inf}", MT_ERANGE, "expected a number of at least 0" },
         { "training: {learning_rate: .nan}", MT_EINVAL, "found \".nan\"" },
         { "optimizer: {beta1: 1}", MT_ERANGE, "expected a number from 0 to below 1, found \"1\"" },
