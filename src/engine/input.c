@@ -1,4 +1,4 @@
-/* input.c - a step's tokens cut into micro-batches and sent to the device in one copy.
+/* input.c - a step's documents dealt to shares, those cut into micro-batches, and all of it sent to the device in one copy.
  * Per micro-batch: ids, positions, rows ordered by id (for the embedding's gradient), document starts, trained rows and their
  * targets, all counted from the micro-batch's first row. */
 #include "engine/lane_internal.h"
@@ -29,16 +29,45 @@ static int32_t *input_take(int32_t **next, int64_t n)
     return here;
 }
 
+/* The batch's rows of a document, which is numbered as it was dealt. */
+static int64_t batch_row(const mt_lane *lane, const mt_batch *b, int64_t doc)
+{
+    return b->doc_start[lane->input.deal.order[doc]];
+}
+
+/* Ids and targets of a micro-batch's rows, document by document.  Returns how many rows are trained. */
+static int64_t gather_rows(const mt_lane *lane, const mt_batch *b, const mt_cut *c, const int32_t *starts, int32_t *ids,
+                           int32_t *rows)
+{
+    int64_t n_trained = 0;
+    for (int64_t d = 0; d < c->n_docs; d++) {
+        const int64_t from = batch_row(lane, b, c->first_doc + d), n = starts[d + 1] - starts[d];
+        memcpy(ids + starts[d], b->ids + from, (size_t)n * sizeof *ids);
+        for (int64_t r = 0; r < n; r++)
+            if (b->targets[from + r] != MT_IGNORE) rows[n_trained++] = starts[d] + (int32_t)r;
+    }
+    return n_trained;
+}
+
+static void gather_targets(const mt_lane *lane, const mt_batch *b, const mt_cut *c, const int32_t *starts, int32_t *targets)
+{
+    for (int64_t d = 0; d < c->n_docs; d++) {
+        const int64_t from = batch_row(lane, b, c->first_doc + d);
+        for (int64_t r = 0; r < starts[d + 1] - starts[d]; r++)
+            if (b->targets[from + r] != MT_IGNORE) *targets++ = b->targets[from + r];
+    }
+}
+
 /* The host side of one micro-batch; micro's pointers are rebased to the device by the caller. */
 static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at, const mt_cut *c, mt_micro *m, int32_t **next)
 {
     int32_t *ids = input_take(next, c->n_rows), *pos = input_take(next, c->n_rows), *order = input_take(next, c->n_rows);
     int32_t *starts = input_take(next, c->n_docs + 1), *cache_row = at ? input_take(next, c->n_docs) : NULL,
             *cache_slot = at ? input_take(next, c->n_docs) : NULL, *rows = *next;
-    int64_t n_trained = 0, short_rows = mt_rope_short_rows(&lane->model->config->rope, lane->plan->job.longest);
-    memcpy(ids, b->ids + c->first_row, (size_t)c->n_rows * sizeof *ids);
+    const int64_t short_rows = mt_rope_short_rows(&lane->model->config->rope, lane->plan->job.longest);
+    for (int64_t d = 0; d <= c->n_docs; d++) starts[d] = lane->input.deal.starts[c->first_doc + d] - (int32_t)c->first_row;
+    const int64_t n_trained = gather_rows(lane, b, c, starts, ids, rows);
     sort_rows(lane, ids, order, c->n_rows);
-    for (int64_t d = 0; d <= c->n_docs; d++) starts[d] = b->doc_start[c->first_doc + d] - (int32_t)c->first_row;
     for (int64_t d = 0; d < c->n_docs; d++) {
         bool far = !at && starts[d + 1] - starts[d] > short_rows;
         int32_t first = at ? at->past[c->first_doc + d] : far ? (int32_t)short_rows : 0;
@@ -50,10 +79,8 @@ static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at,
         cache_row[d] = cache_slot[d] * (int32_t)lane->plan->job.longest;
         deepest = mt_max_i64(deepest, pos[starts[d + 1] - 1] + 1);
     }
-    for (int64_t r = 0; r < c->n_rows; r++)
-        if (b->targets[c->first_row + r] != MT_IGNORE) rows[n_trained++] = (int32_t)r;
     int32_t *targets = rows + n_trained;
-    for (int64_t i = 0; i < n_trained; i++) targets[i] = b->targets[c->first_row + rows[i]];
+    gather_targets(lane, b, c, starts, targets);
     *next = targets + n_trained;
     *m = (mt_micro){ .n = c->n_rows,
                      .n_docs = c->n_docs,
@@ -95,6 +122,40 @@ mt_rc mt_lane_check(const mt_lane *lane, const mt_batch *b, mt_err *err)
     return MT_OK;
 }
 
+/* Neither micro-batches nor passes cross shares. */
+static void cut_share(mt_lane *lane, int share)
+{
+    lane_input *in = &lane->input;
+    const mt_arithmetic *a = &lane->plan->arithmetic;
+    const int64_t first = in->deal.first[share], n_docs = mt_deal_docs(&in->deal, share), before = in->n_cuts;
+    if (!n_docs) return;
+    mt_cut *cuts = in->cuts + before;
+    mt_cut_pass *passes = in->passes + in->n_passes;
+    const int64_t n = mt_cut_micro(cuts, in->deal.starts + first, n_docs, a->micro_tokens),
+                  n_passes = mt_cut_passes(passes, cuts, n, a->moe_tokens);
+    for (int64_t i = 0; i < n; i++) {
+        cuts[i].first_doc += first;
+        in->share[before + i] = share;
+    }
+    for (int64_t i = 0; i < n_passes; i++) {
+        passes[i].first += before;
+        passes[i].end += before;
+    }
+    in->n_cuts += n;
+    in->n_passes += n_passes;
+}
+
+/* Only what is summed is dealt. */
+static void cut_batch(mt_lane *lane)
+{
+    lane_input *in = &lane->input;
+    const mt_batch *b = lane->pass.batch;
+    const bool sums = lane->pass.mode == MT_MODE_TRAIN || lane->pass.mode == MT_MODE_EVALUATE;
+    (sums ? mt_deal_documents : mt_deal_none)(&in->deal, b->doc_start, b->n_docs);
+    in->n_cuts = in->n_passes = 0;
+    for (int s = 0; s < mt_deal_shares(&in->deal); s++) cut_share(lane, s);
+}
+
 mt_rc mt__input_load(mt_lane *lane, mt_err *err)
 {
     const mt_batch *b = lane->pass.batch;
@@ -103,8 +164,7 @@ mt_rc mt__input_load(mt_lane *lane, mt_err *err)
             *device = mt_memory_find(lane->memory, MT_BUF_INPUT, -1, -1);
     int32_t *next = host;
     MT_TRY(mt_sync(in->read, err)); /* the copy of the step before, long done */
-    in->n_cuts = mt_cut_micro(in->cuts, b->doc_start, b->n_docs, lane->plan->arithmetic.micro_tokens);
-    in->n_passes = mt_cut_passes(in->passes, in->cuts, in->n_cuts, lane->plan->arithmetic.moe_tokens);
+    cut_batch(lane);
     for (int64_t i = 0; i < in->n_cuts; i++) {
         fill_micro(lane, b, lane->pass.at, &in->cuts[i], &in->micros[i], &next);
         rebase(&in->micros[i], host, device);
@@ -119,19 +179,24 @@ mt_rc mt__input_create(mt_lane *lane, mt_err *err)
 {
     lane_input *in = &lane->input;
     size_t docs = (size_t)lane->plan->job.step_docs, rows = (size_t)lane->plan->arithmetic.micro_tokens;
+    MT_TRY(mt_deal_init(&in->deal, lane->model, &lane->plan->arithmetic, lane->plan->job.step_docs, err));
     in->cuts = mt_calloc(docs, sizeof *in->cuts);
+    in->share = mt_calloc(docs, sizeof *in->share);
     in->micros = mt_calloc(docs, sizeof *in->micros);
     in->passes = mt_calloc(docs, sizeof *in->passes);
     in->sort_a = mt_calloc(rows, sizeof *in->sort_a);
     in->sort_b = mt_calloc(rows, sizeof *in->sort_b);
-    if (!in->cuts || !in->micros || !in->passes || !in->sort_a || !in->sort_b) return mt_no_memory(err, "a step's tables");
+    if (!in->cuts || !in->share || !in->micros || !in->passes || !in->sort_a || !in->sort_b)
+        return mt_no_memory(err, "a step's tables");
     return mt_event_create(lane->dev, &in->read, "input", err);
 }
 
 void mt__input_free(mt_lane *lane)
 {
     lane->dev->api->event_free(lane->input.read);
+    mt_deal_deinit(&lane->input.deal);
     mt_free(lane->input.cuts);
+    mt_free(lane->input.share);
     mt_free(lane->input.micros);
     mt_free(lane->input.passes);
     mt_free(lane->input.sort_a);

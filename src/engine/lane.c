@@ -25,11 +25,11 @@ mt_rc mt__lane_bounce(mt_lane *lane, char *device, char *host, size_t bytes, mt_
 /* U8.  The host's updater finds its own. */
 static mt_rc check_finite(const mt_lane *lane, mt_err *err)
 {
-    if (!lane->total.host->n_bad) return MT_OK;
+    if (!*lane->total.host) return MT_OK;
     return mt_fail(err, MT_ENUMERIC,
                    "%lld weights left the finite range in an update on the device.  Resume from the last checkpoint with a lower "
                    "learning rate",
-                   (long long)lane->total.host->n_bad);
+                   (long long)*lane->total.host);
 }
 
 mt_rc mt__lane_await_sums(mt_lane *lane, mt_err *err)
@@ -56,7 +56,8 @@ static int64_t count_sweeps(const mt_lane *lane)
 static mt_rc clear_sums(mt_lane *lane, mt_err *err)
 {
     const lane_router *r = &lane->router;
-    MT_TRY(mt_fill(lane->compute, lane->total.loss, 0, offsetof(mt_lane_sums, n_bad), err));
+    const lane_sums *t = &lane->total;
+    MT_TRY(mt_fill(lane->compute, t->losses, 0, (size_t)((char *)t->norms - (char *)t->losses), err));
     if (lane->pass.mode != MT_MODE_TRAIN) return MT_OK;
     MT_TRY(mt_fill(lane->compute, lane->total.loads, 0, (size_t)mt_plan_loads(lane->plan) * sizeof *lane->total.loads, err));
     if (!r->counts) return MT_OK;
@@ -107,7 +108,7 @@ mt_rc mt_lane_settle(mt_lane *lane, mt_err *err)
         MT_TRY(mt_record(lane->piece, lane->settled[0], err));
         MT_TRY(mt_wait(lane->compute, lane->settled[0], err)); /* pieces add to n_bad, too */
     }
-    MT_TRY(mt_copy_small(lane->compute, &lane->total.host->n_bad, n_bad, sizeof *n_bad, MT_COPY_OUT, err));
+    MT_TRY(mt_copy_small(lane->compute, lane->total.host, n_bad, sizeof *n_bad, MT_COPY_OUT, err));
     for (int i = 0; i < n; i++) MT_TRY(mt_record(streams[i], lane->settled[i], err));
     for (int i = 0; i < n; i++) MT_TRY(mt_sync(lane->settled[i], err));
     return check_finite(lane, err);
@@ -163,16 +164,20 @@ static mt_rc open_streams(mt_lane *lane, mt_err *err)
 static mt_rc open_sums(mt_lane *lane, mt_err *err)
 {
     lane_sums *t = &lane->total;
-    size_t n = (size_t)lane->model->n_units;
-    t->loss = mt_memory_find(lane->memory, MT_BUF_SUMS, -1, -1);
-    t->router_loss = (double *)(t->loss + 1);
-    t->n_bad = (int64_t *)(t->router_loss + 1);
-    t->norms = (double *)(t->n_bad + 1);
+    size_t n = (size_t)lane->model->n_units, parts = (size_t)mt_arithmetic_parts(&lane->plan->arithmetic);
+    t->n_bad = mt_memory_find(lane->memory, MT_BUF_SUMS, -1, -1);
+    t->losses = (mt_loss_sum *)(t->n_bad + 1);
+    t->router_losses = (double *)(t->losses + parts);
+    t->norms = t->router_losses + parts;
     t->loads = (int32_t *)(t->norms + n);
     t->bytes = mt_plan_sums_bytes(lane->plan);
     t->host = mt_memory_find(lane->memory, MT_BUF_SUMS_HOST, -1, -1);
+    t->copied.losses = (const mt_loss_sum *)(t->host + 1);
+    t->copied.router_losses = (const double *)(t->copied.losses + parts);
+    t->copied.norms = t->copied.router_losses + parts;
+    t->copied.loads = (const int32_t *)(t->copied.norms + n);
     t->landed_norms = (double *)(void *)((char *)t->host + t->bytes);
-    return mt_fill(lane->compute, t->loss, 0, t->bytes, err);
+    return mt_fill(lane->compute, t->n_bad, 0, t->bytes, err);
 }
 
 static void open_router(mt_lane *lane)

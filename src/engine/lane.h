@@ -24,10 +24,11 @@ typedef struct mt_continued {
 
 /* What a lane has summed in a pass. */
 typedef struct mt_lane_sums {
-    mt_loss_sum loss;
-    double router_loss; /* the load-balancing loss, without its coefficient */
-    int64_t n_bad;      /* weights that left the finite range in updates on the device, in all */
-    double norms[];     /* [n_units] sums of squares of finished gradients; then int32_t [L, E], the rows of each expert */
+    int64_t n_bad;               /* weights that left the finite range in updates on the device, in all */
+    const mt_loss_sum *losses;   /* [bundles * shares] of each share of the step; zero: it has no documents */
+    const double *router_losses; /* [bundles * shares] the load-balancing loss, without its coefficient */
+    const double *norms;         /* [n_units] sums of squares of finished gradients */
+    const int32_t *loads;        /* [L, E] the rows of each expert */
 } mt_lane_sums;
 
 typedef struct mt_lane_pass {

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/lane.h"
+#include "plan/deal.h"
 
 typedef struct ring_slot {
     void *p;             /* weights in the compute dtype */
@@ -39,7 +40,9 @@ typedef struct lane_layer {
 
 /* A pass's tokens, cut into micro-batches. */
 typedef struct lane_input {
-    mt_cut *cuts;
+    mt_deal deal;
+    mt_cut *cuts;        /* rows count from the first one of the first share */
+    int *share;          /* of each micro-batch */
     mt_micro *micros;    /* pointers into the device copy */
     mt_cut_pass *passes; /* micro-batches that pass experts together */
     int64_t n_cuts, n_passes;
@@ -49,13 +52,14 @@ typedef struct lane_input {
 
 /* Loss and norms. */
 typedef struct lane_sums {
-    mt_loss_sum *loss; /* device, like the next four */
-    double *router_loss;
-    int64_t *n_bad;
-    double *norms;        /* one a unit */
-    int32_t *loads;       /* [L, E] rows of each expert, as far as they are counted */
-    size_t bytes;         /* of all of these */
-    mt_lane_sums *host;   /* all of them, once `ready` */
+    int64_t *n_bad;        /* device, like the next four, which follow it */
+    mt_loss_sum *losses;   /* one a share */
+    double *router_losses; /* one a share */
+    double *norms;         /* one a unit */
+    int32_t *loads;        /* [L, E] rows of each expert, as far as they are counted */
+    size_t bytes;          /* of all of these */
+    int64_t *host;         /* a copy of them, once `ready` */
+    mt_lane_sums copied;   /* what is where in that */
     double *landed_norms; /* host, one a unit: arrives with the gradient when updates are early, for the updater to look at */
     mt_event *ready;
 } lane_sums;

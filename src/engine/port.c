@@ -21,7 +21,7 @@ static void begin_sweep(mt_lane *lane, int64_t number)
 static mt_rc read_sums(mt_lane *lane, mt_err *err)
 {
     lane_sums *t = &lane->total;
-    MT_TRY(mt_copy_small(lane->compute, t->host, t->loss, t->bytes, MT_COPY_OUT, err));
+    MT_TRY(mt_copy_small(lane->compute, t->host, t->n_bad, t->bytes, MT_COPY_OUT, err));
     return mt_record(lane->compute, t->ready, err);
 }
 
@@ -136,7 +136,8 @@ static mt_rc port_judge(void *self, bool all, bool *go, mt_err *err)
     mt_lane *lane = self;
     *go = false;
     MT_TRY(mt__lane_await_sums(lane, err));
-    return lane->pass.judge(lane->pass.self, lane->total.host, all, go, err);
+    lane->total.copied.n_bad = *lane->total.host;
+    return lane->pass.judge(lane->pass.self, &lane->total.copied, all, go, err);
 }
 
 static const mt_port port = { .issue = port_issue,

@@ -18,11 +18,41 @@ static void *dx_at(mt_lane *lane, int64_t row)
 static bool trains(const mt_lane *lane) { return mt_sequence_mode(lane->sequence) == MT_MODE_TRAIN; }
 static int unit_of(const mt_lane *lane, int layer) { return mt_layer_first_unit(lane->model, layer); }
 
+/* -- sums -------------------------------------------------------------------------------------------- */
+
 /* What unit u's gradient is summed in; NULL: it has none. */
 static float *sum_of(const mt_lane *lane, int u)
 {
     int slot = trains(lane) ? mt_sequence_sum(lane->sequence, u) : -1;
     return slot < 0 ? NULL : lane->sums[slot];
+}
+
+/* Of those sums the one that a micro-batch adds to. */
+static float *sum_at(const mt_lane *lane, int u, float *sums, int64_t micro)
+{
+    if (!sums || mt_plan_sums(lane->plan) == 1) return sums;
+    const int sum = mt_fold_order_of(&lane->input.deal, lane->input.share[micro]).sum;
+    return sums + sum * mt_plan_sum_stride(mt__layout(lane, u)->n_train);
+}
+
+/* `part` to `to`, and empty for the next. */
+static mt_rc fold_sum(mt_lane *lane, int u, float *sums, int to, int part, mt_err *err)
+{
+    const int64_t n = mt__layout(lane, u)->n_train, stride = mt_plan_sum_stride(n);
+    return lane->ops->fold(lane->compute,
+                           &(mt_fold){ .n = n, .to = sums + to * stride, .part = sums + part * stride, .clear = true }, err);
+}
+
+/* A micro-batch has added to unit u's sums.  After the last of its share that meets those before it. */
+static mt_rc end_micro(mt_lane *lane, int u, float *sums, int64_t micro, mt_err *err)
+{
+    const lane_input *in = &lane->input;
+    const int share = in->share[micro];
+    if (!sums || mt_plan_sums(lane->plan) == 1) return MT_OK;
+    if (micro + 1 < in->n_cuts && in->share[micro + 1] == share) return MT_OK;
+    const mt_fold_order f = mt_fold_order_of(&in->deal, share);
+    if (f.into >= 0) MT_TRY(fold_sum(lane, u, sums, f.into, f.sum, err));
+    return f.ends_bundle ? fold_sum(lane, u, sums, 0, 1, err) : MT_OK;
 }
 
 /* -- the load-balancing loss ------------------------------------------------------------------------ */
@@ -55,7 +85,7 @@ static mt_rc router_loss(mt_lane *lane, mt_err *err)
                                    .scale = router_scale(lane, i),
                                    .counts = s.counts,
                                    .probs = s.probs,
-                                   .sum = lane->total.router_loss };
+                                   .sum = &lane->total.router_losses[lane->input.share[i]] };
         MT_TRY(lane->run.ops->router_loss(lane->run.stream, &a, err));
     }
     return MT_OK;
@@ -138,12 +168,14 @@ mt_rc mt__visit_close(mt_lane *lane, int layer, mt_err *err)
 static mt_rc head_loss(mt_lane *lane, const mt_weights *w, mt_err *err)
 {
     bool train = trains(lane);
-    float *sum = sum_of(lane, lane->model->head);
+    const int u = lane->model->head;
+    float *sums = sum_of(lane, u);
     for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) {
         int64_t row = row_of(lane, i);
         const void *x = mt__keeps_x(lane, (int)lane->model->config->L, train, row);
-        MT_TRY(mt_head_loss(&lane->run, w, sum, &lane->input.micros[i], x, train ? dx_at(lane, row) : NULL, lane->dscale,
-                            lane->total.loss, err));
+        MT_TRY(mt_head_loss(&lane->run, w, sum_at(lane, u, sums, i), &lane->input.micros[i], x, train ? dx_at(lane, row) : NULL,
+                            lane->dscale, &lane->total.losses[lane->input.share[i]], err));
+        MT_TRY(end_micro(lane, u, sums, i, err));
     }
     return router_loss(lane, err);
 }
@@ -208,9 +240,13 @@ mt_rc mt__visit_reopen(mt_lane *lane, int layer, mt_err *err)
 mt_rc mt__visit_experts_backward(mt_lane *lane, int unit, mt_err *err)
 {
     mt_weights w = mt__ring_weights(lane, unit);
+    float *sums = sum_of(lane, unit);
     for (int64_t i = lane->sweep.first_pass; i < lane->sweep.end_pass; i++) {
+        const mt_cut_pass *pass = &lane->input.passes[i];
         const pass_rows r = pass_of(lane, lane->model->units[unit].layer, i);
-        MT_TRY(mt_layer_experts_backward(&lane->run, unit, &w, sum_of(lane, unit), &r.mb, &r.acts, dx_at(lane, r.row), err));
+        MT_TRY(mt_layer_experts_backward(&lane->run, unit, &w, sum_at(lane, unit, sums, pass->first), &r.mb, &r.acts,
+                                         dx_at(lane, r.row), err));
+        MT_TRY(end_micro(lane, unit, sums, pass->end - 1, err));
     }
     return MT_OK;
 }
@@ -219,7 +255,7 @@ mt_rc mt__visit_experts_backward(mt_lane *lane, int unit, mt_err *err)
 typedef struct segment {
     int first, end;
     mt_weights w[MT_MAX_SEGMENT];
-    float *acc[MT_MAX_SEGMENT];
+    float *sums[MT_MAX_SEGMENT];
 } segment;
 
 /* One micro-batch through a segment: redo upward, then back down. */
@@ -241,9 +277,12 @@ static mt_rc backward_micro(mt_lane *lane, const segment *g, int64_t i, mt_err *
         mt_acts next = mt__keeps_acts(lane, l + 1, true, at + 1, row);
         MT_TRY(mt_layer_finish(&lane->run, l, &g->w[at], mb, &acts[at], next.at[MT_ARRAY_INPUT], err));
     }
-    for (int l = g->end - 1; l >= g->first; l--)
-        MT_TRY(mt_layer_backward(&lane->run, l, &g->w[l - g->first], g->acc[l - g->first], mb, &acts[l - g->first],
-                                 dx_at(lane, row), err));
+    for (int l = g->end - 1; l >= g->first; l--) {
+        const int at = l - g->first, u = unit_of(lane, l);
+        float *sum = sum_at(lane, u, g->sums[at], i);
+        MT_TRY(mt_layer_backward(&lane->run, l, &g->w[at], sum, mb, &acts[at], dx_at(lane, row), err));
+        MT_TRY(end_micro(lane, u, g->sums[at], i, err));
+    }
     return MT_OK;
 }
 
@@ -252,7 +291,7 @@ mt_rc mt__visit_backward(mt_lane *lane, int first, int end, mt_err *err)
     segment g = { .first = first, .end = end };
     for (int l = first; l < end; l++) {
         g.w[l - first] = mt__ring_weights(lane, unit_of(lane, l));
-        g.acc[l - first] = sum_of(lane, unit_of(lane, l));
+        g.sums[l - first] = sum_of(lane, unit_of(lane, l));
     }
     for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) MT_TRY(backward_micro(lane, &g, i, err));
     return MT_OK;
@@ -260,7 +299,12 @@ mt_rc mt__visit_backward(mt_lane *lane, int first, int end, mt_err *err)
 
 mt_rc mt__visit_embed_backward(mt_lane *lane, int slot, mt_err *err)
 {
-    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++)
-        MT_TRY(mt_embed_backward(&lane->run, lane->sums[slot], &lane->input.micros[i], dx_at(lane, row_of(lane, i)), err));
+    const int u = lane->model->embed;
+    float *sums = lane->sums[slot];
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) {
+        MT_TRY(
+            mt_embed_backward(&lane->run, sum_at(lane, u, sums, i), &lane->input.micros[i], dx_at(lane, row_of(lane, i)), err));
+        MT_TRY(end_micro(lane, u, sums, i, err));
+    }
     return MT_OK;
 }

@@ -491,6 +491,13 @@ typedef struct mt_cross_entropy {
     mt_loss_sum *sum;
 } mt_cross_entropy;
 
+/* to += part, element by element: any cut into ranges gives the same bits.  clear: part is zero afterwards. */
+typedef struct mt_fold {
+    int64_t n;
+    float *to, *part;
+    bool clear;
+} mt_fold;
+
 /* g = round(acc (+ acc2)) to t. */
 typedef struct mt_round_grad {
     mt_dtype t; /* F32 or BF16 */
@@ -526,6 +533,8 @@ typedef struct mt_adamw {
 /* Numbers [from, to) of it on the calling thread, whose memory it must be; `from` begins a block of moments and so does `to`,
  * unless it is n.  Returns how many left the finite range. */
 size_t mt_adamw_piece(const mt_adamw *a, int64_t from, int64_t to);
+/* fold of elements [from, to), on this thread. */
+void mt_fold_range(const mt_fold *a, int64_t from, int64_t to);
 
 typedef struct mt_join_halves {
     int64_t n;

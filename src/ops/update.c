@@ -1,16 +1,43 @@
-/* update.c - what happens to a finished gradient: rounded, measured, applied.  And hi + lo made whole. */
+/* update.c - what happens to a gradient: folded, rounded, measured, applied.  And hi + lo made whole. */
 #include "base/mem.h"
 #include "base/split.h"
 #include "ops/ops_cpu.h"
 #include "ops/sqnorm.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { PIECE = 16 * MT_SQNORM_CHUNK }; /* elements a thread takes at a time */
 _Static_assert(PIECE % MT_MOMENT_BLOCK == 0, "no block of moments is cut");
 
 static int64_t pieces(int64_t n) { return (n + PIECE - 1) / PIECE; }
 static int64_t piece_end(int64_t piece, int64_t n) { return (piece + 1) * PIECE < n ? (piece + 1) * PIECE : n; }
+
+size_t mt_fold_scratch(const mt_fold *a)
+{
+    (void)a;
+    return 0;
+}
+
+void mt_fold_range(const mt_fold *a, int64_t from, int64_t to)
+{
+    float *restrict sum = a->to, *restrict part = a->part;
+    for (int64_t i = from; i < to; i++) sum[i] += part[i];
+    if (a->clear) memset(part + from, 0, (size_t)(to - from) * sizeof *part);
+}
+
+static void fold_piece(void *arg, int64_t piece)
+{
+    const mt_fold *a = arg;
+    mt_fold_range(a, piece * PIECE, piece_end(piece, a->n));
+}
+
+mt_rc mt__fold_run(mt_pool *pool, const mt_fold *a, mt_err *err)
+{
+    (void)err;
+    mt_pool_for(pool, pieces(a->n), fold_piece, (void *)a);
+    return MT_OK;
+}
 
 size_t mt_round_grad_scratch(const mt_round_grad *a)
 {

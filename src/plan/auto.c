@@ -42,12 +42,19 @@ static mt_plan_inputs with(mt_plan_inputs in, const mt_arithmetic *a)
     return in;
 }
 
+/* Rows of a share, which micro-batches and passes do not leave: about its part of the step, and one document more. */
+static int64_t share_tokens(mt_plan_inputs in)
+{
+    const int64_t parts = mt_arithmetic_parts(in.arithmetic), step = in.job->step_tokens;
+    return parts == 1 ? step : mt_min_i64(step, (step + parts - 1) / parts + in.job->longest);
+}
+
 /* Every pass through an expert reads and writes all of its gradient's sums, so few passes are better; their rows take memory.
  * They are so many that a pass works in at most an eighth of the device. */
 int64_t mt_plan_moe_tokens(mt_plan_inputs in)
 {
     const mt_arithmetic *a = in.arithmetic;
-    int64_t n = mt_min_i64(MOE_TOKENS, in.job->step_tokens);
+    int64_t n = mt_min_i64(MOE_TOKENS, share_tokens(in));
     if (!in.model->unit_experts) return 0;
     while (n > a->micro_tokens && mt_model_pass_bytes(in.model, a->compute) * (size_t)n > in.machine->device_bytes / MOE_SHARE)
         n /= 2;
@@ -57,7 +64,7 @@ int64_t mt_plan_moe_tokens(mt_plan_inputs in)
 static mt_arithmetic arithmetic_of(const rows *r, mt_plan_inputs in)
 {
     mt_arithmetic a = *in.arithmetic;
-    a.micro_tokens = mt_max_i64(in.job->longest, mt_min_i64(in.job->step_tokens, r->micro));
+    a.micro_tokens = mt_max_i64(in.job->longest, mt_min_i64(share_tokens(in), r->micro));
     a.mlp_rows = r->mlp;
     a.head_rows = head_rows(r->head, in);
     a.moe_tokens = r->micro == 1 ? 0 : mt_plan_moe_tokens(with(in, &a)); /* small sizes: a micro-batch alone */

@@ -194,8 +194,9 @@ void mt_costs_fill(mt_costs *k, const mt_plan *p, const mt_machine *m)
                      .use = mt_plan_attention(p),
                      .trained = 1,
                      .kinds = k->kinds };
-    k->micro_rows = (double)(p->arithmetic.micro_tokens < j->step_tokens ? p->arithmetic.micro_tokens : j->step_tokens);
-    k->pass_rows = fmin((double)mt_pass_rows_at_most(&p->arithmetic), (double)j->step_tokens);
+    const int64_t share = mt_max_i64(1, j->step_tokens / mt_arithmetic_parts(&p->arithmetic)); /* rows of one */
+    k->micro_rows = (double)mt_min_i64(p->arithmetic.micro_tokens, share);
+    k->pass_rows = fmin((double)mt_pass_rows_at_most(&p->arithmetic), (double)share);
     k->head_rows = fmin((double)p->arithmetic.head_rows, k->micro_rows);
     k->document = fmax(1, fmin((double)j->longest, ceil((double)j->step_tokens / (double)j->step_docs)));
     for (int i = 0; i < p->model->n_kinds; i++) cost_kind(k, &p->model->kinds[i], &k->kinds[i]);
@@ -238,4 +239,5 @@ double mt_cost_reopen(const mt_costs *k, int layer, double rows) { return rows *
 
 /* Cleared, rounded, squared: bytes as measured, 12 of memory's and as long again in the norm's last stage. */
 double mt_cost_finish_grad(const mt_costs *k) { return 18 / k->m->device_bandwidth; }
+double mt_cost_fold(const mt_costs *k) { return 16 / k->m->device_bandwidth; }
 double mt_cost_adam_device(const mt_costs *k) { return 26 / k->m->device_bandwidth; }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "plan/deal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,10 +27,11 @@ mt_work_rows mt_plan_work_rows(const mt_plan *p)
                            .router_loss = mt_plan_balances(p) };
 }
 
-/* As few as can be, so two that are neighbors do not fit in one. */
+/* As few as can be, so two that are neighbors in a share do not fit in one. */
 int64_t mt_plan_most_micros(const mt_plan *p)
 {
-    return mt_min_i64(p->job.step_docs, 2 * p->job.step_tokens / p->arithmetic.micro_tokens + 1);
+    const int64_t parts = mt_arithmetic_parts(&p->arithmetic);
+    return mt_min_i64(p->job.step_docs, 2 * p->job.step_tokens / p->arithmetic.micro_tokens + parts);
 }
 
 int64_t mt_plan_loads(const mt_plan *p) { return p->job.train ? p->model->config->L * p->model->routed.E : 0; }
@@ -37,12 +39,23 @@ int64_t mt_plan_loads(const mt_plan *p) { return p->job.train ? p->model->config
 size_t mt_plan_sums_bytes(const mt_plan *p)
 {
     const size_t loads = mt_round_up((size_t)mt_plan_loads(p) * sizeof(int32_t), sizeof(double));
-    return sizeof(mt_loss_sum) + sizeof(double) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double) + loads;
+    const size_t of_shares = (size_t)mt_arithmetic_parts(&p->arithmetic) * (sizeof(mt_loss_sum) + sizeof(double));
+    return sizeof(int64_t) + of_shares + (size_t)p->model->n_units * sizeof(double) + loads;
 }
 
 size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep)
 {
     return mt_kept_bytes(mt_layer_kind_of(p->model, layer), p->arithmetic.compute, keep, p->place.sweep_tokens);
+}
+
+int64_t mt_plan_sum_stride(int64_t n)
+{
+    return (int64_t)(mt_round_up((size_t)n * sizeof(float), MT_DEVICE_ALIGN) / sizeof(float));
+}
+
+size_t mt_plan_sum_bytes(const mt_plan *p, int64_t n)
+{
+    return (size_t)((mt_plan_sums(p) - 1) * mt_plan_sum_stride(n) + n) * sizeof(float);
 }
 
 /* The widest row that a product makes. */
@@ -405,6 +418,10 @@ static mt_rc plan_check(mt_plan *p, mt_err *err)
         return mt_fail(err, MT_EINVAL, "micro-batches of %lld rows cannot hold a document of %lld", (long long)a->micro_tokens,
                        (long long)j->longest);
     if (a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EINVAL, "row chunks of 0 rows");
+    if (a->bundles < 0 || a->shares < 0 || a->bundles > MT_MOST_SHARES || a->shares > MT_MOST_SHARES ||
+        mt_arithmetic_parts(a) > MT_MOST_SHARES)
+        return mt_fail(err, MT_ERANGE, "a step of %lld x %lld shares; at most %d", (long long)a->bundles, (long long)a->shares,
+                       MT_MOST_SHARES);
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
     if (p->place.sweep_tokens < mt_min_i64(a->moe_tokens, j->step_tokens))
         return mt_fail(err, MT_EINVAL, "a sweep of %lld rows is smaller than what passes an expert together (%lld)",
@@ -467,12 +484,13 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (p->job.clip && !shares && (at->site == MT_SITE_HOST || shared))
         MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
     if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
+    const size_t sums = mt_plan_sum_bytes(p, (int64_t)n_train);
     if (many && p->place.accumulators == MT_HOST && !shares) {
-        MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, n_train * 4, err));
-        if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, n_train * 4, err));
+        MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, sums, err));
+        if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, sums, err));
     }
-    if (many && p->place.accumulators == MT_DEVICE) MT_TRY(plan_add(p, MT_BUF_ACC, u, -1, MT_DEVICE, n_train * 4, err));
-    if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, n_train * 4, err));
+    if (many && p->place.accumulators == MT_DEVICE) MT_TRY(plan_add(p, MT_BUF_ACC, u, -1, MT_DEVICE, sums, err));
+    if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, sums, err));
     return MT_OK;
 }
 
@@ -518,7 +536,7 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     }
     if (!trains) return MT_OK;
     for (int s = 0; s < min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)
-        MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, (size_t)l->n_train * 4, err));
+        MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, mt_plan_sum_bytes(p, l->n_train), err));
     for (int s = 0; s < min_int(at->hosted, at->out_slots); s++)
         MT_TRY(plan_add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
     return MT_OK;
@@ -776,11 +794,24 @@ mt_attention_use mt_plan_attention(const mt_plan *p)
 
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    const int64_t fields[] = { a->compute, a->grad, a->moments, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways,
-                               a->attention.cudnn_head, (int64_t)a->attention.workspace, a->attention.parts, a->attention.caps,
-                               /* Of models with experts. */
-                               a->unit_experts, a->moe_tokens };
-    enum { OF_EXPERTS = 2 };
-    size_t n = MT_COUNT(fields) - (a->unit_experts ? 0 : OF_EXPERTS);
+    enum { MOST = 16 };
+    const int64_t all[] = { a->compute,
+                            a->grad,
+                            a->moments,
+                            a->micro_tokens,
+                            a->mlp_rows,
+                            a->head_rows,
+                            a->attention.ways,
+                            a->attention.cudnn_head,
+                            (int64_t)a->attention.workspace,
+                            a->attention.parts,
+                            a->attention.caps };
+    const int64_t of_experts[] = { a->unit_experts, a->moe_tokens },
+                  of_shares[] = { mt_arithmetic_bundles(a), mt_arithmetic_shares(a), MT_DEAL_VERSION };
+    int64_t fields[MOST];
+    size_t n = MT_COUNT(all);
+    memcpy(fields, all, sizeof all);
+    if (a->unit_experts) memcpy(fields + n, of_experts, sizeof of_experts), n += MT_COUNT(of_experts);
+    if (mt_arithmetic_parts(a) > 1) memcpy(fields + n, of_shares, sizeof of_shares), n += MT_COUNT(of_shares);
     return mt_hash(fields, n * sizeof *fields, 1);
 }

@@ -37,7 +37,12 @@ typedef struct mt_arithmetic {
                              alone */
     int64_t unit_experts; /* the model's; 0: it has no experts, or (before there is a plan) whatever it has */
     mt_attention_use attention; /* which kernels; its docs and longest follow from the job */
+    int64_t bundles, shares;    /* a step's documents are dealt to bundles x shares, which are summed apart (deal.h); 0 is 1 */
 } mt_arithmetic;
+
+static inline int mt_arithmetic_bundles(const mt_arithmetic *a) { return a->bundles > 1 ? (int)a->bundles : 1; }
+static inline int mt_arithmetic_shares(const mt_arithmetic *a) { return a->shares > 1 ? (int)a->shares : 1; }
+static inline int mt_arithmetic_parts(const mt_arithmetic *a) { return mt_arithmetic_bundles(a) * mt_arithmetic_shares(a); }
 
 typedef struct mt_unit_place {
     bool resident; /* weights stay on the device through the step instead of passing through the ring */
@@ -245,6 +250,14 @@ mt_attention_use mt_plan_attention(const mt_plan *plan);
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
 static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
+/* A gradient's sums on a device: the step's, with several bundles a bundle's, with several shares a share's (deal.h). */
+static inline int mt_plan_sums(const mt_plan *p)
+{
+    return 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1) + (mt_arithmetic_shares(&p->arithmetic) > 1);
+}
+/* Numbers from one such sum of n to the next, and bytes of all of them. */
+int64_t mt_plan_sum_stride(int64_t n);
+size_t mt_plan_sum_bytes(const mt_plan *p, int64_t n);
 /* Unit u's staged state and gradient in its lenders' memory: where each begins, and bytes of each lender.  A layer's has one
  * lender (its v comes first there), the embedding's, which is larger than what a layer keeps, two. */
 typedef struct mt_reuse_layout {

@@ -1,1 +1,1 @@
-set(sources advise.c auto.c buffer_index.c choose.c costs.c cut.c describe.c flops.c gpus.c host.c knobs.c least.c limits.c machine.c measure.c merge.c plan.c queues.c sequence.c sequence_keeps.c sequence_pieces.c sequence_ring.c sequence_sums.c sequence_updates.c shapes.c step_time.c)
+set(sources advise.c auto.c buffer_index.c choose.c costs.c cut.c deal.c describe.c flops.c gpus.c host.c knobs.c least.c limits.c machine.c measure.c merge.c plan.c queues.c sequence.c sequence_keeps.c sequence_pieces.c sequence_ring.c sequence_sums.c sequence_updates.c shapes.c step_time.c)

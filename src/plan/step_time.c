@@ -129,6 +129,12 @@ static double head_seconds(const drawing *d)
 /* A private staging slot is filled in a run's first step; every later one finds the state of the update before in it. */
 static bool is_filled(const drawing *d, int u) { return mt_plan_private_slot(d->p, u) >= 0; }
 
+/* Of a trained parameter's sums, once a step. */
+static double finish_seconds(const drawing *d)
+{
+    return mt_cost_finish_grad(d->costs) + (mt_arithmetic_parts(&d->p->arithmetic) - 1) * mt_cost_fold(d->costs);
+}
+
 /* In the measure of its queue, of one layer. */
 static double work_of_one(const drawing *d, const mt_action *a)
 {
@@ -146,8 +152,8 @@ static double work_of_one(const drawing *d, const mt_action *a)
     case MT_DO_KEEP_OUT:
     case MT_DO_KEEP_IN: return kept_bytes(d, a->layer);
     case MT_DO_SUM_IN:
-    case MT_DO_SUM_OUT: return params(d, a->unit) * 4;
-    case MT_DO_ROUND: return params(d, a->unit) * mt_cost_finish_grad(d->costs); /* cleared and squared, too */
+    case MT_DO_SUM_OUT: return params(d, a->unit) * 4 * mt_plan_sums(d->p);
+    case MT_DO_ROUND: return params(d, a->unit) * finish_seconds(d); /* cleared, folded and squared, too */
     case MT_DO_GRADIENT_OUT: return params(d, a->unit) * (double)mt_dtype_bytes(d->p->arithmetic.grad);
     case MT_DO_STAGE: return is_filled(d, a->unit) ? 0 : staged_bytes(d, a->unit, a->parts);
     case MT_DO_WRITE_BACK: return staged_bytes(d, a->unit, a->parts);
@@ -322,8 +328,9 @@ static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_
     d.n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
     d.shown = d.n_sweeps < SHOWN ? (int)d.n_sweeps : SHOWN;
     d.rows = (double)p->job.step_tokens / (double)d.n_sweeps;
-    d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
-    d.passes = ceil(d.rows / (double)mt_pass_rows_at_most(&p->arithmetic));
+    const double parts = ceil((double)mt_arithmetic_parts(&p->arithmetic) / (double)d.n_sweeps); /* shares of a sweep */
+    d.micros = parts * ceil(d.rows / parts / (double)p->arithmetic.micro_tokens);
+    d.passes = parts * ceil(d.rows / parts / (double)mt_pass_rows_at_most(&p->arithmetic));
     return d;
 }
 

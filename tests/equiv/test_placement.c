@@ -125,7 +125,7 @@ static void describe(const mt_plan *plan, char *out, size_t n)
                       p->units[u].in_pieces ? "p" : "");
 }
 
-static void check_case(const arithmetic_case *c, mt_moments moments, int draws, uint64_t seed)
+static void check_shares(const arithmetic_case *c, mt_moments moments, int64_t bundles, int64_t shares, int draws, uint64_t seed)
 {
     mt_err err = { 0 };
     rig r;
@@ -135,9 +135,14 @@ static void check_case(const arithmetic_case *c, mt_moments moments, int draws, 
     snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
     rig_open_model(&r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = n_freeze });
     mt_job job = rig_job(&r, c->clip);
-    mt_arithmetic a = {
-        .compute = c->compute, .grad = c->grad, .moments = moments, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4
-    };
+    mt_arithmetic a = { .compute = c->compute,
+                        .grad = c->grad,
+                        .moments = moments,
+                        .micro_tokens = r.batch.longest,
+                        .mlp_rows = 5,
+                        .head_rows = 4,
+                        .bundles = bundles,
+                        .shares = shares };
     if (r.model->unit_experts && seed / 1000 % 2) a.moe_tokens = 2 * r.batch.longest; /* else each micro-batch alone */
     job.router_loss = seed / 1000 % 3 ? 0.05 : 0;                                     /* of those with experts */
     for (int i = 0; i < draws; i++) {
@@ -162,6 +167,11 @@ static void check_case(const arithmetic_case *c, mt_moments moments, int draws, 
                      first.loss[0], first.loss[1], first.loss[2], first.norm[0], first.norm[1], first.norm[2]);
     }
     rig_close(&r);
+}
+
+static void check_case(const arithmetic_case *c, mt_moments moments, int draws, uint64_t seed)
+{
+    check_shares(c, moments, 1, 1, draws, seed);
 }
 
 static void placements_of_one_arithmetic_give_equal_bits(void **state)
@@ -189,6 +199,29 @@ static void placements_of_smaller_moments_do_too(void **state)
     const char *env = getenv("MT_DRAWS");
     int draws = env ? atoi(env) : 40;
     for (size_t i = 0; i < MT_COUNT(small); i++) check_case(&small[i].c, small[i].moments, draws, 500 + 1000 * (i + 1));
+}
+
+/* Documents dealt to shares. */
+static void placements_of_shares_do_too(void **state)
+{
+    (void)state;
+    static const struct {
+        arithmetic_case c;
+        int64_t bundles, shares;
+    } dealt[] = {
+        { { "qwen3", MT_DTYPE_F32, MT_DTYPE_F32, true, { 0 } }, 1, 2 },
+        { { "qwen3_tied", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, 1, 3 },
+        { { "llama_tied", MT_DTYPE_F32, MT_DTYPE_BF16, false, { 0 } }, 2, 2 },
+        { { "llama_bias", MT_DTYPE_BF16, MT_DTYPE_F32, false, { "*.1.mlp.up_proj.weight", "*norm*" } }, 3, 1 },
+        { { "qwen3_moe", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, 1, 2 },
+        { { "mixtral_fused", MT_DTYPE_F32, MT_DTYPE_BF16, false, { "*.mlp.gate.weight", "*norm*" } }, 2, 2 },
+        { { "qwen3_next", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, 1, 9 }, /* more than there are documents */
+        { { "qwen3_5_tied", MT_DTYPE_F32, MT_DTYPE_F32, true, { 0 } }, 2, 3 },
+    };
+    const char *env = getenv("MT_DRAWS");
+    int draws = env ? atoi(env) : 20;
+    for (size_t i = 0; i < MT_COUNT(dealt); i++)
+        check_shares(&dealt[i].c, MT_MOMENTS_F32, dealt[i].bundles, dealt[i].shares, draws, 300 + 1000 * (i + 1));
 }
 
 /* -- borrowed memory ------------------------------------------------------------------------------- */
@@ -494,8 +527,8 @@ static void moments_written_in_parts_are_read_whole(void **state)
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
-              cmocka_unit_test(placements_of_smaller_moments_do_too), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
-              cmocka_unit_test(slots_of_their_own_give_the_same_bits),
+              cmocka_unit_test(placements_of_smaller_moments_do_too), cmocka_unit_test(placements_of_shares_do_too),
+              cmocka_unit_test(borrowed_memory_gives_the_same_bits), cmocka_unit_test(slots_of_their_own_give_the_same_bits),
               cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits),
               cmocka_unit_test(how_experts_are_cut_into_units_changes_no_bit), cmocka_unit_test(another_arithmetic_is_noticed),
               cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed),

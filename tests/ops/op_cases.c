@@ -865,6 +865,45 @@ static const char *check_cross_entropy(const op_run *run)
 
 CHECKED_OP(cross_entropy, false, false, check_cross_entropy)
 
+/* -- fold ------------------------------------------------------------------------------------------ */
+
+static const mt_fold fold_cases[] = { { .n = 1 }, { .n = 4097, .clear = true }, { .n = 70001 }, { .n = 65536, .clear = true } };
+
+static void declare_fold(op_run *r, int c)
+{
+    ARGS(mt_fold, fold_cases[c]);
+    op_buf *to = op_add(r, &a->to, "to", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0);
+    op_buf *part = op_add(r, &a->part, "part", a->clear ? OP_INOUT : OP_INPUT, MT_DTYPE_F32, 1, a->n, 0);
+    if (a->n <= 8) return;
+    const double pairs[][2] = {
+        { -0.0, -0.0 },  { 0.0, -0.0 },           { -0.0, 0.0 },      { NAN, 1 },       { 1, NAN },
+        { INFINITY, 1 }, { INFINITY, -INFINITY }, { 3.4e38, 3.4e38 }, { 1e-40, 1e-41 }, { 1, 5.9604644775e-8 },
+        { 1, -1 }
+    };
+    for (size_t i = 0; i < MT_COUNT(pairs); i++) {
+        op_set(to, 0, (int64_t)i, pairs[i][0]);
+        op_set(part, 0, (int64_t)i, pairs[i][1]);
+    }
+}
+
+/* One rounded addition an element, and nothing is left where that was asked for. */
+static const char *check_fold(const op_run *run)
+{
+    op_run *r = (op_run *)(uintptr_t)run;
+    const mt_fold *a = (const mt_fold *)r->args;
+    const op_buf *to = op_named(r, "to"), *part = op_named(r, "part");
+    for (int64_t i = 0; i < to->width; i++) {
+        const float want = (float)op_get(to, to->init, 0, i) + (float)op_get(part, part->init, 0, i),
+                    got = (float)op_get(to, to->result, 0, i);
+        if (isnan(want) != isnan(got)) return "a NaN is lost, or made";
+        if (!isnan(want) && memcmp(&want, &got, sizeof got) != 0) return "to is not the sum";
+        if (a->clear && memcmp(part->result + 4 * i, &(float){ 0 }, 4) != 0) return "part is not cleared";
+    }
+    return NULL;
+}
+
+CHECKED_OP(fold, false, true, check_fold)
+
 /* -- round_grad, grad_norm ------------------------------------------------------------------------- */
 
 static const struct {
