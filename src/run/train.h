@@ -102,7 +102,7 @@ typedef struct mt_train_result {
 
 /* What the settings ask of a placement, and the types they compute in: the same for a run and for questions about one. */
 mt_limits mt_train_limits(const mt_settings *s);
-void mt_train_types(const mt_settings *s, mt_arithmetic *out); /* compute, grad and moments alone */
+void mt_train_types(const mt_settings *s, mt_arithmetic *out); /* dtypes, form of moments, and shares if they were given */
 
 /* Bytes a run adds to its directory, at most at one time. */
 typedef struct mt_train_writes {

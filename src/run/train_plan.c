@@ -15,6 +15,7 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
     out->compute = s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     out->grad = s->training.grad_dtype;
     out->moments = s->memory.adam_state;
+    if (s->training.shares) out->shares = s->training.shares;
 }
 
 /* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
@@ -54,9 +55,12 @@ mt_limits mt_train_limits(const mt_settings *s)
 static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved, const mt_machine *machine)
 {
     mt_arithmetic a = saved ? saved->arithmetic : (mt_arithmetic){ 0 };
-    const mt_attention_use was = a.attention;
+    const mt_arithmetic was = a;
     apply_settings(t, &a, machine->device_bytes);
-    if (saved) keep_attention(&a.attention, &was);
+    if (saved) keep_attention(&a.attention, &was.attention);
+    if (saved && mt_arithmetic_shares(&a) != mt_arithmetic_shares(&was))
+        mt_warn("a step was summed in %d shares and is in %d now: the run continues, but its results will not be bit-identical",
+                mt_arithmetic_shares(&was), mt_arithmetic_shares(&a));
     return a;
 }
 

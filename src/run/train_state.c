@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "plan/deal.h"
 #include "run/train_internal.h"
 
 #include <inttypes.h>
@@ -49,9 +50,14 @@ void mt__train_put_arithmetic(mt_json_out *j, const mt_arithmetic *a)
     mt_json_put_int(j, "micro_tokens", a->micro_tokens);
     mt_json_put_int(j, "mlp_rows", a->mlp_rows);
     mt_json_put_int(j, "head_rows", a->head_rows);
-    if (!a->unit_experts) return;
-    mt_json_put_int(j, "unit_experts", a->unit_experts);
-    mt_json_put_int(j, "moe_tokens", a->moe_tokens);
+    if (a->unit_experts) {
+        mt_json_put_int(j, "unit_experts", a->unit_experts);
+        mt_json_put_int(j, "moe_tokens", a->moe_tokens);
+    }
+    if (mt_arithmetic_parts(a) == 1) return;
+    mt_json_put_int(j, "bundles", mt_arithmetic_bundles(a));
+    mt_json_put_int(j, "shares", mt_arithmetic_shares(a));
+    mt_json_put_int(j, "deal", MT_DEAL_VERSION);
 }
 
 static void put_arithmetic(mt_json_out *j, const mt_arithmetic *a)
@@ -218,6 +224,26 @@ static mt_rc read_attention(const mt_value *j, mt_attention_use *use, const char
     return MT_OK;
 }
 
+/* Absent: a step is one share. */
+static mt_rc read_shares(const mt_value *j, mt_arithmetic *a, const char *what, mt_err *err)
+{
+    int64_t version;
+    MT_TRY(mt_json_i64(j, "bundles", 1, &a->bundles, what, err));
+    MT_TRY(mt_json_i64(j, "shares", 1, &a->shares, what, err));
+    MT_TRY(mt_json_i64(j, "deal", MT_DEAL_VERSION, &version, what, err));
+    if (a->bundles < 1 || a->shares < 1 || a->bundles > MT_MOST_SHARES || a->shares > MT_MOST_SHARES ||
+        a->bundles * a->shares > MT_MOST_SHARES)
+        return mt_fail(err, MT_EFORMAT, "%s: %" PRId64 " x %" PRId64 " shares; expected 1 to %d in all", what, a->bundles,
+                       a->shares, MT_MOST_SHARES);
+    if (version != MT_DEAL_VERSION)
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "%s: documents were dealt to shares by version %" PRId64
+                       ", and this program knows version %d.  Resume with "
+                       "the version of megatrain that wrote it",
+                       what, version, MT_DEAL_VERSION);
+    return MT_OK;
+}
+
 static mt_rc read_arithmetic(const mt_value *doc, mt_arithmetic *a, const char *what, mt_err *err)
 {
     const mt_value *j = mt_value_get(doc, "arithmetic");
@@ -230,6 +256,7 @@ static mt_rc read_arithmetic(const mt_value *doc, mt_arithmetic *a, const char *
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
     MT_TRY(mt_json_i64(j, "unit_experts", 0, &a->unit_experts, what, err));
     MT_TRY(mt_json_i64(j, "moe_tokens", 0, &a->moe_tokens, what, err));
+    MT_TRY(read_shares(j, a, what, err));
     MT_TRY(read_attention(mt_value_get(j, "attention"), &a->attention, what, err));
     const int64_t MOST = INT64_C(1) << 40;
     if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1 || a->micro_tokens > MOST || a->mlp_rows > MOST ||

@@ -119,6 +119,8 @@ typedef struct mt_dataset_settings {
     uint64_t cache_size;             /* bytes of them at most; 0: any number */
 } mt_dataset_settings;
 
+enum { MT_SET_MOST_SHARES = 4096 };
+
 typedef struct mt_training_settings {
     int64_t batch_size;                  /* samples (rows, when packing) of one pass; 0: auto, ask the plan */
     int64_t gradient_accumulation_steps; /* a step is batch_size times this */
@@ -148,6 +150,7 @@ typedef struct mt_training_settings {
     bool from_scratch;           /* random weights from config.json alone */
     bool deterministic;          /* the same seed gives the same bits */
     bool tune_products;          /* kernels of products are chosen by timing them, once a machine */
+    int64_t shares;              /* parts of a step that are summed apart; 0: auto */
     int64_t seed;                /* of shuffling, splitting and random weights */
 } mt_training_settings;
 

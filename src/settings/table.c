@@ -229,6 +229,10 @@ const mt_setting mt__settings[] = {
     BOOL(training, tune_products, ARITHMETIC, "false",
          "On a GPU: time the kernels of each shape of product once, and remember the fastest on this machine. Gains nothing on "
          "an H200."),
+    INT(training, shares, FREE, "auto", 1, MT_SET_MOST_SHARES,
+        "Parts of a step that are summed apart, then in order: up to this many GPUs give the same bits. auto: one for each GPU, "
+        "or as the run began. Another number gives other bits.",
+        .word = "auto"),
     INT(training, seed, DATA, "42", 0, 9007199254740991.0, "Of shuffling, splitting and random weights."),
 
     ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw", "Both names mean the same AdamW.",

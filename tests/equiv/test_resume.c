@@ -198,6 +198,36 @@ static void stopped_and_resumed_is_uninterrupted(void **state)
     assert_same_files(&a, &b);
 }
 
+/* Shares are the run's: a resumed one keeps them, unless it is told another number. */
+static void shares_are_kept(void **state)
+{
+    setup a, b;
+    set_up(&a, *state, "plain");
+    outcome plain = run_ok(&a);
+    set_up(&a, *state, "whole");
+    set(&a, "training.shares", "3");
+    outcome whole = run_ok(&a);
+    assert_true(whole.checksum != plain.checksum);
+    set_up(&b, *state, "parts");
+    set(&b, "training.shares", "3");
+    b.stop_at = 5;
+    run_ok(&b);
+    set_up(&b, *state, "parts");
+    set(&b, "save.resume", "latest"); /* shares: auto */
+    outcome rest = run_ok(&b);
+    assert_true(rest.resumed);
+    assert_same(&whole, &rest);
+    set_up(&b, *state, "other");
+    set(&b, "training.shares", "3");
+    b.stop_at = 5;
+    run_ok(&b);
+    set_up(&b, *state, "other");
+    set(&b, "training.shares", "2");
+    set(&b, "save.resume", "latest");
+    rest = run_ok(&b);
+    assert_true(rest.resumed && rest.checksum != whole.checksum);
+}
+
 /* Layers of two kinds, with numbers that stay fp32, one of them frozen. */
 static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
 {
@@ -586,6 +616,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         RUNS(killed_and_resumed_is_uninterrupted),
         RUNS(stopped_and_resumed_is_uninterrupted),
+        RUNS(shares_are_kept),
         RUNS(so_it_is_for_a_model_with_gated_delta_nets),
         RUNS(so_it_is_for_a_model_with_experts),
         RUNS(so_it_is_for_a_model_with_gated_delta_nets_and_experts),
