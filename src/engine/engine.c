@@ -7,12 +7,13 @@
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
-static mt_rc open_engine(mt_engine *e, int n_workers, mt_err *err)
+static mt_rc open_engine(mt_engine *e, const mt_engine_options *options, mt_err *err)
 {
     MT_TRY(mt_traits_check(e->model->config, mt_ops_of(e->dev), e->dev->api->kind == MT_DEVICE_CPU ? "CPU" : "GPU", err));
-    MT_TRY(mt_memory_init(&e->memory, e->dev, e->plan, err));
-    MT_TRY(mt_state_create(&e->state, e->dev, e->plan, &e->memory, &e->watch, n_workers, err));
-    return mt_lane_create(&e->lane, e->dev, e->plan, &e->memory, e->state, err);
+    MT_TRY(mt_memory_init(&e->memory, e->dev, e->plan, NULL, err));
+    MT_TRY(mt_state_create(&e->state, e->dev, e->plan, &e->memory, &e->watch, options ? options->n_workers : 0, err));
+    MT_TRY(mt_lane_create(&e->lane, e->dev, e->plan, &e->memory, e->state, 0, err));
+    return mt__lanes_create(e, options ? options->more : NULL, err);
 }
 
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err)
@@ -26,7 +27,7 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
     e->in_flight = true; /* memory of the lane is being cleared */
     mt_watch_init(&e->watch);
     pthread_mutex_init(&e->write_lock, NULL);
-    mt_rc rc = open_engine(e, options ? options->n_workers : 0, err);
+    mt_rc rc = open_engine(e, options, err);
     if (rc)
         mt_engine_free(e);
     else
@@ -38,8 +39,10 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
 void mt_engine_free(mt_engine *e)
 {
     if (!e) return;
+    mt__lanes_stop(e);
     mt_state_stop(e->state);
     mt_lane_free(e->lane);
+    mt__lanes_free(e);
     mt_state_free(e->state);
     mt_memory_deinit(&e->memory);
     mt_watch_deinit(&e->watch);
@@ -59,6 +62,7 @@ void mt_engine_trace(mt_engine *e, mt_trace *trace)
 static mt_rc settle(mt_engine *e, mt_err *err)
 {
     MT_TRY(mt_lane_settle(e->lane, err));
+    MT_TRY(mt__lanes_settle(e, err));
     MT_TRY(mt_state_await_done(e->state, -1, err));
     e->in_flight = false;
     return MT_OK;
@@ -93,6 +97,7 @@ mt_rc mt_engine_write(mt_engine *e, mt_state_range r, const void *src, mt_err *e
     pthread_mutex_lock(&e->write_lock);
     mt_rc rc = mt_engine_settle(e, err);
     if (!rc) mt_lane_forget(e->lane, r.unit);
+    for (int i = 0; !rc && i < e->n_more; i++) mt_lane_forget(e->more[i].lane, r.unit);
     pthread_mutex_unlock(&e->write_lock);
     if (!rc) rc = mt_state_write(e->state, r, src, err);
     if (!rc && e->wrote) e->wrote(e->wrote_user, (size_t)r.n * mt_state_number_bytes(e->state, r.kind));

@@ -6,7 +6,7 @@
  *               waited for unit by unit by whatever needs them next
  *     settle    wait until nothing is in flight; then read() sees the state after the last step
  *
- * One thread calls the engine.  The first failure anywhere is kept and comes back from every later call; after it the engine
+ * Of a plan with several lanes, lane 0 is the caller's thread and each further one has its own.  One thread calls the engine.  The first failure anywhere is kept and comes back from every later call; after it the engine
  * can only be freed.  Rules of ring, updates and placements are numbered in docs/invariants.md. */
 #ifndef MT_ENGINE_ENGINE_H
 #define MT_ENGINE_ENGINE_H
@@ -17,7 +17,8 @@
 typedef struct mt_engine mt_engine;
 
 typedef struct mt_engine_options {
-    int n_workers; /* threads that update on the host; 0: one a core, but for one beside a GPU, each bound to its own */
+    mt_device *const *more; /* [plan's lanes - 1] further devices, borrowed; NULL: none */
+    int n_workers;          /* threads that update on the host; 0: one a core, but for one beside a GPU, each bound to its own */
 } mt_engine_options;
 
 typedef struct mt_step_result {

@@ -145,15 +145,32 @@ static void cut_share(mt_lane *lane, int share)
     in->n_passes += n_passes;
 }
 
-/* Only what is summed is dealt. */
+/* Sweeps of the passes from `first` on. */
+static void cut_sweeps(mt_lane *lane, int64_t first)
+{
+    lane_input *in = &lane->input;
+    while (first < in->n_passes) {
+        first = mt_cut_sweep(in->passes, in->n_passes, first, lane->plan->place.sweep_tokens);
+        in->sweep_end[in->n_sweeps] = first;
+        in->ends_part[in->n_sweeps++] = first == in->n_passes;
+    }
+}
+
+/* Only what is summed is dealt.  Beside other lanes a sweep does not cross shares: each share's sums leave by themselves. */
 static void cut_batch(mt_lane *lane)
 {
     lane_input *in = &lane->input;
     const mt_batch *b = lane->pass.batch;
     const bool sums = lane->pass.mode == MT_MODE_TRAIN || lane->pass.mode == MT_MODE_EVALUATE;
+    const int lanes = sums ? mt_plan_lanes(lane->plan) : 1;
     (sums ? mt_deal_documents : mt_deal_none)(&in->deal, b->doc_start, b->n_docs);
-    in->n_cuts = in->n_passes = 0;
-    for (int s = 0; s < mt_deal_shares(&in->deal); s++) cut_share(lane, s);
+    in->n_cuts = in->n_passes = in->n_sweeps = 0;
+    for (int s = lanes > 1 ? lane->index : 0; s < mt_deal_shares(&in->deal); s += lanes) {
+        const int64_t before = in->n_passes;
+        cut_share(lane, s);
+        if (lanes > 1) cut_sweeps(lane, before);
+    }
+    if (lanes == 1) cut_sweeps(lane, 0);
 }
 
 mt_rc mt__input_load(mt_lane *lane, mt_err *err)
@@ -169,6 +186,7 @@ mt_rc mt__input_load(mt_lane *lane, mt_err *err)
         fill_micro(lane, b, lane->pass.at, &in->cuts[i], &in->micros[i], &next);
         rebase(&in->micros[i], host, device);
     }
+    if (next == host) return MT_OK; /* no share of this step is this lane's */
     MT_TRY(mt_copy_small(lane->compute, device, host, (size_t)(next - host) * sizeof *host, MT_COPY_IN, err));
     return mt_record(lane->compute, in->read, err);
 }
@@ -182,11 +200,13 @@ mt_rc mt__input_create(mt_lane *lane, mt_err *err)
     MT_TRY(mt_deal_init(&in->deal, lane->model, &lane->plan->arithmetic, lane->plan->job.step_docs, err));
     in->cuts = mt_calloc(docs, sizeof *in->cuts);
     in->share = mt_calloc(docs, sizeof *in->share);
+    in->sweep_end = mt_calloc(docs, sizeof *in->sweep_end);
+    in->ends_part = mt_calloc(docs, sizeof *in->ends_part);
     in->micros = mt_calloc(docs, sizeof *in->micros);
     in->passes = mt_calloc(docs, sizeof *in->passes);
     in->sort_a = mt_calloc(rows, sizeof *in->sort_a);
     in->sort_b = mt_calloc(rows, sizeof *in->sort_b);
-    if (!in->cuts || !in->share || !in->micros || !in->passes || !in->sort_a || !in->sort_b)
+    if (!in->cuts || !in->share || !in->sweep_end || !in->ends_part || !in->micros || !in->passes || !in->sort_a || !in->sort_b)
         return mt_no_memory(err, "a step's tables");
     return mt_event_create(lane->dev, &in->read, "input", err);
 }
@@ -197,6 +217,8 @@ void mt__input_free(mt_lane *lane)
     mt_deal_deinit(&lane->input.deal);
     mt_free(lane->input.cuts);
     mt_free(lane->input.share);
+    mt_free(lane->input.sweep_end);
+    mt_free(lane->input.ends_part);
     mt_free(lane->input.micros);
     mt_free(lane->input.passes);
     mt_free(lane->input.sort_a);

@@ -1,9 +1,35 @@
-/* internal.h - an engine is one state and one lane.  Only engine/ includes it. */
+/* internal.h - an engine is one state and its lanes.  Only engine/ includes it. */
 #ifndef MT_ENGINE_INTERNAL_H
 #define MT_ENGINE_INTERNAL_H
 
 #include "engine/engine.h"
 #include "engine/lane.h"
+
+/* A lane after the first: its device, and the thread that runs its passes (lanes.c). */
+typedef struct further_lane {
+    mt_engine *e;
+    int index;
+    mt_device *dev;
+    mt_memory memory;
+    mt_lane *lane;
+    pthread_t thread;
+    bool started;
+    int64_t arrived;      /* gate: the pass whose losses it has handed in */
+    const int32_t *loads; /* with them: rows of each expert, until the next pass */
+    int64_t done;         /* gate: the pass it has returned from, failed or not */
+} further_lane;
+
+/* What lanes agree on in a pass, by the watch. */
+typedef struct lane_pact {
+    int64_t ordered;       /* gate: the newest pass that all of them make */
+    int64_t judged;        /* gate: the newest whose verdict is known, */
+    bool go;               /* which is this */
+    mt_lane_pass pass;     /* the newest, but for `judge` and `self` */
+    mt_loss_sum *losses;   /* [bundles * shares] each written by the lane whose it is, like the next */
+    double *router_losses; /* [bundles * shares] */
+    int32_t *loads;        /* [L, E] rows of each expert, of all lanes */
+    mt_deal deal;          /* of the pass, for folding */
+} lane_pact;
 
 struct mt_engine {
     mt_device *dev;
@@ -12,13 +38,24 @@ struct mt_engine {
     mt_memory memory;
     mt_watch watch;
     mt_state *state;
-    mt_lane *lane;
+    mt_lane *lane;      /* the first */
+    further_lane *more; /* [n_more] */
+    int n_more;
+    lane_pact pact;
     mt_trace *trace;                         /* borrowed; NULL: nobody looks */
     bool in_flight;                          /* work was queued since the last settle */
     pthread_mutex_t write_lock;              /* of threads that write state */
     void (*wrote)(void *user, size_t bytes); /* NULL: nobody wants to know */
     void *wrote_user;
 };
+
+/* -- lanes.c -- */
+mt_rc mt__lanes_create(mt_engine *e, mt_device *const *more, mt_err *err);
+void mt__lanes_stop(mt_engine *e); /* joins their threads: after the watch is closing or has failed */
+void mt__lanes_free(mt_engine *e);
+mt_rc mt__lanes_settle(mt_engine *e, mt_err *err);
+/* A pass on all lanes; pass->judge is called on the caller's thread, with the sums of all of them. */
+mt_rc mt__lanes_run(mt_engine *e, const mt_lane_pass *pass, mt_err *err);
 
 /* -- step.c -- */
 /* One pass forward over cached sequences; mt_lane_logits then has those of the rows that have a target. */

@@ -42,15 +42,6 @@ mt_rc mt__lane_await_sums(mt_lane *lane, mt_err *err)
 
 /* -- passes ---------------------------------------------------------------------------------------- */
 
-static int64_t count_sweeps(const mt_lane *lane)
-{
-    const lane_input *in = &lane->input;
-    int64_t n = 0;
-    for (int64_t first = 0; first < in->n_passes; n++)
-        first = mt_cut_sweep(in->passes, in->n_passes, first, lane->plan->place.sweep_tokens);
-    return n;
-}
-
 /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad either:
  * the last step's updates may just have added to it, and nothing has read it since. */
 static mt_rc clear_sums(mt_lane *lane, mt_err *err)
@@ -82,7 +73,9 @@ static mt_rc begin_pass(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 mt_rc mt_lane_run(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 {
     MT_TRY(begin_pass(lane, pass, err));
-    MT_TRY(mt_sequence_run(lane->sequence, pass->mode, count_sweeps(lane), err));
+    const bool parts = mt_plan_lanes(lane->plan) > 1 && pass->mode == MT_MODE_TRAIN;
+    mt_sequence_parts(lane->sequence, parts ? lane->input.ends_part : NULL);
+    MT_TRY(mt_sequence_run(lane->sequence, pass->mode, lane->input.n_sweeps, err));
     if (pass->mode != MT_MODE_CONTINUE) return MT_OK;
     MT_TRY(mt_record(lane->compute, lane->total.ready, err));
     return mt_sync(lane->total.ready, err);
@@ -158,6 +151,7 @@ static mt_rc open_streams(mt_lane *lane, mt_err *err)
         MT_TRY(api->stream_create(lane->dev, &lane->piece_back, "piece-back", err));
     }
     for (int i = 0; i < LANE_STREAMS; i++) MT_TRY(mt_event_create(lane->dev, &lane->settled[i], "end", err));
+    for (int i = 0; i < MT_LAND_SLOTS; i++) MT_TRY(mt_event_create(lane->dev, &lane->landed[i], "gradient sums sent", err));
     return mt_event_create(lane->dev, &lane->total.ready, "sums", err);
 }
 
@@ -254,12 +248,14 @@ static mt_rc open_lane(mt_lane *lane, mt_err *err)
     return open_run(lane, err);
 }
 
-mt_rc mt_lane_create(mt_lane **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_state *state, mt_err *err)
+mt_rc mt_lane_create(mt_lane **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_state *state, int index,
+                     mt_err *err)
 {
     *out = NULL;
     mt_lane *lane = mt_calloc(1, sizeof *lane);
     if (!lane) return mt_no_memory(err, "a lane");
     lane->dev = dev;
+    lane->index = index;
     lane->plan = plan;
     lane->model = plan->model;
     lane->memory = memory;
@@ -286,6 +282,7 @@ void mt_lane_free(mt_lane *lane)
     api->stream_free(lane->piece);
     api->stream_free(lane->piece_back);
     for (int i = 0; i < LANE_STREAMS; i++) api->event_free(lane->settled[i]);
+    for (int i = 0; i < MT_LAND_SLOTS; i++) api->event_free(lane->landed[i]);
     api->event_free(lane->total.ready);
     mt__input_free(lane);
     mt__keeps_free(lane);

@@ -6,6 +6,9 @@
  *     settle   waits for everything queued
  *     free     after mt_state_stop()
  *
+ * Of several lanes each computes the shares of a training or evaluating pass whose number is its own modulo their number, and hands
+ * their gradients to the state (mt_state_push_part); the first one alone makes every other pass, and pushes host updates.
+ *
  * One thread at a time calls a lane.  Errors of run() and settle() are for the whole run: the caller puts them into the watch. */
 #ifndef MT_ENGINE_LANE_H
 #define MT_ENGINE_LANE_H
@@ -48,8 +51,9 @@ typedef struct mt_lane_waits {
     int64_t update_ns, save_ns;
 } mt_lane_waits;
 
-/* All but out and err are borrowed. */
-mt_rc mt_lane_create(mt_lane **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_state *state, mt_err *err);
+/* index: which one of the plan's lanes.  All but out and err are borrowed. */
+mt_rc mt_lane_create(mt_lane **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_state *state, int index,
+                     mt_err *err);
 void mt_lane_free(mt_lane *l);                   /* accepts NULL */
 void mt_lane_trace(mt_lane *l, mt_trace *trace); /* NULL: no more */
 

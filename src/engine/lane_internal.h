@@ -46,6 +46,9 @@ typedef struct lane_input {
     mt_micro *micros;    /* pointers into the device copy */
     mt_cut_pass *passes; /* micro-batches that pass experts together */
     int64_t n_cuts, n_passes;
+    int64_t *sweep_end; /* [n_sweeps] the pass after the last of each */
+    bool *ends_part;    /* [n_sweeps] with several lanes: whether a share ends there */
+    int64_t n_sweeps;
     int32_t *sort_a, *sort_b;
     mt_event *read; /* the host's copy may be overwritten */
 } lane_input;
@@ -82,6 +85,7 @@ enum { LANE_STREAMS = 7, PIECE_STREAMS = 3 }; /* of which the last few are there
 
 struct mt_lane {
     mt_device *dev;
+    int index; /* of the plan's lanes */
     const mt_model *model;
     const mt_plan *plan;
     const mt_memory *memory;
@@ -100,16 +104,18 @@ struct mt_lane {
     mt_event *before_update; /* what the next host update waits for */
     lane_unit *units;
     lane_layer *layers;
-    ring_slot *ring;              /* by the sequencer's numbers, like the next four */
-    void **keeps, **sums, **outs; /* kept activations, gradient sums, finished gradients, on their way */
-    void **stages;                /* NULL where the unit reuses memory */
-    void **pieces;                /* slots of updates in pieces */
-    mt_carving *carvings;         /* [kind][level] of kept blocks */
-    mt_carving *work_carvings;    /* [kind][own, shared] of workspace */
-    char **layer_work;            /* [longest_segment] a layer's own workspace */
-    char *shared_work;            /* what all layers share */
-    void *x_pass[2];              /* inputs that are not kept */
-    mt_lane_pass pass;            /* the one at hand */
+    ring_slot *ring;                 /* by the sequencer's numbers, like the next four */
+    void **keeps, **sums, **outs;    /* kept activations, gradient sums, finished gradients, on their way */
+    void **stages;                   /* NULL where the unit reuses memory */
+    void **pieces;                   /* slots of updates in pieces */
+    mt_event *landed[MT_LAND_SLOTS]; /* several lanes: a share's sum is in the landing slot */
+    int64_t n_parts;                 /* that were handed on */
+    mt_carving *carvings;            /* [kind][level] of kept blocks */
+    mt_carving *work_carvings;       /* [kind][own, shared] of workspace */
+    char **layer_work;               /* [longest_segment] a layer's own workspace */
+    char *shared_work;               /* what all layers share */
+    void *x_pass[2];                 /* inputs that are not kept */
+    mt_lane_pass pass;               /* the one at hand */
     lane_input input;
     lane_sums total;
     lane_router router;
@@ -159,6 +165,8 @@ mt_rc mt__grads_copy(mt_lane *lane, const mt_action *a, mt_copy_dir dir, mt_err 
 mt_rc mt__grads_round(mt_lane *lane, const mt_action *a, mt_err *err);
 mt_rc mt__grads_norm(mt_lane *lane, const mt_action *a, mt_err *err);
 mt_rc mt__grads_send(mt_lane *lane, const mt_action *a, mt_err *err);
+/* Sums over a share to a landing slot, and on to the state. */
+mt_rc mt__grads_part(mt_lane *lane, const mt_action *a, mt_err *err);
 /* Where a finished gradient waits on the host: a slab, or (-1) the unit's. */
 void *mt__grads_host(const mt_lane *lane, int u, int slab);
 

@@ -10,6 +10,14 @@ enum { AT_ONCE = 4 }; /* pools that threads take at the same time */
 
 /* -- host memory ----------------------------------------------------------------------------------- */
 
+static bool is_mine(const mt_memory *m, size_t i)
+{
+    const mt_buffer *b = &m->plan->buffers[i];
+    return !m->machine || mt_buffer_of_lane(b->kind, b->place);
+}
+
+static bool is_host(const mt_memory *m, size_t i) { return m->plan->buffers[i].place == MT_HOST && is_mine(m, i); }
+
 /* As many buffers as a pool takes; one that is larger than that is alone.  Several pools even of a small plan: while the system
  * zeroes one, the driver pins another. */
 static size_t pool_bytes(const mt_memory *m)
@@ -26,7 +34,7 @@ static mt_rc list_pools(mt_memory *m, mt_err *err)
     m->pools = mt_calloc(p->n_buffers + 1, sizeof *m->pools);
     if (!m->pools) return mt_no_memory(err, "the list of buffers");
     for (size_t i = 0; i < p->n_buffers; i++) {
-        if (p->buffers[i].place != MT_HOST) continue;
+        if (!is_host(m, i)) continue;
         if (!last || last->bytes + p->buffers[i].bytes > most) {
             last = &m->pools[m->n_pools++];
             last->first = i;
@@ -41,7 +49,7 @@ static mt_rc list_pools(mt_memory *m, mt_err *err)
 static void name_pool(const mt_memory *m, const mt_host_pool *pool, char out[MT_NAME_BYTES])
 {
     int n = 0;
-    for (size_t i = pool->first; i < pool->end; i++) n += m->plan->buffers[i].place == MT_HOST;
+    for (size_t i = pool->first; i < pool->end; i++) n += is_host(m, i);
     const char *first = m->plan->buffers[pool->first].name, *last = m->plan->buffers[pool->end - 1].name;
     if (n == 1)
         snprintf(out, MT_NAME_BYTES, "%s", first);
@@ -58,7 +66,7 @@ static mt_rc allocate_pool(void *arg, int64_t index, mt_err *err)
     MT_TRY(m->dev->api->host_alloc(m->dev, &pool->p, pool->bytes, name, err));
     char *at = pool->p;
     for (size_t i = pool->first; i < pool->end; i++) {
-        if (m->plan->buffers[i].place != MT_HOST) continue;
+        if (!is_host(m, i)) continue;
         m->buffers[i] = at;
         at += m->plan->buffers[i].bytes; /* a multiple of MT_DEVICE_ALIGN */
     }
@@ -67,9 +75,9 @@ static mt_rc allocate_pool(void *arg, int64_t index, mt_err *err)
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
-mt_rc mt_memory_init(mt_memory *m, mt_device *dev, const mt_plan *p, mt_err *err)
+mt_rc mt_memory_init(mt_memory *m, mt_device *dev, const mt_plan *p, const mt_memory *machine, mt_err *err)
 {
-    *m = (mt_memory){ .dev = dev, .plan = p };
+    *m = (mt_memory){ .dev = dev, .plan = p, .machine = machine };
     m->buffers = mt_calloc(p->n_buffers, sizeof *m->buffers);
     if (!m->buffers) return mt_no_memory(err, "the list of buffers");
     MT_TRY(mt_buffer_index_create(&m->index, p->buffers, p->n_buffers, err));
@@ -96,5 +104,6 @@ void mt_memory_deinit(mt_memory *m)
 void *mt_memory_find(const mt_memory *m, mt_buffer_kind kind, int i, int j)
 {
     int k = mt_buffer_index_find(&m->index, kind, i, j);
-    return k < 0 ? NULL : m->buffers[k];
+    if (k < 0) return NULL;
+    return is_mine(m, (size_t)k) ? m->buffers[k] : m->machine->buffers[k];
 }

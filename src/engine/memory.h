@@ -16,15 +16,17 @@ typedef struct mt_host_pool {
 
 typedef struct mt_memory {
     mt_device *dev;
-    const mt_plan *plan; /* borrowed, like the device */
-    void **buffers;      /* parallel to plan->buffers */
+    const mt_plan *plan;             /* borrowed, like the device */
+    const struct mt_memory *machine; /* of a further lane: has what lanes share; NULL: this does */
+    void **buffers;                  /* parallel to plan->buffers */
     mt_buffer_index index;
     mt_host_pool *pools;
     size_t n_pools;
 } mt_memory;
 
-/* After a failure deinit() releases what was allocated. */
-mt_rc mt_memory_init(mt_memory *m, mt_device *dev, const mt_plan *plan, mt_err *err);
+/* machine: NULL, or, for a further lane, the first one's: only what a lane has for itself is allocated.  After a failure deinit()
+ * releases what was allocated. */
+mt_rc mt_memory_init(mt_memory *m, mt_device *dev, const mt_plan *plan, const mt_memory *machine, mt_err *err);
 void mt_memory_deinit(mt_memory *m);
 /* NULL: the plan has no such buffer. */
 void *mt_memory_find(const mt_memory *m, mt_buffer_kind kind, int i, int j);

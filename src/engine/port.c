@@ -8,8 +8,7 @@
 static void begin_sweep(mt_lane *lane, int64_t number)
 {
     const lane_input *in = &lane->input;
-    const int64_t first_pass = number ? lane->sweep.end_pass : 0,
-                  end_pass = mt_cut_sweep(in->passes, in->n_passes, first_pass, lane->plan->place.sweep_tokens);
+    const int64_t first_pass = number ? in->sweep_end[number - 1] : 0, end_pass = in->sweep_end[number];
     const mt_cut_pass *first = &in->passes[first_pass], *last = &in->passes[end_pass - 1];
     lane->sweep.first_pass = first_pass;
     lane->sweep.end_pass = end_pass;
@@ -46,6 +45,7 @@ static mt_rc port_issue(void *self, const mt_action *a, mt_err *err)
     case MT_DO_SUM_CLEAR: return mt__grads_clear(lane, a, err);
     case MT_DO_SUM_IN: return mt__grads_copy(lane, a, MT_COPY_IN, err);
     case MT_DO_SUM_OUT: return mt__grads_copy(lane, a, MT_COPY_OUT, err);
+    case MT_DO_PART_OUT: return mt__grads_part(lane, a, err);
     case MT_DO_ROUND: return mt__grads_round(lane, a, err);
     case MT_DO_NORM: return mt__grads_norm(lane, a, err);
     case MT_DO_GRADIENT_OUT: return mt__grads_send(lane, a, err);

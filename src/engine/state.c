@@ -21,6 +21,7 @@ static mt_rc open_state(mt_state *s, const mt_memory *memory, int n_workers, mt_
     open_homes(s, memory);
     MT_TRY(mt__homes_create(s, memory, err));
     MT_TRY(mt__homes_clear(s, err));
+    MT_TRY(mt__folds_create(s, memory, err));
     return mt__updater_create(s, n_workers, err);
 }
 
@@ -54,6 +55,7 @@ void mt_state_free(mt_state *s)
     if (!s) return;
     mt_state_stop(s);
     mt__updater_free(s);
+    mt__folds_free(s);
     mt__homes_free(s);
     for (int u = 0; s->units && u < s->model->n_units; u++) mt_free(s->units[u].home.mapped);
     mt_free(s->units);

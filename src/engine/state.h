@@ -15,6 +15,7 @@
 
 #include "base/watch.h"
 #include "engine/memory.h"
+#include "plan/deal.h"
 
 typedef struct mt_state mt_state;
 
@@ -84,6 +85,26 @@ bool mt_state_is_updated(mt_state *s, int unit, int64_t version);
 mt_rc mt_state_await_update(mt_state *s, int unit, int64_t version, mt_err *err);
 /* Returns once n updates have finished, counted from the first of all; -1: all that were pushed. */
 mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err);
+
+/* -- gradients of several lanes: fold.c -- */
+
+/* A unit's fp32 sum over one share of the step, in the lane's landing slots; and the embedding's share of a tied unit. */
+typedef struct mt_part {
+    int unit;
+    float *sum, *tied; /* tied: NULL where there is none */
+    mt_event *landed;  /* recorded already; after it both are there */
+} mt_part;
+/* A training pass begins, dealt like this (borrowed until it is over).  Share s is lane s mod lanes's.  early: units are updated as
+ * their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds them. */
+void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early);
+/* From one lane its parts, share by share, in the order of backward.  The updater's thread adds those of all lanes in the order of
+ * shares, then rounds and measures.  Waits while all of the lane's landing slots are taken: part i uses slot i mod MT_LAND_SLOTS. */
+mt_rc mt_state_await_slot(mt_state *s, int lane, bool all, mt_err *err); /* all: until none is taken */
+mt_rc mt_state_push_part(mt_state *s, int lane, const mt_part *part, mt_err *err);
+/* Every gradient of the pass is finished and, if early, applied. */
+mt_rc mt_state_await_folds(mt_state *s, mt_err *err);
+/* Then: their sums of squares, one a unit. */
+const double *mt_state_norms(const mt_state *s);
 
 /* -- snapshot locks: locks.c -- */
 

@@ -36,6 +36,33 @@ typedef struct updater {
     int64_t pushed, done; /* gates */
 } updater;
 
+/* Sums of several lanes on their way to finished gradients (fold.c); guarded by the watch, but for what only the updater's thread
+ * uses. */
+typedef struct fold_lane {
+    mt_part parts[MT_LAND_SLOTS]; /* part i in i mod MT_LAND_SLOTS */
+    int64_t pushed, folded;       /* gates */
+} fold_lane;
+
+typedef struct fold_unit {
+    float *totals[4]; /* step's, bundle's; those of the tied share.  NULL: what landed first is added to */
+    void *gradient;   /* finished: where it waits for its update; NULL: in a slab */
+    int round;        /* the next to be folded */
+} fold_unit;
+
+typedef struct folder {
+    int n_lanes; /* 0: there is one, and nothing is folded here */
+    fold_lane *lanes;
+    fold_unit *units;    /* [n_units] */
+    double *norms;       /* [n_units] */
+    double *chunk_norms; /* scratch of the largest unit */
+    void *slab;          /* a finished gradient that is applied at once */
+    const mt_deal *deal;
+    bool early;
+    int *job_shares;            /* [n_lanes] of the fold at hand, */
+    mt_part *job_parts;         /* [n_lanes] like these */
+    int64_t finished, expected; /* gate: gradients, counted from the first; and of the passes that have begun */
+} folder;
+
 /* The update at hand. */
 typedef struct update_step {
     mt_adamw_coef coef, coef_no_decay;
@@ -67,6 +94,7 @@ struct mt_state {
     state_unit *units;
     home_channel channel;
     updater updater;
+    folder folder;
     update_step step;
     int64_t t;                         /* updates so far */
     int64_t n_locks;                   /* changed only while nothing is locked */
@@ -87,6 +115,15 @@ mt_rc mt__home_move(mt_state *s, int unit, void *home, char *host, size_t bytes,
 mt_rc mt__updater_create(mt_state *s, int n_workers, mt_err *err); /* starts its thread: last of all */
 void mt__updater_stop(mt_state *s);
 void mt__updater_free(mt_state *s);
+
+/* Apply a finished gradient on the updater's thread. */
+mt_rc mt__updater_apply(mt_state *s, int unit, void *g, const double *norm, mt_err *err);
+
+/* -- fold.c -- */
+mt_rc mt__folds_create(mt_state *s, const mt_memory *memory, mt_err *err);
+void mt__folds_free(mt_state *s);
+bool mt__folds_ready(const mt_state *s); /* with the watch's lock held: the next parts of all lanes are queued */
+mt_rc mt__folds_run(mt_state *s, mt_err *err);
 
 static inline const mt_layout *mt__state_layout(const mt_state *s, int u) { return s->model->units[u].layout; }
 static inline bool mt__lives_on_device(const mt_state *s, int u) { return s->plan->place.units[u].home == MT_DEVICE; }

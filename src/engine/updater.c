@@ -1,4 +1,4 @@
-/* updater.c - the thread that updates on the host.
+/* updater.c - the thread that updates on the host, and folds the gradients of several lanes there (fold.c).
  *
  * Jobs are done in the order they come (U1).  A job waits for its unit's gradient to land, then for the saver to unlock the unit,
  * and is split over the cores; then the unit's gate is raised, which whoever fetches the unit next waits for. */
@@ -56,17 +56,42 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
 
 /* -- the thread ------------------------------------------------------------------------------------ */
 
-/* The next job, or false when the engine is closing or has failed. */
-static bool next_job(mt_state *s, update_job *job)
+typedef enum next_work { WORK_NONE, WORK_UPDATE, WORK_FOLD } next_work;
+
+/* The next update, or, when none is left, sums to fold; none when the engine is closing or has failed. */
+static next_work next_job(mt_state *s, update_job *job)
 {
     updater *up = &s->updater;
     mt_watch *w = s->watch;
+    next_work what = WORK_NONE;
     pthread_mutex_lock(&w->lock);
-    while (up->done == up->pushed && !w->closing && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
-    bool yes = up->done < up->pushed && !w->failed;
-    if (yes) *job = up->jobs[up->done % up->cap];
+    while (up->done == up->pushed && !mt__folds_ready(s) && !w->closing && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
+    if (!w->failed && up->done < up->pushed)
+        what = WORK_UPDATE;
+    else if (!w->failed && mt__folds_ready(s))
+        what = WORK_FOLD;
+    if (what == WORK_UPDATE) *job = up->jobs[up->done % up->cap];
     pthread_mutex_unlock(&w->lock);
-    return yes;
+    return what;
+}
+
+static mt_rc do_update(mt_state *s, const update_job *job, mt_err *err)
+{
+    MT_TRY(run_job(s, job, err));
+    mt_watch_raise(s->watch, &s->units[job->at.unit].updated, job->at.version);
+    return MT_OK;
+}
+
+mt_rc mt__updater_apply(mt_state *s, int unit, void *g, const double *norm, mt_err *err)
+{
+    const int64_t version = s->units[unit].pushed + 1;
+    const update_job job = {
+        .at = { .unit = unit, .n = mt__state_layout(s, unit)->n_train, .g = g, .norm = norm, .version = version },
+        .op = mt_state_update_of(s, unit),
+        .locks = s->n_locks
+    };
+    s->units[unit].pushed = version;
+    return do_update(s, &job, err);
 }
 
 static void *updater_main(void *arg)
@@ -74,14 +99,14 @@ static void *updater_main(void *arg)
     mt_state *s = arg;
     update_job job;
     mt_err err = { 0 };
+    next_work what;
     if (s->updater.pins) mt_pool_pin(s->updater.pool);
-    while (next_job(s, &job)) {
-        if (run_job(s, &job, &err)) {
+    while ((what = next_job(s, &job)) != WORK_NONE) {
+        if (what == WORK_FOLD ? mt__folds_run(s, &err) : do_update(s, &job, &err)) {
             mt_watch_fail(s->watch, &err);
             break;
         }
-        mt_watch_raise(s->watch, &s->units[job.at.unit].updated, job.at.version);
-        mt_watch_raise(s->watch, &s->updater.done, s->updater.done + 1);
+        if (what == WORK_UPDATE) mt_watch_raise(s->watch, &s->updater.done, s->updater.done + 1);
     }
     return NULL;
 }

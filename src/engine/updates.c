@@ -15,6 +15,7 @@
 mt_rc mt__updates_on_host(mt_lane *lane, const mt_action *a, mt_err *err)
 {
     int u = a->unit;
+    if (lane->index > 0) return MT_OK; /* the first lane's: one update for all */
     return mt_state_push(lane->state,
                          &(mt_host_update){ .unit = u,
                                             .n = a->n,

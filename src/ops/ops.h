@@ -533,8 +533,9 @@ typedef struct mt_adamw {
 /* Numbers [from, to) of it on the calling thread, whose memory it must be; `from` begins a block of moments and so does `to`,
  * unless it is n.  Returns how many left the finite range. */
 size_t mt_adamw_piece(const mt_adamw *a, int64_t from, int64_t to);
-/* fold of elements [from, to), on this thread. */
+/* fold and round_grad of elements [from, to), on this thread. */
 void mt_fold_range(const mt_fold *a, int64_t from, int64_t to);
+void mt_round_range(const mt_round_grad *a, int64_t from, int64_t to);
 
 typedef struct mt_join_halves {
     int64_t n;

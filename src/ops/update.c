@@ -45,11 +45,15 @@ size_t mt_round_grad_scratch(const mt_round_grad *a)
     return 0;
 }
 
+void mt_round_range(const mt_round_grad *a, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++) mt_put(a->g, a->t, i, a->acc2 ? a->acc[i] + a->acc2[i] : a->acc[i]);
+}
+
 static void round_piece(void *arg, int64_t piece)
 {
     const mt_round_grad *a = arg;
-    for (int64_t i = piece * PIECE, end = piece_end(piece, a->n); i < end; i++)
-        mt_put(a->g, a->t, i, a->acc2 ? a->acc[i] + a->acc2[i] : a->acc[i]);
+    mt_round_range(a, piece * PIECE, piece_end(piece, a->n));
 }
 
 mt_rc mt__round_grad_run(mt_pool *pool, const mt_round_grad *a, mt_err *err)

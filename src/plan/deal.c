@@ -84,6 +84,13 @@ void mt_deal_none(mt_deal *d, const int32_t *doc_start, int64_t n_docs)
     list_shares(d, doc_start, n_docs);
 }
 
+int64_t mt_deal_most_rows(const mt_model *model, const mt_arithmetic *a, int64_t step_tokens, int64_t longest)
+{
+    const double even = (double)even_rows_of(model), row = even > 0 ? (even + (double)longest) / even : 1;
+    const double rows = ((double)step_tokens / mt_arithmetic_parts(a) + (double)longest) * row;
+    return mt_min_i64(step_tokens, (int64_t)rows + 1);
+}
+
 /* -- folding --------------------------------------------------------------------------------------- */
 
 mt_fold_order mt_fold_order_of(const mt_deal *d, int share)

@@ -38,6 +38,9 @@ void mt_deal_deinit(mt_deal *d);
 void mt_deal_documents(mt_deal *d, const int32_t *doc_start, int64_t n_docs);
 /* All of them to the first share, as they come: a pass that sums nothing. */
 void mt_deal_none(mt_deal *d, const int32_t *doc_start, int64_t n_docs);
+/* Rows of a share, at most, of steps of step_tokens rows in documents of `longest`: dealing gives a share a document only while no
+ * other has less work. */
+int64_t mt_deal_most_rows(const mt_model *model, const mt_arithmetic *a, int64_t step_tokens, int64_t longest);
 static inline int mt_deal_shares(const mt_deal *d) { return d->bundles * d->shares; }
 static inline int64_t mt_deal_docs(const mt_deal *d, int share) { return d->first[share + 1] - d->first[share]; }
 static inline int64_t mt_deal_rows(const mt_deal *d, int share)

@@ -58,6 +58,27 @@ size_t mt_plan_sum_bytes(const mt_plan *p, int64_t n)
     return (size_t)((mt_plan_sums(p) - 1) * mt_plan_sum_stride(n) + n) * sizeof(float);
 }
 
+bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place)
+{
+    switch (kind) {
+    case MT_BUF_LAND:
+    case MT_BUF_LAND_TIED:
+    case MT_BUF_ACC_HOST:
+    case MT_BUF_KEEP_HOST:
+    case MT_BUF_INPUT_HOST:
+    case MT_BUF_SUMS_HOST:
+    case MT_BUF_LOGITS_HOST:
+    case MT_BUF_BOUNCE: return true;
+    default: return place == MT_DEVICE;
+    }
+}
+
+int64_t mt_plan_part_tokens(const mt_plan *p)
+{
+    if (mt_plan_lanes(p) == 1) return p->job.step_tokens;
+    return mt_deal_most_rows(p->model, &p->arithmetic, p->job.step_tokens, p->job.longest);
+}
+
 /* The widest row that a product makes. */
 static size_t widest_row(const mt_model *m)
 {
@@ -397,6 +418,21 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
+/* Several lanes share what is in host memory: state lives there and is updated there. */
+static mt_rc check_lanes(const mt_plan *p, mt_err *err)
+{
+    const int lanes = mt_plan_lanes(p), parts = mt_arithmetic_parts(&p->arithmetic);
+    if (lanes == 1) return MT_OK;
+    if (!p->job.train || p->job.alias_layers) return mt_fail(err, MT_EINVAL, "%d lanes for a pass that one lane makes", lanes);
+    if (lanes > parts) return mt_fail(err, MT_EINVAL, "%d lanes for a step of %d shares", lanes, parts);
+    for (int u = 0; u < p->model->n_units; u++) {
+        const mt_unit_place *at = &p->place.units[u];
+        if (at->home != MT_HOST || at->site != MT_SITE_HOST || at->in_pieces)
+            return mt_fail(err, MT_EINVAL, "unit %d is not updated on the host, and there are %d lanes", u, lanes);
+    }
+    return MT_OK;
+}
+
 static mt_rc plan_check(mt_plan *p, mt_err *err)
 {
     const mt_job *j = &p->job;
@@ -423,7 +459,9 @@ static mt_rc plan_check(mt_plan *p, mt_err *err)
         return mt_fail(err, MT_ERANGE, "a step of %lld x %lld shares; at most %d", (long long)a->bundles, (long long)a->shares,
                        MT_MOST_SHARES);
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
-    if (p->place.sweep_tokens < mt_min_i64(a->moe_tokens, j->step_tokens))
+    MT_TRY(check_lanes(p, err));
+    p->part_tokens = mt_plan_part_tokens(p);
+    if (p->place.sweep_tokens < mt_min_i64(a->moe_tokens, p->part_tokens))
         return mt_fail(err, MT_EINVAL, "a sweep of %lld rows is smaller than what passes an expert together (%lld)",
                        (long long)p->place.sweep_tokens, (long long)a->moe_tokens);
     if (!a->unit_experts) p->arithmetic.unit_experts = p->model->unit_experts;
@@ -443,7 +481,8 @@ static mt_rc plan_check(mt_plan *p, mt_err *err)
 static mt_rc plan_add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, size_t bytes, mt_err *err)
 {
     if (bytes == 0) return MT_OK;
-    *(place == MT_DEVICE ? &p->device_bytes : &p->host_bytes) += mt_round_up(bytes, MT_DEVICE_ALIGN);
+    const size_t of_lanes = place == MT_HOST && mt_buffer_of_lane(kind, place) ? (size_t)mt_plan_lanes(p) : 1;
+    *(place == MT_DEVICE ? &p->device_bytes : &p->host_bytes) += mt_round_up(bytes, MT_DEVICE_ALIGN) * of_lanes;
     if (p->counting) return MT_OK;
     MT_TRY(mt_grow(&p->buffers, &p->cap_buffers, p->n_buffers + 1, sizeof *p->buffers, err));
     mt_buffer *b = &p->buffers[p->n_buffers++];
@@ -458,6 +497,16 @@ static mt_rc plan_add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place pl
 static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, mt_err *err)
 {
     return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
+}
+
+/* Unit u's sums on the host, of several lanes.  Where each lane has one share at most, what landed first is added to. */
+static mt_rc add_totals(mt_plan *p, int u, mt_err *err)
+{
+    const size_t bytes = (size_t)p->model->units[u].layout->n_train * sizeof(float);
+    const int sums = mt_plan_rounds(p) == 1 ? 0 : 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1);
+    const bool tied = mt_unit_is_tied(p->model, u);
+    for (int i = 0; i < sums * (tied ? 2 : 1); i++) MT_TRY(plan_add(p, MT_BUF_TOTAL, u, i, MT_HOST, bytes, err));
+    return tied ? plan_add(p, MT_BUF_LAND_TIED, -1, -1, MT_HOST, bytes, err) : MT_OK;
 }
 
 /* Masters and Adam's state at their home, gradients where they wait. */
@@ -491,7 +540,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     }
     if (many && p->place.accumulators == MT_DEVICE) MT_TRY(plan_add(p, MT_BUF_ACC, u, -1, MT_DEVICE, sums, err));
     if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, sums, err));
-    return MT_OK;
+    return mt_plan_lanes(p) > 1 ? add_totals(p, u, err) : MT_OK;
 }
 
 static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
@@ -537,7 +586,7 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     if (!trains) return MT_OK;
     for (int s = 0; s < min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)
         MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, mt_plan_sum_bytes(p, l->n_train), err));
-    for (int s = 0; s < min_int(at->hosted, at->out_slots); s++)
+    for (int s = 0; s < min_int(at->hosted, at->out_slots) && mt_plan_lanes(p) == 1; s++)
         MT_TRY(plan_add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
     return MT_OK;
 }
@@ -581,6 +630,8 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
     }
     if (device_home) MT_TRY(plan_add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, (size_t)MT_STATE_SLOTS * MT_BOUNCE_BYTES, err));
     if (!p->job.train) return MT_OK;
+    for (int s = 0; s < MT_LAND_SLOTS && mt_plan_lanes(p) > 1; s++)
+        MT_TRY(plan_add(p, MT_BUF_LAND, s, -1, MT_HOST, slab * sizeof(float), err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++)
         MT_TRY(plan_add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     MT_TRY(add_stage_slots(p, err));

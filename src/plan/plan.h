@@ -96,6 +96,7 @@ typedef struct mt_job {
     int64_t step_docs;   /* documents of a step, at most */
     int64_t longest;     /* rows of a document, at most */
     bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
+    int lanes;           /* with train: devices that compute, a thread each; 0: one */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
     double router_loss;  /* coefficient of the routers' load-balancing loss; 0: none */
     bool alias_layers;   /* all layers of a group that live in host memory share one layer's there, and what they keep there, too:
@@ -119,6 +120,9 @@ typedef struct mt_job {
     X(ACC_TIED, "grad.acc_tied")    /* the embedding's share of a tied unit */                                                   \
     X(ACC_HOST, "grad.acc_host")    /* unit: fp32, between sweeps */                                                             \
     X(GRAD, "grad.out")             /* group, slot: rounded, on its way out */                                                   \
+    X(LAND, "grad.land")            /* slot: host, a share's fp32 sum on its way to the step's, of several lanes */              \
+    X(LAND_TIED, "grad.land_tied")  /* the same of the embedding's share of a tied unit */                                       \
+    X(TOTAL, "grad.total")          /* unit, sum: host, fp32, of the shares so far */                                            \
     X(GRAD_DEV, "grad.device")      /* unit: rounded, stays */                                                                   \
     X(STAGE, "stage")               /* slot: hi, lo, m, v */                                                                     \
     X(PIECE, "stage.piece")         /* slot: hi, lo, m, v and gradient of a piece */                                             \
@@ -170,6 +174,7 @@ typedef struct mt_plan {
     mt_arithmetic arithmetic;
     mt_placement place;
     /* Worked out by the plan (mt_plan_settle): */
+    int64_t part_tokens;       /* mt_plan_part_tokens */
     int longest_segment;       /* layers between kept inputs, the kept one included */
     bool has_pieces;           /* some unit is updated in pieces */
     bool private_slots;        /* every unit that needs a stage slot has its own */
@@ -249,10 +254,25 @@ mt_attention_use mt_plan_attention(const mt_plan *plan);
 /* The arithmetic as one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
-static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
-/* A gradient's sums on a device: the step's, with several bundles a bundle's, with several shares a share's (deal.h). */
+static inline int mt_plan_lanes(const mt_plan *p) { return p->job.lanes > 1 ? p->job.lanes : 1; }
+/* Lanes take shares in turn: round r is shares [r x lanes, (r + 1) x lanes). */
+static inline int mt_plan_rounds(const mt_plan *p)
+{
+    return (mt_arithmetic_parts(&p->arithmetic) + mt_plan_lanes(p) - 1) / mt_plan_lanes(p);
+}
+/* Rows that a lane sums before it hands a sum on, at most: of the step, or, beside other lanes, of a share. */
+int64_t mt_plan_part_tokens(const mt_plan *p);
+static inline bool mt_plan_many_sweeps(const mt_plan *p)
+{
+    return p->place.sweep_tokens < (mt_plan_lanes(p) > 1 ? p->part_tokens : p->job.step_tokens);
+}
+/* A buffer of which every lane has its own. */
+bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place);
+enum { MT_LAND_SLOTS = 3 }; /* of a lane: one is filled, one is read, one is ready */
+/* A gradient's sums on the only device: the step's, with several bundles a bundle's, with several shares a share's (deal.h). */
 static inline int mt_plan_sums(const mt_plan *p)
 {
+    if (mt_plan_lanes(p) > 1) return 1; /* the host adds */
     return 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1) + (mt_arithmetic_shares(&p->arithmetic) > 1);
 }
 /* Numbers from one such sum of n to the next, and bytes of all of them. */

@@ -234,6 +234,7 @@ static mt_rc sequence_finish(mt_sequence *s, mt_err *err)
     MT_TRY(read_sums(s, err));
     if (trains(s) && !s->at_once) MT_TRY(mt__seq_updates_stage_ahead(s, err));
     MT_TRY(s->port->judge(s->self, true, &go, err));
+    if (s->part_ends && s->at_once) mt__seq_updates_elsewhere(s);
     if (!trains(s) || s->at_once) return MT_OK;
     return go ? mt__seq_updates_all(s, err) : mt__seq_updates_drop(s, err);
 }
@@ -248,12 +249,15 @@ mt_rc mt_sequence_run(mt_sequence *s, mt_mode mode, int64_t n_sweeps, mt_err *er
     for (s->sweep = 0; s->sweep < n_sweeps; s->sweep++) {
         s->first_sweep = s->sweep == 0;
         s->last_sweep = s->sweep + 1 == n_sweeps;
+        s->first_of_sum = s->part_ends ? s->sweep == 0 || s->part_ends[s->sweep - 1] : s->first_sweep;
+        s->last_of_sum = s->part_ends ? s->part_ends[s->sweep] : s->last_sweep;
         s->wraps = !s->last_sweep || mode == MT_MODE_CONTINUE;
         MT_TRY(run_sweep(s, err));
     }
     return mode == MT_MODE_TRAIN || mode == MT_MODE_EVALUATE ? sequence_finish(s, err) : MT_OK;
 }
 
+void mt_sequence_parts(mt_sequence *s, const bool *ends) { s->part_ends = ends; }
 mt_rc mt_sequence_write_back(mt_sequence *s, mt_err *err) { return mt__seq_updates_return_all(s, err); }
 
 void mt_sequence_forget(mt_sequence *s, int u)
@@ -334,6 +338,7 @@ void mt_sequence_open(mt_sequence *s, const mt_plan *plan, const mt_port *port, 
     s->plan = plan;
     s->port = port;
     s->self = self;
+    s->part_ends = NULL;
     s->bf16 = plan->arithmetic.compute == MT_DTYPE_BF16;
     for (int u = 0; u < s->model->n_units; u++)
         s->units[u] = (seq_unit){ .trains = s->model->units[u].layout->n_train > 0, .reuses = plan->place.units[u].reuses };

@@ -42,6 +42,7 @@
     X(SUM_CLEAR, COMPUTE) /* gradient sums of `unit` in sum slot `slot` */                                                       \
     X(SUM_IN, IN)         /* share `share` of the sums of `unit` from the host into sum slot `slot` */                           \
     X(SUM_OUT, OUT)                                                                                                              \
+    X(PART_OUT, OUT)     /* share `share` of the sums of `unit`, of a part of the step, from sum slot `slot` to the host's */    \
     X(ROUND, COMPUTE)    /* sums in `slot` to the finished gradient: in outgoing slot `to`, or (-1) on the device */             \
     X(NORM, COMPUTE)     /* its sum of squares */                                                                                \
     X(GRADIENT_OUT, OUT) /* from outgoing slot `slot` to host slab `to`, or (-1) to where the unit's waits */                    \
@@ -109,6 +110,9 @@ void mt_sequence_limit_pieces(mt_sequence *s, int64_t early);
 
 /* A step or pass of n_sweeps sweeps. */
 mt_rc mt_sequence_run(mt_sequence *s, mt_mode mode, int64_t n_sweeps, mt_err *err);
+/* Of a plan with several lanes, before each training pass: after these sweeps ([n_sweeps], borrowed for the pass) a part of the step
+ * is summed.  Its sums leave for the host, which adds parts, rounds and updates; the next part's begin with zero. */
+void mt_sequence_parts(mt_sequence *s, const bool *ends);
 /* Issue every write-back that is still due: before anyone reads the state. */
 mt_rc mt_sequence_write_back(mt_sequence *s, mt_err *err);
 /* The unit's state at home was changed from outside: copies of it on the device are old. */

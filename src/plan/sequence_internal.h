@@ -87,8 +87,10 @@ struct mt_sequence {
     int64_t sweep, n_sweeps;
     mt_mode mode;
     bool first_sweep, last_sweep;
-    bool wraps;   /* the ring may fetch across the end of the visits */
-    bool at_once; /* gradients are applied as they come (clipping is off) */
+    const bool *part_ends;          /* of a plan with several lanes: after which sweeps sums leave for the host */
+    bool first_of_sum, last_of_sum; /* the sweep is the first, the last that adds to the sums at hand */
+    bool wraps;                     /* the ring may fetch across the end of the visits */
+    bool at_once;                   /* gradients are applied as they come (clipping is off) */
     int64_t looks;
 };
 
@@ -171,6 +173,8 @@ mt_rc mt__seq_updates_stage_rest(mt_sequence *s, int unit, mt_err *err);
 /* Stage units before the norm is known, as many as there are slots. */
 mt_rc mt__seq_updates_stage_ahead(mt_sequence *s, mt_err *err);
 mt_rc mt__seq_updates_all(mt_sequence *s, mt_err *err);
+/* The host has updated every unit, by itself. */
+void mt__seq_updates_elsewhere(mt_sequence *s);
 /* No unit: the step is skipped. */
 mt_rc mt__seq_updates_drop(mt_sequence *s, mt_err *err);
 /* Write back what updates_all left for later: lent memory of units up to this one, whose weights or lenders are needed next; sums

@@ -2,7 +2,7 @@
  *
  * Sums are cleared in the step's first sweep.  Between sweeps they stay on the device or pass through host memory.  After the
  * last sweep they are rounded, and the finished gradient goes where the update site wants it: to the host, or it stays on the
- * device.
+ * device.  With several lanes they leave for the host as they are, part by part of the step (mt_sequence_parts).
  *
  * A tied embedding has two sums, the head's and the lookup's, which meet only when they are rounded (P2). */
 #include "plan/sequence_internal.h"
@@ -25,7 +25,7 @@ static int sum_slot(mt_sequence *s, int u)
 /* share 0: the unit's own sum; 1: the lookup's of a tied embedding. */
 static mt_rc sequence_sums_begin(mt_sequence *s, int u, int slot, int share, mt_err *err)
 {
-    if (s->first_sweep) {
+    if (s->first_of_sum) {
         if (s->units[u].reuses) MT_TRY(mt__seq_updates_return_sums(s, u, err)); /* U7: its m may still be there */
         MT_TRY(seq_wait(s, MT_Q_COMPUTE, sum_event(s, slot, FREE), err));
         return seq_issue(s, &(mt_action){ .kind = MT_DO_SUM_CLEAR, .unit = u, .slot = slot, .share = share }, err);
@@ -38,11 +38,12 @@ static mt_rc sequence_sums_begin(mt_sequence *s, int u, int slot, int share, mt_
     return seq_wait(s, MT_Q_COMPUTE, sum_event(s, slot, READY), err);
 }
 
-static mt_rc save(mt_sequence *s, int u, int slot, int share, mt_err *err)
+/* To the host: between sweeps, or for good. */
+static mt_rc send_sums(mt_sequence *s, mt_action_kind kind, int u, int slot, int share, mt_err *err)
 {
     MT_TRY(seq_record(s, MT_Q_COMPUTE, sum_event(s, slot, READY), err));
     MT_TRY(seq_wait(s, MT_Q_OUT, sum_event(s, slot, READY), err));
-    MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_SUM_OUT, .unit = u, .slot = slot, .share = share }, err));
+    MT_TRY(seq_issue(s, &(mt_action){ .kind = kind, .unit = u, .slot = slot, .share = share }, err));
     MT_TRY(seq_record(s, MT_Q_OUT, unit_event(u, SUM_SAVED + share), err));
     return seq_record(s, MT_Q_OUT, sum_event(s, slot, FREE), err);
 }
@@ -105,10 +106,11 @@ static mt_rc sequence_sums_finish(mt_sequence *s, int u, mt_err *err)
 mt_rc mt__seq_sums_end(mt_sequence *s, int u, mt_err *err)
 {
     if (!s->units[u].trains) return MT_OK;
-    if (s->last_sweep) return sequence_sums_finish(s, u, err);
-    if (!s->sums_on_host) return MT_OK;
-    if (mt_unit_is_tied(s->model, u)) MT_TRY(save(s, u, mt_sequence_tied_slot(s), 1, err));
-    return save(s, u, s->units[u].sum, 0, err);
+    const mt_action_kind kind = s->last_of_sum ? MT_DO_PART_OUT : MT_DO_SUM_OUT;
+    if (s->last_of_sum && !s->part_ends) return sequence_sums_finish(s, u, err);
+    if (!s->last_of_sum && !s->sums_on_host) return MT_OK;
+    if (mt_unit_is_tied(s->model, u)) MT_TRY(send_sums(s, kind, u, mt_sequence_tied_slot(s), 1, err));
+    return send_sums(s, kind, u, s->units[u].sum, 0, err);
 }
 
 static int min_int(int a, int b) { return a < b ? a : b; }

@@ -288,6 +288,11 @@ mt_rc mt__seq_updates_all(mt_sequence *s, mt_err *err)
     return update_all_reused(s, err);
 }
 
+void mt__seq_updates_elsewhere(mt_sequence *s)
+{
+    for (int u = 0; u < s->model->n_units; u++) s->units[u].version += s->units[u].trains;
+}
+
 /* The staged state is not used: its memory is free after the copy that filled it (a private slot also after its write-back, see
  * stage_in). */
 mt_rc mt__seq_updates_drop(mt_sequence *s, mt_err *err)

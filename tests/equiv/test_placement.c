@@ -109,9 +109,10 @@ static void three_steps(rig *r, outcome *out, dice *d)
 static void describe(const mt_plan *plan, char *out, size_t n)
 {
     const mt_placement *p = &plan->place;
-    int k = snprintf(out, n, "sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups",
-                     (int)p->sweep_tokens, (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device",
-                     p->keep_slots, p->staging_slots, p->n_slabs, p->piece_slots, (int)p->piece_elems);
+    int k = snprintf(out, n, "%d lanes, sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups",
+                     mt_plan_lanes(plan), (int)p->sweep_tokens, (int)plan->job.step_tokens,
+                     p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->staging_slots, p->n_slabs, p->piece_slots,
+                     (int)p->piece_elems);
     for (int g = 0; g < plan->model->n_groups; g++)
         k += snprintf(out + k, n - (size_t)k, " %d/%d/%d", p->groups[g].ring_slots, p->groups[g].sum_slots,
                       p->groups[g].out_slots);
@@ -151,6 +152,7 @@ static void check_shares(const arithmetic_case *c, mt_moments moments, int64_t b
         mt_plan *plan;
         outcome now;
         assert_ok(mt_placement_init(&p, r.model, &err));
+        if (i && mt_arithmetic_parts(&a) > 1) job.lanes = 1 + roll(&d, mt_arithmetic_parts(&a));
         draw(&p, r.model, &job, &a, &d);
         assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
         mt_placement_free(&p);

@@ -585,6 +585,7 @@ static inline mt_rc check_action(checker *c, const mt_action *a)
     case MT_DO_SUM_CLEAR: return writes(c, q, at(c, MEM_SUMS, a->slot), sum_tag(a->unit, a->share, 0));
     case MT_DO_SUM_IN:
     case MT_DO_SUM_OUT: return check_sum_copy(c, a);
+    case MT_DO_PART_OUT: return reads(c, q, at(c, MEM_SUMS, a->slot));
     case MT_DO_ROUND: return check_round(c, a);
     case MT_DO_NORM: return check_norm(c, a);
     case MT_DO_GRADIENT_OUT: return check_gradient_out(c, a);

@@ -39,11 +39,14 @@ static inline bool rig_can_run(void)
         return rig_can_run() ? cmocka_run_group_tests(tests, NULL, NULL) : RIG_SKIPPED;                                          \
     }
 
+enum { RIG_MOST_LANES = 9 };
+
 typedef struct rig {
     mt_config *config;
     mt_shards *shards;
     mt_model *model;
     mt_device *dev;
+    mt_device *more[RIG_MOST_LANES - 1]; /* of further lanes */
     mt_plan *plan;
     mt_engine *engine;
     mt_batch batch;
@@ -95,12 +98,12 @@ static inline void rig_start_slow(rig *r, const char *device, mt_plan *plan, int
 {
     mt_err err = { 0 };
     r->plan = plan;
-    assert_ok(mt_device_open(
-        &r->dev, device,
-        &(mt_device_options){
-            .memory_limit = plan->device_bytes, .n_threads = n_threads, .dawdle_us = dawdle_us, .slow_stream = slow },
-        &err));
-    assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads }, &err));
+    const mt_device_options how = {
+        .memory_limit = plan->device_bytes, .n_threads = n_threads, .dawdle_us = dawdle_us, .slow_stream = slow
+    };
+    assert_ok(mt_device_open(&r->dev, device, &how, &err));
+    for (int i = 1; i < mt_plan_lanes(plan); i++) assert_ok(mt_device_open(&r->more[i - 1], device, &how, &err));
+    assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads, .more = r->more }, &err));
     assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
 }
 
@@ -118,6 +121,7 @@ static inline void rig_stop(rig *r)
 {
     mt_engine_free(r->engine);
     mt_device_close(r->dev);
+    for (int i = 0; i < RIG_MOST_LANES - 1; i++) mt_device_close(r->more[i]), r->more[i] = NULL;
     mt_plan_free(r->plan);
     r->engine = NULL;
     r->dev = NULL;

@@ -35,7 +35,7 @@ static inline void state_rig_open(state_rig *s, mt_place home, mt_site site, mt_
     mt_placement_free(&p);
     fake_open(&s->dev);
     mt_watch_init(&s->watch);
-    assert_ok(mt_memory_init(&s->memory, &s->dev.base, s->r.plan, &err));
+    assert_ok(mt_memory_init(&s->memory, &s->dev.base, s->r.plan, NULL, &err));
     assert_ok(mt_state_create(&s->state, &s->dev.base, s->r.plan, &s->memory, &s->watch, 2, &err));
 }
 

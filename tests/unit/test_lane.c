@@ -79,9 +79,9 @@ static void open_lane(lane_rig *l, int draw_number, bool clip)
     mt_placement_free(&p);
     fake_open(&l->dev);
     mt_watch_init(&l->watch);
-    assert_ok(mt_memory_init(&l->memory, &l->dev.base, l->r.plan, &err));
+    assert_ok(mt_memory_init(&l->memory, &l->dev.base, l->r.plan, NULL, &err));
     assert_ok(mt_state_create(&l->state, &l->dev.base, l->r.plan, &l->memory, &l->watch, 1, &err));
-    assert_ok(mt_lane_create(&l->lane, &l->dev.base, l->r.plan, &l->memory, l->state, &err));
+    assert_ok(mt_lane_create(&l->lane, &l->dev.base, l->r.plan, &l->memory, l->state, 0, &err));
 }
 
 static void close_lane(lane_rig *l)
@@ -265,8 +265,8 @@ static void two_lanes_share_a_state(void **state)
     mt_memory memory;
     mt_lane *second;
     open_where(&l, all_are_updated_on_the_host);
-    assert_ok(mt_memory_init(&memory, &l.dev.base, l.r.plan, &err));
-    assert_ok(mt_lane_create(&second, &l.dev.base, l.r.plan, &memory, l.state, &err));
+    assert_ok(mt_memory_init(&memory, &l.dev.base, l.r.plan, NULL, &err));
+    assert_ok(mt_lane_create(&second, &l.dev.base, l.r.plan, &memory, l.state, 0, &err));
     const mt_lane_pass look = { .mode = MT_MODE_EVALUATE, .batch = &l.r.batch, .judge = judge, .self = &l };
     train(&l);
     assert_ok(mt_lane_settle(l.lane, &err));

@@ -1,0 +1,240 @@
+/* fold.c - gradients of several lanes: their fp32 sums land in host memory share by share, and are added, rounded and measured there.
+ *
+ * A round is one share of each lane.  The updater's thread takes the parts of a round and a unit when the last of them is queued,
+ * waits until they have landed, and adds them in the order of shares (D2), piece by piece on all cores.  After the last round the
+ * gradient is finished: rounded, squared and summed (A3), then applied, or it waits for the norm of all.
+ *
+ * Every lane queues its parts by rounds, and within a round in the order of backward, which is the same for all.  So the first parts
+ * that wait belong together, and a lane that waits for a landing slot waits for lanes that are behind it: no circle. */
+#include "base/fault.h"
+#include "engine/state_internal.h"
+#include "ops/sqnorm.h"
+
+#include <string.h>
+
+enum { PIECE = 16 * MT_SQNORM_CHUNK }; /* elements a worker takes at a time */
+
+/* -- the lanes' side ------------------------------------------------------------------------------- */
+
+static int count_trained(const mt_state *s)
+{
+    int n = 0;
+    for (int u = 0; u < s->model->n_units; u++) n += mt__state_layout(s, u)->n_train > 0;
+    return n;
+}
+
+void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early)
+{
+    folder *f = &s->folder;
+    pthread_mutex_lock(&s->watch->lock);
+    f->deal = deal;
+    f->early = early;
+    f->expected += count_trained(s);
+    for (int u = 0; u < s->model->n_units; u++) f->units[u].round = 0;
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+mt_rc mt_state_await_slot(mt_state *s, int lane, bool all, mt_err *err)
+{
+    fold_lane *l = &s->folder.lanes[lane];
+    return mt_watch_reach(s->watch, &l->folded, l->pushed - (all ? 0 : MT_LAND_SLOTS - 1), err);
+}
+
+mt_rc mt_state_push_part(mt_state *s, int lane, const mt_part *part, mt_err *err)
+{
+    fold_lane *l = &s->folder.lanes[lane];
+    if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater refused a gradient (injected fault)");
+    pthread_mutex_lock(&s->watch->lock);
+    l->parts[l->pushed % MT_LAND_SLOTS] = *part;
+    l->pushed++;
+    pthread_cond_broadcast(&s->watch->changed);
+    pthread_mutex_unlock(&s->watch->lock);
+    return MT_OK;
+}
+
+mt_rc mt_state_await_folds(mt_state *s, mt_err *err)
+{
+    return mt_watch_reach(s->watch, &s->folder.finished, s->folder.expected, err);
+}
+
+const double *mt_state_norms(const mt_state *s) { return s->folder.norms; }
+
+/* -- the updater's side ---------------------------------------------------------------------------- */
+
+/* The share of a lane in a round; -1: it has none, or one without documents. */
+static int share_of(const folder *f, int round, int lane)
+{
+    const int share = round * f->n_lanes + lane;
+    return share < mt_deal_shares(f->deal) && mt_deal_docs(f->deal, share) ? share : -1;
+}
+
+static const mt_part *first_part(const folder *f, int lane)
+{
+    const fold_lane *l = &f->lanes[lane];
+    return l->folded < l->pushed ? &l->parts[l->folded % MT_LAND_SLOTS] : NULL;
+}
+
+/* Only the last shares of a step are without documents, so the first lane takes part in every round. */
+bool mt__folds_ready(const mt_state *s)
+{
+    const folder *f = &s->folder;
+    const mt_part *first = f->n_lanes ? first_part(f, 0) : NULL;
+    if (!first) return false;
+    for (int l = 1; l < f->n_lanes; l++)
+        if (share_of(f, f->units[first->unit].round, l) >= 0 && !first_part(f, l)) return false;
+    return true;
+}
+
+/* The parts of one unit and round, by shares. */
+typedef struct fold_job {
+    const folder *f;
+    const fold_unit *unit;
+    int64_t n; /* elements */
+    int n_parts;
+    int *share;    /* [n_parts] */
+    mt_part *part; /* [n_parts] */
+    mt_dtype t;
+    void *g; /* the finished gradient; NULL: more rounds follow */
+} fold_job;
+
+static float *part_sum(const mt_part *p, bool tied) { return tied ? p->tied : p->sum; }
+
+/* Elements [from, to) of the parts, in order.  Returns where the step's sum is. */
+static float *fold_range(const fold_job *j, bool tied, int64_t from, int64_t to)
+{
+    float *const *totals = j->unit->totals + (tied ? 2 : 0);
+    float *sum[2] = { totals[0], totals[1] };
+    for (int i = 0; i < j->n_parts; i++) {
+        const mt_fold_order o = mt_fold_order_of(j->f->deal, j->share[i]);
+        float *part = part_sum(&j->part[i], tied);
+        if (o.into >= 0)
+            mt_fold_range(&(mt_fold){ .to = sum[o.into], .part = part }, from, to);
+        else if (totals[0])
+            memcpy(sum[o.sum] + from, part + from, (size_t)(to - from) * sizeof *part);
+        else
+            sum[o.sum] = part;
+        if (o.ends_bundle) mt_fold_range(&(mt_fold){ .to = sum[0], .part = sum[1] }, from, to);
+    }
+    return sum[0];
+}
+
+static void fold_piece(void *arg, int64_t piece)
+{
+    const fold_job *j = arg;
+    const int64_t from = piece * PIECE, to = mt_min_i64(from + PIECE, j->n);
+    const float *sum = fold_range(j, false, from, to), *tied = j->part[0].tied ? fold_range(j, true, from, to) : NULL;
+    if (!j->g) return;
+    mt_round_range(&(mt_round_grad){ .t = j->t, .n = j->n, .acc = sum, .acc2 = tied, .g = j->g }, from, to);
+    const size_t first = (size_t)(from / MT_SQNORM_CHUNK), end = mt_sqnorm_n_chunks((size_t)to);
+    mt_sqnorm_chunks(&(mt_sqnorm_args){ j->g, j->t, (size_t)j->n }, first, end - first, j->f->chunk_norms + first);
+}
+
+/* The parts at hand, which stay where they are until they are let go. */
+static void take_parts(mt_state *s, fold_job *j, int *unit)
+{
+    folder *f = &s->folder;
+    pthread_mutex_lock(&s->watch->lock);
+    *unit = first_part(f, 0)->unit;
+    const int round = f->units[*unit].round;
+    for (int l = 0; l < f->n_lanes; l++) {
+        const int share = share_of(f, round, l);
+        if (share < 0) continue;
+        j->share[j->n_parts] = share;
+        j->part[j->n_parts++] = *first_part(f, l);
+    }
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+static void release_parts(mt_state *s, const fold_job *j)
+{
+    folder *f = &s->folder;
+    pthread_mutex_lock(&s->watch->lock);
+    for (int i = 0; i < j->n_parts; i++) f->lanes[j->share[i] % f->n_lanes].folded++;
+    pthread_cond_broadcast(&s->watch->changed);
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+static mt_rc await_parts(const fold_job *j, int unit, mt_err *err)
+{
+    for (int i = 0; i < j->n_parts; i++) {
+        if (j->part[i].unit != unit)
+            return mt_fail(err, MT_EINTERNAL, "lanes sum units %d and %d at once: a bug, please report it", unit,
+                           j->part[i].unit);
+        MT_TRY(mt_sync(j->part[i].landed, err));
+    }
+    return mt_fault(MT_FAULT_QUEUE) ? mt_fail(err, MT_EDEVICE, "folding a gradient failed (injected fault)") : MT_OK;
+}
+
+static mt_rc fold_parts(mt_state *s, fold_job *j, mt_err *err)
+{
+    folder *f = &s->folder;
+    int unit;
+    take_parts(s, j, &unit);
+    MT_TRY(await_parts(j, unit, err));
+    fold_unit *u = &f->units[unit];
+    const bool last = share_of(f, u->round + 1, 0) < 0;
+    j->unit = u;
+    j->n = mt__state_layout(s, unit)->n_train;
+    if (last) j->g = u->gradient ? u->gradient : f->slab;
+    mt_pool_for(s->updater.pool, (j->n + PIECE - 1) / PIECE, fold_piece, j);
+    if (last) f->norms[unit] = mt_sqnorm_add(f->chunk_norms, mt_sqnorm_n_chunks((size_t)j->n));
+    if (!last) u->round++; /* before the parts go: the next ones are of the next round */
+    release_parts(s, j);
+    if (!last) return MT_OK;
+    if (f->early) MT_TRY(mt__updater_apply(s, unit, j->g, &f->norms[unit], err));
+    mt_watch_raise(s->watch, &f->finished, f->finished + 1);
+    return MT_OK;
+}
+
+mt_rc mt__folds_run(mt_state *s, mt_err *err)
+{
+    fold_job j = { .f = &s->folder, .t = s->plan->arithmetic.grad, .share = s->folder.job_shares, .part = s->folder.job_parts };
+    return fold_parts(s, &j, err);
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+static mt_rc allocate(folder *f, size_t n_units, size_t largest, mt_err *err)
+{
+    const size_t lanes = (size_t)f->n_lanes;
+    f->lanes = mt_calloc(lanes, sizeof *f->lanes);
+    f->job_shares = mt_calloc(lanes, sizeof *f->job_shares);
+    f->job_parts = mt_calloc(lanes, sizeof *f->job_parts);
+    f->units = mt_calloc(n_units, sizeof *f->units);
+    f->norms = mt_calloc(n_units, sizeof *f->norms);
+    f->chunk_norms = mt_calloc(mt_sqnorm_n_chunks(largest) + 1, sizeof *f->chunk_norms);
+    if (f->lanes && f->job_shares && f->job_parts && f->units && f->norms && f->chunk_norms) return MT_OK;
+    return mt_no_memory(err, "the tables of several lanes");
+}
+
+mt_rc mt__folds_create(mt_state *s, const mt_memory *memory, mt_err *err)
+{
+    folder *f = &s->folder;
+    const mt_plan *p = s->plan;
+    int64_t largest = 0;
+    if (mt_plan_lanes(p) == 1) return MT_OK;
+    for (int u = 0; u < s->model->n_units; u++) largest = mt_max_i64(largest, mt__state_layout(s, u)->n_train);
+    f->n_lanes = mt_plan_lanes(p);
+    MT_TRY(allocate(f, (size_t)s->model->n_units, (size_t)largest, err));
+    f->slab = mt_memory_find(memory, MT_BUF_SLAB, 0, -1);
+    for (int u = 0; u < s->model->n_units; u++) {
+        const int sums = 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1);
+        f->units[u].gradient = mt_memory_find(memory, MT_BUF_PARKED, u, -1);
+        for (int i = 0; i < sums; i++) {
+            f->units[u].totals[i] = mt_memory_find(memory, MT_BUF_TOTAL, u, i);
+            f->units[u].totals[2 + i] = mt_memory_find(memory, MT_BUF_TOTAL, u, sums + i);
+        }
+    }
+    return MT_OK;
+}
+
+void mt__folds_free(mt_state *s)
+{
+    folder *f = &s->folder;
+    mt_free(f->lanes);
+    mt_free(f->job_shares);
+    mt_free(f->job_parts);
+    mt_free(f->units);
+    mt_free(f->norms);
+    mt_free(f->chunk_norms);
+}

@@ -1,0 +1,197 @@
+/* lanes.c - an engine's further lanes: their threads, and the verdict that all lanes wait for.
+ *
+ * A pass is ordered, every lane makes its shares of it, hands in its losses and waits for the verdict, which the caller's thread
+ * finds when all losses and the finished gradients are there.  All waits are for gates of the watch, so the first failure of any lane
+ * ends them all (F1); it is kept with the number of the device it comes from. */
+#include "base/fault.h"
+#include "engine/internal.h"
+
+#include <math.h>
+
+static mt_rc name_lane(const mt_engine *e, int lane, mt_err *err)
+{
+    mt_device *dev = lane ? e->more[lane - 1].dev : e->dev;
+    const char *what = dev->api->kind == MT_DEVICE_CPU ? "CPU lane" : "GPU";
+    return mt_note(err, "%s %d", what, lane ? e->more[lane - 1].index : 0);
+}
+
+/* -- the verdict ----------------------------------------------------------------------------------- */
+
+static void hand_in(mt_engine *e, int lane, const mt_lane_sums *sums)
+{
+    for (int s = lane; s < mt_deal_shares(&e->pact.deal); s += 1 + e->n_more) {
+        e->pact.losses[s] = sums->losses[s];
+        e->pact.router_losses[s] = sums->router_losses[s];
+    }
+}
+
+/* Rows of each expert, of all lanes. */
+static const int32_t *add_loads(mt_engine *e, const int32_t *first)
+{
+    for (int64_t i = 0; i < mt_plan_loads(e->plan); i++) {
+        e->pact.loads[i] = first[i];
+        for (int k = 0; k < e->n_more; k++) e->pact.loads[i] += e->more[k].loads[i];
+    }
+    return e->pact.loads;
+}
+
+/* U5: each lane looks at its own losses before it sums a gradient, so none is finished from a broken one. */
+static mt_rc check_losses(const mt_engine *e, int lane, const mt_lane_sums *sums, mt_err *err)
+{
+    for (int s = lane; s < mt_deal_shares(&e->pact.deal); s += 1 + e->n_more)
+        if (!isfinite(sums->losses[s].loss)) return e->pact.pass.judge(e->pact.pass.self, sums, false, &(bool){ false }, err);
+    return MT_OK;
+}
+
+static mt_rc further_judge(void *self, const mt_lane_sums *sums, bool all, bool *go, mt_err *err)
+{
+    further_lane *l = self;
+    mt_engine *e = l->e;
+    const int64_t pass = l->done + 1;
+    if (!all) return check_losses(e, l->index, sums, err);
+    hand_in(e, l->index, sums);
+    l->loads = sums->loads;
+    mt_watch_raise(&e->watch, &l->arrived, pass);
+    MT_TRY(mt_watch_reach(&e->watch, &e->pact.judged, pass, err));
+    *go = e->pact.go;
+    return MT_OK;
+}
+
+static mt_rc first_judge(void *self, const mt_lane_sums *sums, bool all, bool *go, mt_err *err)
+{
+    mt_engine *e = self;
+    lane_pact *p = &e->pact;
+    if (!all) return check_losses(e, 0, sums, err);
+    hand_in(e, 0, sums);
+    for (int i = 0; i < e->n_more; i++) MT_TRY(mt_watch_reach(&e->watch, &e->more[i].arrived, p->ordered, err));
+    if (p->pass.mode == MT_MODE_TRAIN) MT_TRY(mt_state_await_folds(e->state, err));
+    const mt_lane_sums together = { .losses = p->losses,
+                                    .router_losses = p->router_losses,
+                                    .norms = mt_state_norms(e->state),
+                                    .loads = add_loads(e, sums->loads) };
+    MT_TRY(p->pass.judge(p->pass.self, &together, all, go, err));
+    p->go = *go;
+    mt_watch_raise(&e->watch, &p->judged, p->ordered);
+    return MT_OK;
+}
+
+/* -- passes ---------------------------------------------------------------------------------------- */
+
+static mt_rc run_lane(mt_engine *e, int lane, mt_err *err)
+{
+    mt_lane_pass pass = e->pact.pass;
+    pass.judge = lane ? further_judge : first_judge;
+    pass.self = lane ? (void *)&e->more[lane - 1] : (void *)e;
+    mt_rc rc = mt_lane_run(lane ? e->more[lane - 1].lane : e->lane, &pass, err);
+    if (rc) name_lane(e, lane, err);
+    return rc;
+}
+
+/* Until every lane has come back: they use what the caller lends for the pass. */
+static void await_lanes(mt_engine *e)
+{
+    mt_watch *w = &e->watch;
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < e->n_more; i++)
+        while (e->more[i].done < e->pact.ordered) pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+mt_rc mt__lanes_run(mt_engine *e, const mt_lane_pass *pass, mt_err *err)
+{
+    lane_pact *p = &e->pact;
+    p->pass = *pass;
+    mt_deal_documents(&p->deal, pass->batch->doc_start, pass->batch->n_docs);
+    if (pass->mode == MT_MODE_TRAIN) mt_state_begin_parts(e->state, &p->deal, pass->updates_early);
+    mt_watch_raise(&e->watch, &p->ordered, p->ordered + 1);
+    if (run_lane(e, 0, err)) mt_watch_fail(&e->watch, err);
+    await_lanes(e);
+    return mt_watch_check(&e->watch, err);
+}
+
+/* -- threads --------------------------------------------------------------------------------------- */
+
+static bool next_pass(further_lane *l)
+{
+    mt_watch *w = &l->e->watch;
+    pthread_mutex_lock(&w->lock);
+    while (l->e->pact.ordered == l->done && !w->closing && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
+    const bool yes = l->e->pact.ordered > l->done; /* also after a failure: the caller waits for it to come back */
+    pthread_mutex_unlock(&w->lock);
+    return yes;
+}
+
+static void *lane_main(void *arg)
+{
+    further_lane *l = arg;
+    while (next_pass(l)) {
+        mt_err err = { 0 };
+        if (run_lane(l->e, l->index, &err)) mt_watch_fail(&l->e->watch, &err);
+        mt_watch_raise(&l->e->watch, &l->done, l->done + 1);
+    }
+    return NULL;
+}
+
+mt_rc mt__lanes_settle(mt_engine *e, mt_err *err)
+{
+    for (int i = 0; i < e->n_more; i++)
+        if (mt_lane_settle(e->more[i].lane, err)) return name_lane(e, i + 1, err);
+    return MT_OK;
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+static mt_rc open_lane(further_lane *l, mt_err *err)
+{
+    mt_engine *e = l->e;
+    MT_TRY(mt_memory_init(&l->memory, l->dev, e->plan, &e->memory, err));
+    MT_TRY(mt_lane_create(&l->lane, l->dev, e->plan, &l->memory, e->state, l->index, err));
+    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&l->thread, NULL, lane_main, l))
+        return mt_fail(err, MT_ENOMEM, "the system refused a thread for another GPU; see ulimit -u");
+    l->started = true;
+    return MT_OK;
+}
+
+mt_rc mt__lanes_create(mt_engine *e, mt_device *const *more, mt_err *err)
+{
+    const mt_arithmetic *a = &e->plan->arithmetic;
+    const int n = mt_plan_lanes(e->plan) - 1;
+    if (!n) return MT_OK;
+    if (!more) return mt_fail(err, MT_EINVAL, "a plan for %d devices, and one is given", n + 1);
+    MT_TRY(mt_deal_init(&e->pact.deal, e->model, a, e->plan->job.step_docs, err));
+    e->pact.losses = mt_calloc((size_t)mt_arithmetic_parts(a), sizeof *e->pact.losses);
+    e->pact.router_losses = mt_calloc((size_t)mt_arithmetic_parts(a), sizeof *e->pact.router_losses);
+    e->pact.loads = mt_calloc((size_t)mt_plan_loads(e->plan) + 1, sizeof *e->pact.loads);
+    e->more = mt_calloc((size_t)n, sizeof *e->more);
+    if (!e->pact.losses || !e->pact.router_losses || !e->pact.loads || !e->more) return mt_no_memory(err, "the lanes");
+    e->n_more = n;
+    for (int i = 0; i < n; i++) e->more[i] = (further_lane){ .e = e, .index = i + 1, .dev = more[i] };
+    for (int i = 0; i < n; i++)
+        if (open_lane(&e->more[i], err)) return name_lane(e, i + 1, err);
+    return MT_OK;
+}
+
+void mt__lanes_stop(mt_engine *e)
+{
+    pthread_mutex_lock(&e->watch.lock);
+    e->watch.closing = true;
+    pthread_cond_broadcast(&e->watch.changed);
+    pthread_mutex_unlock(&e->watch.lock);
+    for (int i = 0; i < e->n_more; i++) {
+        if (e->more[i].started) pthread_join(e->more[i].thread, NULL);
+        e->more[i].started = false;
+    }
+}
+
+void mt__lanes_free(mt_engine *e)
+{
+    for (int i = 0; i < e->n_more; i++) {
+        mt_lane_free(e->more[i].lane);
+        if (e->more[i].memory.plan) mt_memory_deinit(&e->more[i].memory);
+    }
+    mt_free(e->more);
+    mt_free(e->pact.losses);
+    mt_free(e->pact.router_losses);
+    mt_free(e->pact.loads);
+    mt_deal_deinit(&e->pact.deal);
+}
