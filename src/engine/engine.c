@@ -24,6 +24,7 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
     e->dev = dev;
     e->plan = plan;
     e->model = plan->model;
+    e->numbers = options ? options->numbers : NULL;
     e->in_flight = true; /* memory of the lane is being cleared */
     mt_watch_init(&e->watch);
     pthread_mutex_init(&e->write_lock, NULL);

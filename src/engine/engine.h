@@ -18,6 +18,7 @@ typedef struct mt_engine mt_engine;
 
 typedef struct mt_engine_options {
     mt_device *const *more; /* [plan's lanes - 1] further devices, borrowed; NULL: none */
+    const int *numbers;     /* [plan's lanes] what messages call the devices, borrowed; NULL: 0, 1, ... */
     int n_workers;          /* threads that update on the host; 0: one a core, but for one beside a GPU, each bound to its own */
 } mt_engine_options;
 

@@ -40,6 +40,7 @@ struct mt_engine {
     mt_state *state;
     mt_lane *lane;      /* the first */
     further_lane *more; /* [n_more] */
+    const int *numbers; /* of the devices; NULL: 0, 1, ... */
     int n_more;
     lane_pact pact;
     mt_trace *trace;                         /* borrowed; NULL: nobody looks */

@@ -12,7 +12,7 @@ static mt_rc name_lane(const mt_engine *e, int lane, mt_err *err)
 {
     mt_device *dev = lane ? e->more[lane - 1].dev : e->dev;
     const char *what = dev->api->kind == MT_DEVICE_CPU ? "CPU lane" : "GPU";
-    return mt_note(err, "%s %d", what, lane ? e->more[lane - 1].index : 0);
+    return mt_note(err, "%s %d", what, e->numbers && dev->api->kind == MT_DEVICE_CUDA ? e->numbers[lane] : lane);
 }
 
 /* -- the verdict ----------------------------------------------------------------------------------- */

@@ -551,7 +551,8 @@ static mt_rc shorten_waits(search *s, mt_err *err)
 {
     struct start from[STARTS], best = *best_start(s), others[2]; /* without pieces, and with them */
     mt_times plain;
-    bool may = s->in.job->train && !s->in.job->only_gradients && !s->in.machine->shared && !s->in.machine->limits.whole_units;
+    bool may = s->in.job->train && !s->in.job->only_gradients && !s->in.machine->shared && !s->in.machine->limits.whole_units &&
+               s->in.job->lanes <= 1; /* several lanes update whole units, on the host */
     for (int i = 0; i < 2; i++) others[i] = (struct start){ .m = { false, INFINITY } };
     memcpy(from, s->starts, sizeof from);
     s->starts[0] = best;

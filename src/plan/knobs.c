@@ -36,7 +36,8 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     const mt_limits none = { 0 }, *l = trial->job.train ? &m->limits : &none;
     const mt_model *model = trial->model;
     /* Of models with experts the micro-batches of a pass count as one here. */
-    int64_t L = model->config->L, micro = mt__knobs_micro(trial), micros = (trial->job.step_tokens + micro - 1) / micro;
+    int64_t L = model->config->L, micro = mt__knobs_micro(trial), micros = (mt_plan_part_tokens(trial) + micro - 1) / micro;
+    const bool on_host = mt_plan_lanes(trial) > 1;            /* several lanes share what is in host memory */
     bool train = trial->job.train, more = train && !l->exact; /* more than inputs may be kept */
     MT_TRY(mt_limits_check(l, model, err));
     set_range(r, MICROS, 1, micros);
@@ -45,9 +46,9 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     set_range(r, KEEP_CHEAP, 0, 0); /* until the rest is settled: choose.c, spend_the_rest */
     set_range(r, KEEP_MIXER, 0, more ? L : 0);
     set_range(r, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
-    set_range(r, HOMES, 0, m->home_host ? 0 : model->n_units);
-    set_range(r, HOMES_SKIP, 0, !m->home_host);
-    set_range(r, STAGED, 0, train && !trial->job.only_gradients ? model->n_units : 0);
+    set_range(r, HOMES, 0, m->home_host || on_host ? 0 : model->n_units);
+    set_range(r, HOMES_SKIP, 0, !m->home_host && !on_host);
+    set_range(r, STAGED, 0, train && !trial->job.only_gradients && !on_host ? model->n_units : 0);
     set_range(r, OWN, 0, r->highest[STAGED]);
     set_range(r, PIECES, 0, 0); /* these: choose.c, shorten_waits */
     set_range(r, PIECE_SIZE, piece_size(trial, m), piece_size(trial, m));
@@ -143,7 +144,7 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     const mt_job *j = &trial->job;
     bool all_home = c->k[HOMES] >= trial->model->n_units;
     const int64_t micro = mt__knobs_micro(trial);
-    p->sweep_tokens = mt_min_i64(c->k[MICROS] * micro, mt_max_i64(j->step_tokens, trial->arithmetic.micro_tokens));
+    p->sweep_tokens = mt_min_i64(c->k[MICROS] * micro, mt_max_i64(mt_plan_part_tokens(trial), trial->arithmetic.micro_tokens));
     int ring = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
     mt_placement_set_slots(p, trial->model, ring, c->k[INTERVAL], all_home ? 0 : c->k[GRAD_SLOTS]);
     p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;

@@ -20,6 +20,7 @@ typedef struct mt_limits {
 
 typedef struct mt_machine {
     size_t device_bytes, host_bytes; /* this run may use */
+    int crowd;                       /* lanes that share one device, of which each has device_bytes; 0: one */
     bool shared;                     /* device memory is host memory: both together must fit host_bytes */
     bool home_host;                  /* every master and all state live in host memory between steps */
     mt_limits limits;

@@ -106,7 +106,7 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
 
 size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m)
 {
-    return p->host_bytes + mt_plan_base_host(p, m) + (m->shared ? p->device_bytes : 0);
+    return p->host_bytes + mt_plan_base_host(p, m) + (m->shared ? p->device_bytes * (size_t)mt_plan_lanes(p) : 0);
 }
 
 size_t mt_plan_moment_bytes(const mt_plan *p)

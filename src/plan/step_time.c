@@ -24,6 +24,8 @@ typedef struct drawing {
     unsigned fresh[MT_QUEUES];
     double rows, micros, passes;
     int64_t n_sweeps, piece_elems; /* of the plan; those drawn may be larger */
+    int64_t splits;                /* several lanes: sweeps of a share */
+    bool ends_part[SHOWN];         /* of the sweeps that are drawn */
     int shown;                     /* sweeps that are drawn */
     double scale;                  /* how often the sweep at hand happens */
     double work[MT_QUEUES];        /* of one step */
@@ -191,6 +193,18 @@ static void begin_sweep(drawing *d, int sweep)
     d->scale = sweep == 1 && d->shown == SHOWN ? (double)(d->n_sweeps - 2) : 1;
 }
 
+/* The workers add the sums of all lanes and round them.  Without clipping they update, too; drawn as a part of each round. */
+static void draw_fold(drawing *d, const mt_action *a)
+{
+    const double bytes = 4.0 * mt_plan_lanes(d->p) + 2;
+    const double adam = d->p->job.clip ? 0 : params(d, a->unit) / mt_plan_rounds(d->p);
+    if (a->share) return; /* with the unit's own */
+    depend(d, MT_Q_ADAM, newest(d, MT_Q_OUT));
+    if (!d->skips)
+        step_time_add(d, MT_Q_ADAM, params(d, a->unit) * bytes / mt_machine_adam_bytes(d->p->arithmetic.moments) + adam);
+    if (adam > 0) d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
+}
+
 static mt_rc draw_issue(void *self, const mt_action *a, mt_err *err)
 {
     drawing *d = self;
@@ -200,6 +214,7 @@ static mt_rc draw_issue(void *self, const mt_action *a, mt_err *err)
     if (a->kind == MT_DO_FETCH) depend(d, MT_Q_IN, d->shared->updates[a->unit]); /* R1 */
     if (!d->skips) step_time_add(d, mt_action_queue[a->kind], work_of(d, a));
     if (a->kind == MT_DO_ROUTES) depend(d, MT_Q_IN, newest(d, MT_Q_COMPUTE)); /* the host waits before it fetches more */
+    if (a->kind == MT_DO_PART_OUT) draw_fold(d, a);
     if (a->kind != MT_DO_UPDATE_HOST) return MT_OK;
     d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
     if (a->to >= 0) d->shared->slabs[a->to] = newest(d, MT_Q_ADAM);
@@ -256,6 +271,7 @@ static mt_rc draw_judge(void *self, bool all, bool *go, mt_err *err)
 {
     drawing *d = self;
     (void)err;
+    if (all && mt_plan_lanes(d->p) > 1) host_wait(d, newest(d, MT_Q_ADAM)); /* the norm is known when all is folded */
     if (all)
         end_step(d);
     else
@@ -279,7 +295,8 @@ static double least_seconds(const drawing *d, double longest)
     double in = bytes_in(d), out = bytes_out(d), both = fmin(in, out);
     double copies =
         both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
-    double memory = (in + out + mt_machine_adam_bytes(d->p->arithmetic.moments) * d->work[MT_Q_ADAM]) / m->host_bandwidth;
+    double memory = (mt_plan_lanes(d->p) * (in + out) + mt_machine_adam_bytes(d->p->arithmetic.moments) * d->work[MT_Q_ADAM]) /
+                    m->host_bandwidth;
     return fmax(longest, fmax(copies, memory));
 }
 
@@ -326,10 +343,13 @@ static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_
 {
     drawing d = { .p = p, .m = m, .costs = &shared->costs, .q = &shared->queues, .shared = shared, .scale = 1 };
     if (!shared->costs.m) mt_costs_fill(&shared->costs, p, m);
-    d.n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    const int64_t parts_of_step = mt_arithmetic_parts(&p->arithmetic), lanes = mt_plan_lanes(p),
+                  tokens = lanes > 1 ? (p->job.step_tokens + parts_of_step - 1) / parts_of_step : p->job.step_tokens;
+    d.splits = (tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    d.n_sweeps = lanes > 1 ? d.splits * mt_plan_rounds(p) : d.splits;
     d.shown = d.n_sweeps < SHOWN ? (int)d.n_sweeps : SHOWN;
-    d.rows = (double)p->job.step_tokens / (double)d.n_sweeps;
-    const double parts = ceil((double)mt_arithmetic_parts(&p->arithmetic) / (double)d.n_sweeps); /* shares of a sweep */
+    d.rows = (double)tokens / (double)d.splits;
+    const double parts = lanes > 1 ? 1 : ceil((double)parts_of_step / (double)d.n_sweeps); /* shares of a sweep */
     d.micros = parts * ceil(d.rows / parts / (double)p->arithmetic.micro_tokens);
     d.passes = parts * ceil(d.rows / parts / (double)mt_pass_rows_at_most(&p->arithmetic));
     return d;
@@ -392,7 +412,10 @@ static mt_rc draw_steps(drawing *d, mt_err *err)
     for (int u = 0; u < d->p->model->n_units; u++) s->updates[u] = NONE;
     for (int i = 0; i < MT_QUEUES * MT_QUEUES; i++) d->after[i / MT_QUEUES][i % MT_QUEUES] = NONE;
     for (int i = 0; i < STEPS; i++) {
-        MT_TRY(mt_sequence_run(s->sequence, mode, i + 1 < STEPS ? 1 : d->shown, err));
+        const int sweeps = i + 1 < STEPS ? 1 : d->shown;
+        for (int k = 0; k < sweeps; k++) d->ends_part[k] = k + 1 == sweeps || (k + 1) % d->splits == 0;
+        mt_sequence_parts(s->sequence, mt_plan_lanes(d->p) > 1 ? d->ends_part : NULL);
+        MT_TRY(mt_sequence_run(s->sequence, mode, sweeps, err));
         if (mode == MT_MODE_CONTINUE) end_step(d); /* nothing is judged there */
     }
     return MT_OK;

@@ -16,12 +16,14 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
     out->grad = s->training.grad_dtype;
     out->moments = s->memory.adam_state;
     if (s->training.shares) out->shares = s->training.shares;
+    if (!out->shares && s->model.devices.n > 1) out->shares = (int64_t)s->model.devices.n;
 }
 
 /* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
 static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
     mt_train_types(t->s, a);
+    if (!a->shares && t->exec.n_devices > 1) a->shares = t->exec.n_devices; /* all of them: how many is known now */
     a->attention = mt_attention_use_of(t->exec.dev, t->s->training.deterministic,
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
@@ -56,7 +58,7 @@ static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved
 {
     mt_arithmetic a = saved ? saved->arithmetic : (mt_arithmetic){ 0 };
     const mt_arithmetic was = a;
-    apply_settings(t, &a, machine->device_bytes);
+    apply_settings(t, &a, machine->device_bytes * (size_t)machine->crowd);
     if (saved) keep_attention(&a.attention, &was.attention);
     if (saved && mt_arithmetic_shares(&a) != mt_arithmetic_shares(&was))
         mt_warn("a step was summed in %d shares and is in %d now: the run continues, but its results will not be bit-identical",
@@ -94,6 +96,13 @@ static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
                            err));
     out->home_host = m->home == MT_SET_HOME_HOST;
     out->limits = mt_train_limits(t->s);
+    for (int i = 0; i + 1 < t->exec.n_devices; i++) {
+        mt_device_info d;
+        t->exec.more[i]->api->info(t->exec.more[i], &d);
+        if (d.memory_limit < out->device_bytes) out->device_bytes = d.memory_limit;
+    }
+    out->crowd = t->exec.per_device;
+    out->device_bytes /= (size_t)out->crowd;
     return MT_OK;
 }
 
@@ -121,7 +130,7 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     mt_batch_advice advice;
     q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->net.config->max_positions);
     MT_TRY(find_machine(t, &q.machine, err));
-    apply_settings(t, &q.form, q.machine.device_bytes);
+    apply_settings(t, &q.form, q.machine.device_bytes * (size_t)q.machine.crowd);
     MT_TRY(mt_advise_batch(&advice, &q, err));
     const int64_t parts = t->s->training.gradient_accumulation_steps;
     *out = mt_advise_auto(&advice, parts) / parts;
@@ -131,20 +140,34 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
 
 mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
 {
-    if (t->s->training.batch_size) return MT_OK;
+    const int devices = t->s->batch_per_device ? t->exec.n_devices : 1;
+    if (t->s->training.batch_size && devices == 1) return MT_OK;
     t->settled = *t->s; /* its strings stay the caller's */
     t->s = &t->settled;
+    if (t->settled.training.batch_size) {
+        t->settled.training.batch_size *= devices;
+        mt_info("per_device_train_batch_size on %d devices: a step has %lld samples, times gradient_accumulation_steps", devices,
+                (long long)t->settled.training.batch_size);
+        return MT_OK;
+    }
     return t->resume.from ? saved_batch(t, &t->settled.training.batch_size, err)
                           : best_batch(t, &t->settled.training.batch_size, err);
 }
 
 /* -- the plan -------------------------------------------------------------------------------------- */
 
+/* Device memory that is host memory. */
+static size_t device_in_ram(const mt_trainer *t)
+{
+    const mt_plan *p = t->exec.plan;
+    return t->exec.dev->api->kind == MT_DEVICE_CPU ? p->device_bytes * (size_t)mt_plan_lanes(p) : 0;
+}
+
 /* Of the process, all told, while nothing is saved. */
 static size_t planned_host(const mt_trainer *t)
 {
     const mt_plan *p = t->exec.plan;
-    return p->host_bytes + p->base_host + (t->exec.dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
+    return p->host_bytes + p->base_host + device_in_ram(t);
 }
 
 int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch)
@@ -185,7 +208,7 @@ mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
     mt_plan *plan = NULL;
     if (t->resume.from || t->s->memory.force) return MT_OK; /* a resumed run has its own arithmetic, and did fit */
     MT_TRY(find_machine(t, &here, err));
-    apply_settings(t, &a, here.device_bytes);
+    apply_settings(t, &a, here.device_bytes * (size_t)here.crowd);
     if (mt_plan_auto_fits((mt_plan_inputs){ t->net.model, &job, &a, &here })) return MT_OK;
     mt_rc rc = mt_plan_auto(&plan, (mt_plan_inputs){ t->net.model, &job, &a, &here }, err);
     mt_plan_free(plan);
@@ -194,16 +217,29 @@ mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
     return not_started(t, mt_plan_auto_fits((mt_plan_inputs){ t->net.model, &job, &a, &here }), err);
 }
 
+/* A device without a share would idle. */
+static int lanes_for(const mt_trainer *t, const mt_arithmetic *a)
+{
+    const int n = t->exec.n_devices, parts = mt_arithmetic_parts(a);
+    if (n > parts)
+        mt_warn(
+            "this run sums a step in %d share%s, so %d of %d devices compute%s.  --shares %d would use all of them; its results "
+            "would not be bit-identical to those of the run so far",
+            parts, parts == 1 ? "" : "s", parts, n, parts == 1 ? "s" : "", n);
+    return n < parts ? n : parts;
+}
+
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
 {
+    const mt_arithmetic a = arithmetic_of(t, saved, here);
     const mt_job job = { .train = true,
+                         .lanes = lanes_for(t, &a),
                          .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
                          .step_tokens = t->data.info.max_tokens,
                          .step_docs = t->data.info.max_docs,
                          .longest = t->data.info.longest,
                          .router_loss = t->net.router_loss };
     mt_machine roomy = *here;
-    const mt_arithmetic a = arithmetic_of(t, saved, here);
     mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
     roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
@@ -286,7 +322,7 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
 {
     mt_host h;
-    size_t need = t->exec.plan->host_bytes + (t->exec.dev->api->kind == MT_DEVICE_CPU ? t->exec.plan->device_bytes : 0);
+    size_t need = t->exec.plan->host_bytes + device_in_ram(t);
     MT_TRY(mt_host_read(&h, "", err));
     if (!t->exec.forced && need > h.ram_free)
         mt_warn(

@@ -27,24 +27,41 @@ static mt_rc refuse(const mt_settings *s, const char *section, const char *key, 
     return rc;
 }
 
+static mt_rc check_devices(mt_settings *s, mt_err *err)
+{
+    mt_model_settings *m = &s->model;
+    const mt_ints *d = &m->devices;
+    if (!d->n) return MT_OK;
+    for (size_t i = 0; i < d->n; i++)
+        if (d->items[i] < 0 && d->n > 1) return refuse(s, "model", "devices", err, "all stands alone; list numbers, or all");
+    if (d->n > MT_SET_MOST_DEVICES) return refuse(s, "model", "devices", err, "at most 64 devices train together in one machine");
+    const bool all = d->items[0] < 0, given = check_given(s, "model", "device");
+    if (given && m->device.kind == MT_SET_DEVICE_CPU && d->n > 1) return MT_OK; /* lanes on the CPU */
+    const int first = all ? 0 : (int)d->items[0];
+    if (given && !all && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == first))
+        MT_TRY(mt__settings_notice(s, err, "model.devices names GPU %d; model.device is ignored", first));
+    m->device = (mt_set_device){ MT_SET_DEVICE_CUDA, first };
+    if (d->n > 1 && s->training.tune_products && s->training.deterministic)
+        return refuse(s, "training", "tune_products", err,
+                      "kernels chosen by timing may differ between GPUs, and with them the bits.  Leave it out, or set "
+                      "training.deterministic: false");
+    return MT_OK;
+}
+
+/* A batch_size that was given since is the whole step's. */
+static void check_batch(mt_settings *s)
+{
+    if (mt__setting_source(s, "training", "batch_size")->origin != MT_ORIGIN_FILE) s->batch_per_device = false;
+}
+
 static mt_rc check_model(mt_settings *s, int needs, mt_err *err)
 {
+    check_batch(s);
     mt_model_settings *m = &s->model;
     if ((needs & MT_NEED_MODEL) && !*m->name)
         return mt_fail(err, MT_EINVAL,
                        "no model: set model.name in the configuration or give --model-name NAME (a directory or a hub name)");
-    if (m->devices.n > 1)
-        return refuse(
-            s, "model", "devices", err,
-            "more than one GPU is not supported yet; name one, and the run uses it whole instead of quietly dropping the others");
-    if (m->devices.n == 1) {
-        bool other = check_given(s, "model", "device") &&
-                     !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == m->devices.items[0]);
-        if (other)
-            MT_TRY(
-                mt__settings_notice(s, err, "model.devices names GPU %" PRId64 "; model.device is ignored", m->devices.items[0]));
-        m->device = (mt_set_device){ MT_SET_DEVICE_CUDA, (int)m->devices.items[0] };
-    }
+    MT_TRY(check_devices(s, err));
     if (m->dtype == MT_DTYPE_F16)
         MT_TRY(mt__settings_notice(s, err, "dtype float16 is computed as bfloat16, which needs no loss scaling"));
     if (m->trust_remote_code)

@@ -125,6 +125,14 @@ static mt_rc read_max_steps(flat *f, const row *r, const mt_yaml_item *it, mt_er
     return flat_put(f, r->to, it, it->value, err);
 }
 
+/* Of each device: how many there are, the run knows. */
+static mt_rc read_batch(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    MT_TRY(flat_put(f, r->to, it, it->value, err));
+    f->s->batch_per_device = true;
+    return MT_OK;
+}
+
 /* Below 1 it is a share of all steps. */
 static mt_rc read_warmup(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
@@ -348,7 +356,7 @@ static const row rows[] = {
     ASK("enable_thinking", "dataset.template_kwargs", read_thinking, NULL),
 
     SET("output_dir", "save.output_dir"),
-    SET("per_device_train_batch_size", "training.batch_size"),
+    ASK("per_device_train_batch_size", "training.batch_size", read_batch, NULL),
     SET("gradient_accumulation_steps", "training.gradient_accumulation_steps"),
     SET("learning_rate", "training.learning_rate"),
     SET("num_train_epochs", "training.epochs"),

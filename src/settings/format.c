@@ -134,6 +134,16 @@ static void put_device(mt_str *out, const mt_set_device *d)
         mt_str_puts(out, d->kind == MT_SET_DEVICE_CPU ? "cpu" : "auto");
 }
 
+static bool is_word(const mt_setting *row, double v) { return row->word && v == row->word_value; }
+
+static void put_int(mt_str *out, const mt_setting *row, int64_t v)
+{
+    if (is_word(row, (double)v))
+        mt_str_puts(out, row->word);
+    else
+        mt_str_printf(out, "%" PRId64, v);
+}
+
 static void put_list(mt_str *out, const mt_setting *row, const void *field)
 {
     const mt_strs *strs = field;
@@ -146,14 +156,12 @@ static void put_list(mt_str *out, const mt_setting *row, const void *field)
         if (row->type == MT_SETTING_STRS)
             put_text(out, strs->items[i], strlen(strs->items[i]), false);
         else if (row->type == MT_SETTING_INTS)
-            mt_str_printf(out, "%" PRId64, ints->items[i]);
+            put_int(out, row, ints->items[i]);
         else
             put_float(out, floats->items[i]);
     }
     mt_str_putc(out, ']');
 }
-
-static bool is_word(const mt_setting *row, double v) { return row->word && v == row->word_value; }
 
 void mt__setting_format(mt_str *out, const mt_settings *s, const mt_setting *row)
 {

@@ -80,8 +80,8 @@ typedef struct mt_model_settings {
     const char *revision;                 /* branch, tag or commit on the hub; "": the default branch */
     const char *family;                   /* of an unknown model_type: the family it computes as; "": config.json decides */
     mt_dtype dtype;                       /* what the device computes with: BF16, F32, or F16 (computed as BF16) */
-    mt_set_device device;                 /* after mt_settings_check it has taken up a single entry of `devices` */
-    mt_ints devices;                      /* GPU numbers; more than one is refused */
+    mt_set_device device;                 /* after mt_settings_check the first of `devices`, if there are any */
+    mt_ints devices;                      /* GPU numbers; a single -1: all; empty: `device` alone */
     mt_set_attention attn_implementation; /* EAGER: the plain attention, for comparing; all others: the fastest */
     bool trust_remote_code;               /* accepted, no effect: no code from a model repository ever runs */
 } mt_model_settings;
@@ -119,7 +119,7 @@ typedef struct mt_dataset_settings {
     uint64_t cache_size;             /* bytes of them at most; 0: any number */
 } mt_dataset_settings;
 
-enum { MT_SET_MOST_SHARES = 4096 };
+enum { MT_SET_MOST_SHARES = 4096, MT_SET_MOST_DEVICES = 64 };
 
 typedef struct mt_training_settings {
     int64_t batch_size;                  /* samples (rows, when packing) of one pass; 0: auto, ask the plan */
@@ -236,6 +236,7 @@ typedef struct mt_settings {
 
     const char *config_path;                    /* the file that was read; "": none */
     bool flat;                                  /* it was one as LLaMA-Factory has them */
+    bool batch_per_device;                      /* training.batch_size is of each device (per_device_train_batch_size) */
     mt_setting_source sources[MT_SETTINGS_MAX]; /* by table row; see mt_settings_where */
     const char *notices[MT_NOTICES_MAX];        /* for the banner: one sentence each */
     size_t n_notices;

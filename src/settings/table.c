@@ -103,8 +103,11 @@ const mt_setting mt__settings[] = {
     { ROW(model, device, mt_set_device, DEVICE, FREE, "auto",
           "auto (the first GPU, else the CPU), cpu, cuda, cuda:1, or the number of a GPU."),
       .meta = "DEVICE", .common = true },
-    { ROW(model, devices, mt_ints, INTS, FREE, "[]", "GPU numbers. More than one stops the run: it is not supported yet."),
-      .min = 0, .max = 1023, .meta = "N,..." },
+    { ROW(model, devices, mt_ints, INTS, FREE, "[]",
+          "Numbers of the GPUs that train together, or all. Their number changes no bit as long as training.shares is not "
+          "smaller; "
+          "state stays in host memory. With device cpu: as many lanes on the CPU, for tests."),
+      .min = 0, .max = 1023, .meta = "N,...", .word = "all", .word_value = -1 },
     ENUM(model, attn_implementation, mt_set_attention, attention, ARITHMETIC, "auto",
          "eager forces the plain attention, for comparing; every other choice takes the fastest."),
     BOOL(model, trust_remote_code, FREE, "false", "Accepted and without effect: no code from a model repository ever runs."),

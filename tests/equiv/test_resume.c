@@ -228,6 +228,31 @@ static void shares_are_kept(void **state)
     assert_true(rest.resumed && rest.checksum != whole.checksum);
 }
 
+/* A run of three shares ends the same whichever lanes begin and end it; a fourth lane would idle, and says so. */
+static void any_number_of_lanes_continues_a_run(void **state)
+{
+    static const char *const lanes[] = { "", "0,0", "0,0,0", "0,0,0,0" };
+    setup a, b;
+    set_up(&a, *state, "whole");
+    set(&a, "training.shares", "3");
+    outcome whole = run_ok(&a);
+    for (size_t from = 0; from < MT_COUNT(lanes); from++) {
+        const char *to = lanes[(from + 1) % MT_COUNT(lanes)];
+        test_path out = workspace_path("lanes-%d", (int)from);
+        set_up(&b, *state, out.s);
+        set(&b, "training.shares", "3");
+        if (*lanes[from]) set(&b, "model.devices", lanes[from]);
+        b.stop_at = 5;
+        run_ok(&b);
+        set_up(&b, *state, out.s);
+        if (*to) set(&b, "model.devices", to);
+        set(&b, "save.resume", "latest");
+        outcome rest = run_ok(&b);
+        assert_true(rest.resumed);
+        assert_same(&whole, &rest);
+    }
+}
+
 /* Layers of two kinds, with numbers that stay fp32, one of them frozen. */
 static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
 {
@@ -617,6 +642,7 @@ int main(int argc, char **argv)
         RUNS(killed_and_resumed_is_uninterrupted),
         RUNS(stopped_and_resumed_is_uninterrupted),
         RUNS(shares_are_kept),
+        RUNS(any_number_of_lanes_continues_a_run),
         RUNS(so_it_is_for_a_model_with_gated_delta_nets),
         RUNS(so_it_is_for_a_model_with_experts),
         RUNS(so_it_is_for_a_model_with_gated_delta_nets_and_experts),

@@ -42,7 +42,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "save: {dtype: half precision}", MT_EINVAL, "expected auto, float32, bfloat16 or float16" },
         { "model: {device: gpu}", MT_EINVAL, "expected auto, cpu, cuda, cuda:N or the number of a GPU, found \"gpu\"" },
         { "model: {device: cuda:x}", MT_EINVAL, "found \"cuda:x\"" },
-        { "model: {devices: [a]}", MT_EINVAL, "expected a list of integers, each from 0 to 1023, found a list" },
+        { "model: {devices: [a]}", MT_EINVAL, "expected a list of integers, each from 0 to 1023, or all, found a list" },
         { "memory: {device_memory: lots}", MT_EINVAL, "expected a size such as 64M, 1.5G or 80Gi, or auto, found \"lots\"" },
         { "dataset: {template_kwargs: yes}", MT_EINVAL,
           "expected up to 1000 values under keys of up to 100 bytes, found \"yes\"" },
@@ -67,7 +67,8 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "logging: {dashboard: 70000}", MT_ERANGE, "expected an integer from 1 to 65535, or off, found \"70000\"" },
         { "dataset: {interleave_probs: [0, 1]}", MT_ERANGE, "each above 0 and at most 1" },
         /* settings against each other */
-        { "model:\n  devices: [0, 1]", MT_EINVAL, "c.yaml:2: model.devices: more than one GPU is not supported yet" },
+        { "model:\n  devices: [0, all]", MT_EINVAL, "c.yaml:2: model.devices: all stands alone" },
+        { "model: {devices: [0, 1]}\ntraining: {tune_products: true}", MT_EINVAL, "training.tune_products: kernels chosen by timing" },
         { "training: {min_lr: 1e-6, min_lr_ratio: 0.1}", MT_EINVAL, "give one of the two" },
         { "training: {min_lr: 1}", MT_EINVAL, "training.min_lr: it is above learning_rate" },
         { "training: {lr_scheduler: cosine_with_min_lr}", MT_EINVAL,

@@ -34,7 +34,7 @@ static void all_refusals_of_a_file_come_at_once_fatal_ones_first(void **state)
     assert_int_equal(settings_try("training:\n  batchsize: 4\n  seed: x\nnonsense: {}\nlogging: 3\n", &err), MT_EINVAL);
     IN_ORDER("c.yaml: 4 things stop it:", "c.yaml:2: training has no key", "c.yaml:3: training.seed",
              "c.yaml:4: there is no section", "c.yaml:5: logging: expected keys");
-    assert_int_equal(settings_try("model: {devices: [0, 1]}\ntraining: {min_lr: 1}\n", &err), MT_EINVAL);
+    assert_int_equal(settings_try("model: {devices: [0, all]}\ntraining: {min_lr: 1}\n", &err), MT_EINVAL);
     IN_ORDER("c.yaml: 2 things stop it:", "model.devices", "training.min_lr");
     assert_int_equal(settings_try("training: {seed: x}\n", &err), MT_EINVAL); /* a single one has no headline */
     assert_null(strstr(err.msg, "things"));
