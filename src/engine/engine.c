@@ -62,7 +62,6 @@ void mt_engine_trace(mt_engine *e, mt_trace *trace)
 
 static mt_rc settle(mt_engine *e, mt_err *err)
 {
-    MT_TRY(mt_lane_settle(e->lane, err));
     MT_TRY(mt__lanes_settle(e, err));
     MT_TRY(mt_state_await_done(e->state, -1, err));
     e->in_flight = false;

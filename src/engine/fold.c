@@ -160,7 +160,7 @@ static mt_rc await_parts(const fold_job *j, int unit, mt_err *err)
         if (j->part[i].unit != unit)
             return mt_fail(err, MT_EINTERNAL, "lanes sum units %d and %d at once: a bug, please report it", unit,
                            j->part[i].unit);
-        MT_TRY(mt_sync(j->part[i].landed, err));
+        if (mt_sync(j->part[i].landed, err)) return mt_note(err, "%s", j->part[i].device);
     }
     return mt_fault(MT_FAULT_QUEUE) ? mt_fail(err, MT_EDEVICE, "folding a gradient failed (injected fault)") : MT_OK;
 }

@@ -43,7 +43,8 @@ mt_rc mt__grads_part(mt_lane *lane, const mt_action *a, mt_err *err)
     const mt_part part = { .unit = a->unit,
                            .sum = to,
                            .tied = tied ? mt_memory_find(lane->memory, MT_BUF_LAND_TIED, -1, -1) : NULL,
-                           .landed = lane->landed[slot] };
+                           .landed = lane->landed[slot],
+                           .device = lane->name };
     return mt_state_push_part(lane->state, lane->index, &part, err);
 }
 

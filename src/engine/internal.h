@@ -5,10 +5,16 @@
 #include "engine/engine.h"
 #include "engine/lane.h"
 
+/* What messages call a lane's device. */
+typedef struct lane_name {
+    char s[24];
+} lane_name;
+
 /* A lane after the first: its device, and the thread that runs its passes (lanes.c). */
 typedef struct further_lane {
     mt_engine *e;
     int index;
+    lane_name name;
     mt_device *dev;
     mt_memory memory;
     mt_lane *lane;
@@ -41,6 +47,7 @@ struct mt_engine {
     mt_lane *lane;      /* the first */
     further_lane *more; /* [n_more] */
     const int *numbers; /* of the devices; NULL: 0, 1, ... */
+    lane_name name;     /* of the first */
     int n_more;
     lane_pact pact;
     mt_trace *trace;                         /* borrowed; NULL: nobody looks */

@@ -81,6 +81,7 @@ mt_rc mt_lane_run(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
     return mt_sync(lane->total.ready, err);
 }
 
+void mt_lane_set_name(mt_lane *lane, const char *name) { lane->name = name; }
 mt_lane_waits mt_lane_waited(const mt_lane *lane) { return lane->waits; }
 int64_t mt_lane_experts_fetched(const mt_lane *lane) { return lane->chosen.n_fetched; }
 const float *mt_lane_logits(const mt_lane *lane) { return mt_memory_find(lane->memory, MT_BUF_LOGITS_HOST, -1, -1); }

@@ -54,6 +54,8 @@ typedef struct mt_lane_waits {
 /* index: which one of the plan's lanes.  All but out and err are borrowed. */
 mt_rc mt_lane_create(mt_lane **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_state *state, int index,
                      mt_err *err);
+/* What messages call its device, borrowed. */
+void mt_lane_set_name(mt_lane *l, const char *name);
 void mt_lane_free(mt_lane *l);                   /* accepts NULL */
 void mt_lane_trace(mt_lane *l, mt_trace *trace); /* NULL: no more */
 

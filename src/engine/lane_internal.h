@@ -85,7 +85,8 @@ enum { LANE_STREAMS = 7, PIECE_STREAMS = 3 }; /* of which the last few are there
 
 struct mt_lane {
     mt_device *dev;
-    int index; /* of the plan's lanes */
+    int index;        /* of the plan's lanes */
+    const char *name; /* of its device, in messages */
     const mt_model *model;
     const mt_plan *plan;
     const mt_memory *memory;

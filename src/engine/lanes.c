@@ -7,12 +7,19 @@
 #include "engine/internal.h"
 
 #include <math.h>
+#include <stdio.h>
+
+static lane_name name_of(const mt_engine *e, int lane)
+{
+    const bool cpu = e->dev->api->kind == MT_DEVICE_CPU;
+    lane_name name;
+    snprintf(name.s, sizeof name.s, "%s %d", cpu ? "CPU lane" : "GPU", e->numbers && !cpu ? e->numbers[lane] : lane);
+    return name;
+}
 
 static mt_rc name_lane(const mt_engine *e, int lane, mt_err *err)
 {
-    mt_device *dev = lane ? e->more[lane - 1].dev : e->dev;
-    const char *what = dev->api->kind == MT_DEVICE_CPU ? "CPU lane" : "GPU";
-    return mt_note(err, "%s %d", what, e->numbers && dev->api->kind == MT_DEVICE_CUDA ? e->numbers[lane] : lane);
+    return mt_note(err, "%s", lane ? e->more[lane - 1].name.s : e->name.s);
 }
 
 /* -- the verdict ----------------------------------------------------------------------------------- */
@@ -134,6 +141,7 @@ static void *lane_main(void *arg)
 
 mt_rc mt__lanes_settle(mt_engine *e, mt_err *err)
 {
+    if (mt_lane_settle(e->lane, err)) return e->n_more ? name_lane(e, 0, err) : err->rc;
     for (int i = 0; i < e->n_more; i++)
         if (mt_lane_settle(e->more[i].lane, err)) return name_lane(e, i + 1, err);
     return MT_OK;
@@ -146,6 +154,7 @@ static mt_rc open_lane(further_lane *l, mt_err *err)
     mt_engine *e = l->e;
     MT_TRY(mt_memory_init(&l->memory, l->dev, e->plan, &e->memory, err));
     MT_TRY(mt_lane_create(&l->lane, l->dev, e->plan, &l->memory, e->state, l->index, err));
+    mt_lane_set_name(l->lane, l->name.s);
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&l->thread, NULL, lane_main, l))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for another GPU; see ulimit -u");
     l->started = true;
@@ -165,7 +174,9 @@ mt_rc mt__lanes_create(mt_engine *e, mt_device *const *more, mt_err *err)
     e->more = mt_calloc((size_t)n, sizeof *e->more);
     if (!e->pact.losses || !e->pact.router_losses || !e->pact.loads || !e->more) return mt_no_memory(err, "the lanes");
     e->n_more = n;
-    for (int i = 0; i < n; i++) e->more[i] = (further_lane){ .e = e, .index = i + 1, .dev = more[i] };
+    e->name = name_of(e, 0);
+    mt_lane_set_name(e->lane, e->name.s);
+    for (int i = 0; i < n; i++) e->more[i] = (further_lane){ .e = e, .index = i + 1, .dev = more[i], .name = name_of(e, i + 1) };
     for (int i = 0; i < n; i++)
         if (open_lane(&e->more[i], err)) return name_lane(e, i + 1, err);
     return MT_OK;

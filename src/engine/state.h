@@ -91,8 +91,9 @@ mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err);
 /* A unit's fp32 sum over one share of the step, in the lane's landing slots; and the embedding's share of a tied unit. */
 typedef struct mt_part {
     int unit;
-    float *sum, *tied; /* tied: NULL where there is none */
-    mt_event *landed;  /* recorded already; after it both are there */
+    float *sum, *tied;  /* tied: NULL where there is none */
+    mt_event *landed;   /* recorded already; after it both are there */
+    const char *device; /* what messages call the lane's, borrowed */
 } mt_part;
 /* A training pass begins, dealt like this (borrowed until it is over).  Share s is lane s mod lanes's.  early: units are updated as
  * their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds them. */

@@ -116,6 +116,29 @@ static mt_rc pieces_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     return rc;
 }
 
+/* Two lanes, three shares: one lane has two, so sums wait on the host. */
+static mt_rc lanes_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+{
+    mt_placement p;
+    mt_job job = rig_job(r, clip);
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16,
+                        .grad = MT_DTYPE_BF16,
+                        .micro_tokens = r->batch.longest,
+                        .mlp_rows = 8,
+                        .head_rows = 8,
+                        .shares = 3 };
+    job.lanes = 2;
+    MT_TRY(mt_placement_init(&p, r->model, err));
+    p.sweep_tokens = r->batch.longest;
+    p.accumulators = MT_HOST;
+    mt_placement_set_slots(&p, r->model, 2, 1, 1);
+    p.n_slabs = 1;
+    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
+    mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
+    mt_placement_free(&p);
+    return rc;
+}
+
 typedef struct fault_case {
     mt_rc (*plan)(mt_plan **out, const rig *r, bool clip, mt_err *err);
     const char *model;
@@ -139,6 +162,9 @@ static const fault_case saving = { .plan = private_slots_plan, .model = "qwen3",
 static const fault_case in_pieces = { .plan = pieces_plan, .model = "qwen3", .clip = true, .looks = true };
 static const fault_case unclipped_pieces = { .plan = pieces_plan, .model = "qwen3", .stride = 7 };
 static const fault_case saving_pieces = { .plan = pieces_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
+static const fault_case lanes = { .plan = lanes_plan, .model = "llama_tied", .clip = true, .looks = true, .stride = 5 };
+static const fault_case unclipped_lanes = { .plan = lanes_plan, .model = "llama_tied", .stride = 5 };
+static const fault_case saving_lanes = { .plan = lanes_plan, .model = "llama_tied", .clip = true, .saves = true, .stride = 9 };
 static const fault_case saving_mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
 
 /* -- a thread that saves ---------------------------------------------------------------------------- */
@@ -182,7 +208,9 @@ static mt_rc whole_run(rig *r, const fault_case *c, uint64_t *checksum, mt_err *
     mt_step_result s;
     MT_TRY(c->plan(&r->plan, r, c->clip, err));
     MT_TRY(mt_device_open(&r->dev, rig_device(), &(mt_device_options){ .n_threads = 2 }, err));
-    MT_TRY(mt_engine_create(&r->engine, r->dev, r->plan, &(mt_engine_options){ .n_workers = 2 }, err));
+    for (int i = 1; i < mt_plan_lanes(r->plan); i++)
+        MT_TRY(mt_device_open(&r->more[i - 1], rig_device(), &(mt_device_options){ .n_threads = 2 }, err));
+    MT_TRY(mt_engine_create(&r->engine, r->dev, r->plan, &(mt_engine_options){ .n_workers = 2, .more = r->more }, err));
     MT_TRY(mt_engine_load(r->engine, r->model, r->shards, err));
     for (int i = 0; i < 2; i++) {
         if (c->looks) MT_TRY(mt_engine_gradients(r->engine, &r->batch, &s, err));
@@ -267,12 +295,13 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed), fail_everywhere(MT_FAULT_ALLOC, &experts);
+    (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed), fail_everywhere(MT_FAULT_ALLOC, &experts),
+        fail_everywhere(MT_FAULT_ALLOC, &lanes);
 }
 static void every_device_buffer_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing),
-        fail_everywhere(MT_FAULT_DEVICE, &in_pieces);
+        fail_everywhere(MT_FAULT_DEVICE, &in_pieces), fail_everywhere(MT_FAULT_DEVICE, &lanes);
 }
 static void every_copy_may_fail(void **state)
 {
@@ -280,7 +309,8 @@ static void every_copy_may_fail(void **state)
         fail_everywhere(MT_FAULT_COPY, &borrowing), fail_everywhere(MT_FAULT_COPY, &saving),
         fail_everywhere(MT_FAULT_COPY, &saving_mixed), fail_everywhere(MT_FAULT_COPY, &in_pieces),
         fail_everywhere(MT_FAULT_COPY, &unclipped_pieces), fail_everywhere(MT_FAULT_COPY, &saving_pieces),
-        fail_everywhere(MT_FAULT_COPY, &experts);
+        fail_everywhere(MT_FAULT_COPY, &experts), fail_everywhere(MT_FAULT_COPY, &lanes),
+        fail_everywhere(MT_FAULT_COPY, &unclipped_lanes), fail_everywhere(MT_FAULT_COPY, &saving_lanes);
 }
 static void every_queue_may_fail(void **state)
 {
@@ -288,11 +318,35 @@ static void every_queue_may_fail(void **state)
         fail_everywhere(MT_FAULT_QUEUE, &borrowing), fail_everywhere(MT_FAULT_QUEUE, &saving),
         fail_everywhere(MT_FAULT_QUEUE, &saving_mixed), fail_everywhere(MT_FAULT_QUEUE, &in_pieces),
         fail_everywhere(MT_FAULT_QUEUE, &unclipped_pieces), fail_everywhere(MT_FAULT_QUEUE, &saving_pieces),
-        fail_everywhere(MT_FAULT_QUEUE, &experts);
+        fail_everywhere(MT_FAULT_QUEUE, &experts), fail_everywhere(MT_FAULT_QUEUE, &lanes),
+        fail_everywhere(MT_FAULT_QUEUE, &unclipped_lanes), fail_everywhere(MT_FAULT_QUEUE, &saving_lanes);
 }
 static void every_thread_may_be_refused(void **state)
 {
-    (void)state, fail_everywhere(MT_FAULT_THREAD, &mixed), fail_everywhere(MT_FAULT_THREAD, &in_pieces);
+    (void)state, fail_everywhere(MT_FAULT_THREAD, &mixed), fail_everywhere(MT_FAULT_THREAD, &in_pieces),
+        fail_everywhere(MT_FAULT_THREAD, &lanes);
+}
+
+/* A lane that fails in a step ends it for all, by its number. */
+static void a_failing_lane_is_named(void **state)
+{
+    (void)state;
+    rig r;
+    int named[2] = { 0 };
+    open_case(&r, &lanes);
+    for (long n = 0;; n += 3) {
+        mt_err err = { 0 };
+        uint64_t sum;
+        mt_fault_arm(MT_FAULT_COPY, n);
+        mt_rc rc = whole_run(&r, &unclipped_lanes, &sum, &err);
+        bool hit = mt_fault_disarm();
+        rig_stop(&r);
+        if (!hit) break;
+        assert_int_not_equal(rc, MT_OK);
+        for (int lane = 0; lane < 2; lane++) named[lane] += strstr(err.msg, lane ? "CPU lane 1: " : "CPU lane 0: ") != NULL;
+    }
+    assert_true(named[0] > 0 && named[1] > 0);
+    rig_close(&r);
 }
 
 /* -- what was staged and is not used ---------------------------------------------------------------- */
@@ -485,7 +539,8 @@ static void a_step_larger_than_the_plan_is_refused_and_harmless(void **state)
 
 RIG_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_device_buffer_may_fail),
               cmocka_unit_test(every_copy_may_fail), cmocka_unit_test(every_queue_may_fail),
-              cmocka_unit_test(every_thread_may_be_refused), cmocka_unit_test(gradients_before_a_step_change_no_bit),
+              cmocka_unit_test(every_thread_may_be_refused), cmocka_unit_test(a_failing_lane_is_named),
+              cmocka_unit_test(gradients_before_a_step_change_no_bit),
               cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole),
               cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),
               cmocka_unit_test(weights_that_leave_the_finite_range_on_the_device_stop_the_run),
