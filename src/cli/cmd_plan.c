@@ -4,7 +4,7 @@
 #include "cli/flags.h"
 #include "cli/plan_ask.h"
 #include "cli/plan_fits.h"
-#include "cli/plan_view.h"
+#include "cli/plan_scale.h"
 #include "plan/flops.h"
 #include "plan/gpus.h"
 #include "plan/host.h"
@@ -18,6 +18,7 @@ typedef struct options {
     mt_plan_asked asked;
     mt_flag_strs words; /* MODEL */
     bool json, list_gpus, list_shapes;
+    int gpus; /* 0: as model.devices says */
 } options;
 
 /* -- the answer ------------------------------------------------------------------------------------ */
@@ -61,6 +62,7 @@ static mt_rc find_answer(mt_plan_answer *a, mt_plan **plan, mt_err *err)
     MT_TRY(mt_advise_need(&a->need, &a->q, err));
     MT_TRY(speed_of_recommended(a, *plan, err));
     a->plan = *plan;
+    MT_TRY(mt_plan_scale_find(&a->scale, a, err));
     return rc ? mt_advise_remedies(a->remedies, &a->n_remedies, &a->q, &a->batch, err)
               : mt_advise_updates(&a->updates, &a->q, *plan, err);
 }
@@ -130,6 +132,7 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
     if (!rc) {
         mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .on = &found, .settings = set };
         a.q = mt_plan_question(s.model, set, &found.machine);
+        if (o->gpus) mt_question_set_lanes(&a.q, o->gpus);
         a.q.device_there = found.device_there;
         a.q.host_there = found.host_there;
         a.n_steps = set->training.num_steps;
@@ -259,6 +262,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "...", MT_FLAG_STRS, &o->words, "MODEL", "a model directory, a .gguf file, or a published model's name", false },
         { "--shape", MT_FLAG_STR, &o->asked.subject.shape, "NAME", "a published model, such as qwen2.5-7b", false },
         { "--gpu", MT_FLAG_STR, &o->asked.machine.gpu, "NAME", "a GPU that is not here: h100, rtx4090", false },
+        { "--gpus", MT_FLAG_CORES, &o->gpus, "N", "of that kind in the machine, and how fast 1, 2, 4 ... of them are", false },
         { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE",
           "all of the GPU's memory, the driver's share too: 80Gi", false },
         { "--ram", MT_FLAG_MEMORY, &o->asked.machine.ram, "SIZE", "host memory to plan with (what is free): 1.5T", false },

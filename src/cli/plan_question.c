@@ -204,6 +204,10 @@ mt_question mt_plan_question(const mt_model *model, const mt_settings *set, cons
     q.accumulation = set->training.gradient_accumulation_steps;
     q.batch = set->training.batch_size * q.accumulation;
     mt_train_types(set, &q.form);
+    if (set->model.devices.n > 1) {
+        mt_question_set_lanes(&q, (int)set->model.devices.n);
+        if (set->batch_per_device) q.batch *= (int64_t)set->model.devices.n;
+    }
     bool eager = set->model.attn_implementation == MT_SET_ATTENTION_EAGER;
     if (machine->cudnn || eager) /* a GPU, which need not be here */
         q.form.attention = mt_attention_use_typical(set->training.deterministic, eager, machine->device_bytes);

@@ -1,4 +1,4 @@
-#include "cli/plan_view.h"
+#include "cli/plan_scale.h"
 
 #include "base/units.h"
 #include "plan/flops.h"
@@ -32,7 +32,10 @@ static int use_of(mt_buffer_kind k)
     case MT_BUF_GRAD_DEV: return GRADIENTS;
     case MT_BUF_ACC:
     case MT_BUF_ACC_TIED:
-    case MT_BUF_ACC_HOST: return SUMS;
+    case MT_BUF_ACC_HOST:
+    case MT_BUF_LAND:
+    case MT_BUF_LAND_TIED:
+    case MT_BUF_TOTAL: return SUMS;
     case MT_BUF_RESIDENT:
     case MT_BUF_RING:
     case MT_BUF_EXACT:
@@ -47,7 +50,11 @@ static int use_of(mt_buffer_kind k)
 void mt_plan_uses(const mt_plan *p, mt_plan_use out[MT_PLAN_USES])
 {
     for (int i = 0; i < MT_PLAN_USES; i++) out[i] = (mt_plan_use){ .name = use_names[i] };
-    for (size_t i = 0; i < p->n_buffers; i++) out[use_of(p->buffers[i].kind)].bytes[p->buffers[i].place] += p->buffers[i].bytes;
+    for (size_t i = 0; i < p->n_buffers; i++) {
+        const mt_buffer *b = &p->buffers[i];
+        const bool of_lane = b->place == MT_HOST && mt_buffer_of_lane(b->kind, b->place);
+        out[use_of(b->kind)].bytes[b->place] += b->bytes * (of_lane ? (size_t)mt_plan_lanes(p) : 1);
+    }
     out[RUNTIME].bytes[MT_HOST] = p->base_host;
     out[RUNTIME].bytes[MT_DEVICE] = p->base_device;
 }
@@ -334,6 +341,7 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
     put_disk(out, a, term);
     put_times(out, &a->plan->times, term);
     put_updates(out, a, term);
+    mt_plan_scale_show(out, &a->scale, &a->q);
     put_batch(out, a, term);
 }
 
@@ -521,6 +529,7 @@ void mt_plan_json(mt_json_out *j, const mt_plan_answer *a)
     mt_plan_json_need(j, &a->need);
     if (a->plan) put_plan(j, a->plan, a->n_steps);
     if (a->plan) put_json_updates(j, a);
+    mt_plan_scale_json(j, &a->scale);
     mt_json_put_size(j, "checkpoint_bytes", a->writes.checkpoint);
     mt_json_put_size(j, "disk_bytes", a->writes.bytes);
     mt_json_put_size(j, "disk_free_bytes", a->disk_free);

@@ -10,6 +10,19 @@
 /* Everything that was found out about a run. */
 enum { MT_PLAN_NOTES = 8 };
 
+/* The same step on several GPUs. */
+enum { MT_SCALE_ROWS = 16 };
+typedef struct mt_scale_row {
+    int gpus;
+    double tokens_s; /* 0: does not fit */
+    const char *bound;
+} mt_scale_row;
+typedef struct mt_plan_scale {
+    mt_scale_row rows[MT_SCALE_ROWS];
+    int n;                 /* 0: one GPU was asked for */
+    int64_t compute_batch; /* samples of a step from which all of them are bound by compute; 0: none found */
+} mt_plan_scale;
+
 typedef struct mt_plan_answer {
     const char *model;           /* as it was asked for */
     const char *untrained;       /* its family, where `train` does not know that yet; NULL: it does */
@@ -20,6 +33,7 @@ typedef struct mt_plan_answer {
     mt_need need;
     mt_batch_advice batch;
     mt_update_advice updates; /* of the plan */
+    mt_plan_scale scale;
     mt_remedy remedies[MT_REMEDIES];
     int n_remedies;
     int64_t n_steps; /* of the run; 0: nobody said */

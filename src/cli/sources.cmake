@@ -25,6 +25,7 @@ set(sources
   plan_ask.c
   plan_fits.c
   plan_question.c
+  plan_scale.c
   plan_view.c
   plot.c
   progress.c

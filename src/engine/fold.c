@@ -34,10 +34,9 @@ void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early)
     pthread_mutex_unlock(&s->watch->lock);
 }
 
-mt_rc mt_state_await_slot(mt_state *s, int lane, bool all, mt_err *err)
+mt_rc mt_state_await_parts(mt_state *s, int lane, int64_t n, mt_err *err)
 {
-    fold_lane *l = &s->folder.lanes[lane];
-    return mt_watch_reach(s->watch, &l->folded, l->pushed - (all ? 0 : MT_LAND_SLOTS - 1), err);
+    return mt_watch_reach(s->watch, &s->folder.lanes[lane].folded, n, err);
 }
 
 mt_rc mt_state_push_part(mt_state *s, int lane, const mt_part *part, mt_err *err)

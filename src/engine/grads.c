@@ -28,23 +28,25 @@ mt_rc mt__grads_copy(mt_lane *lane, const mt_action *a, mt_copy_dir dir, mt_err 
                    sum_bytes(lane, a->unit), dir, err);
 }
 
+/* The landing slot of the unit's next part. */
+static int landing_slot(const mt_lane *lane, int u)
+{
+    return lane->model->units[u].layer >= 0 ? (int)(lane->n_turns % MT_LAND_TURNS) : MT_LAND_ENDS;
+}
+
 /* D5: the event is recorded before anyone else hears of it. */
 mt_rc mt__grads_part(mt_lane *lane, const mt_action *a, mt_err *err)
 {
-    const bool tied = mt_unit_is_tied(lane->model, a->unit);
-    const int slot = (int)(lane->n_parts % MT_LAND_SLOTS);
-    float *to =
-        a->share ? mt_memory_find(lane->memory, MT_BUF_LAND_TIED, -1, -1) : mt_memory_find(lane->memory, MT_BUF_LAND, slot, -1);
-    MT_TRY(mt_state_await_slot(lane->state, lane->index, tied, err)); /* there is one for tied sums */
-    MT_TRY(mt_copy(lane->copy_out, to, lane->sums[a->slot], sum_bytes(lane, a->unit), MT_COPY_OUT, err));
+    const int slot = landing_slot(lane, a->unit);
+    float *tied = mt_unit_is_tied(lane->model, a->unit) ? mt_memory_find(lane->memory, MT_BUF_LAND_TIED, -1, -1) : NULL,
+          *own = mt_memory_find(lane->memory, MT_BUF_LAND, slot, -1);
+    MT_TRY(mt_state_await_parts(lane->state, lane->index, lane->landing[slot], err)); /* a tied unit's slots are freed together */
+    MT_TRY(mt_copy(lane->copy_out, a->share ? tied : own, lane->sums[a->slot], sum_bytes(lane, a->unit), MT_COPY_OUT, err));
     if (a->share) return MT_OK; /* the unit's own follows */
     MT_TRY(mt_record(lane->copy_out, lane->landed[slot], err));
-    lane->n_parts++;
-    const mt_part part = { .unit = a->unit,
-                           .sum = to,
-                           .tied = tied ? mt_memory_find(lane->memory, MT_BUF_LAND_TIED, -1, -1) : NULL,
-                           .landed = lane->landed[slot],
-                           .device = lane->name };
+    lane->landing[slot] = ++lane->n_parts;
+    if (slot < MT_LAND_TURNS) lane->n_turns++;
+    const mt_part part = { .unit = a->unit, .sum = own, .tied = tied, .landed = lane->landed[slot], .device = lane->name };
     return mt_state_push_part(lane->state, lane->index, &part, err);
 }
 

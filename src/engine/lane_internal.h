@@ -110,7 +110,8 @@ struct mt_lane {
     void **stages;                   /* NULL where the unit reuses memory */
     void **pieces;                   /* slots of updates in pieces */
     mt_event *landed[MT_LAND_SLOTS]; /* several lanes: a share's sum is in the landing slot */
-    int64_t n_parts;                 /* that were handed on */
+    int64_t n_parts, n_turns;        /* that were handed on; those of layers */
+    int64_t landing[MT_LAND_SLOTS];  /* the part that was handed on from each slot last, from 1 */
     mt_carving *carvings;            /* [kind][level] of kept blocks */
     mt_carving *work_carvings;       /* [kind][own, shared] of workspace */
     char **layer_work;               /* [longest_segment] a layer's own workspace */

@@ -99,8 +99,9 @@ typedef struct mt_part {
  * their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds them. */
 void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early);
 /* From one lane its parts, share by share, in the order of backward.  The updater's thread adds those of all lanes in the order of
- * shares, then rounds and measures.  Waits while all of the lane's landing slots are taken: part i uses slot i mod MT_LAND_SLOTS. */
-mt_rc mt_state_await_slot(mt_state *s, int lane, bool all, mt_err *err); /* all: until none is taken */
+ * shares, then rounds and measures.  await: until the lane's first n parts have been added, so that their slots are free; a lane has
+ * MT_LAND_SLOTS parts under way at most. */
+mt_rc mt_state_await_parts(mt_state *s, int lane, int64_t n, mt_err *err);
 mt_rc mt_state_push_part(mt_state *s, int lane, const mt_part *part, mt_err *err);
 /* Every gradient of the pass is finished and, if early, applied. */
 mt_rc mt_state_await_folds(mt_state *s, mt_err *err);

@@ -8,10 +8,20 @@
 #include <stdio.h>
 #include <string.h>
 
+void mt_question_set_lanes(mt_question *q, int lanes)
+{
+    if (!q->form.shares) q->form.shares = lanes;
+    q->lanes = lanes < mt_arithmetic_parts(&q->form) ? lanes : mt_arithmetic_parts(&q->form);
+}
+
 mt_job mt_question_job(const mt_question *q, int64_t batch)
 {
-    return (
-        mt_job){ .train = true, .clip = q->clip, .step_tokens = batch * q->seq_len, .step_docs = batch, .longest = q->seq_len };
+    return (mt_job){ .train = true,
+                     .clip = q->clip,
+                     .lanes = q->lanes,
+                     .step_tokens = batch * q->seq_len,
+                     .step_docs = batch,
+                     .longest = q->seq_len };
 }
 
 static mt_plan_inputs inputs(const mt_question *q, const mt_job *job)

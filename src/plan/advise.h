@@ -14,9 +14,12 @@ typedef struct mt_question {
     int64_t seq_len;      /* rows of a sample, at most */
     int64_t batch;        /* samples of a step */
     bool auto_batch;      /* that is the least: where more fit it has as many as are recommended */
+    int lanes;            /* devices that train together; 0: one */
     int64_t accumulation; /* batches it is gathered from, for advice in terms of the settings; 0: one */
 } mt_question;
 
+/* Devices that train together; a share for each, unless the question says how many shares there are. */
+void mt_question_set_lanes(mt_question *q, int lanes);
 mt_job mt_question_job(const mt_question *q, int64_t batch);
 
 /* Samples of a step; 0: none. */

@@ -571,6 +571,7 @@ static mt_rc add_units(mt_plan *p, mt_err *err)
 }
 
 static int min_int(int a, int b) { return a < b ? a : b; }
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 /* What the units of a group share. */
 static mt_rc add_group(mt_plan *p, int g, mt_err *err)
@@ -617,6 +618,17 @@ static mt_rc add_piece_slots(mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
+static mt_rc add_landing(mt_plan *p, mt_err *err)
+{
+    size_t layers = 0, ends = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        size_t *most = p->model->units[u].layer >= 0 ? &layers : &ends;
+        *most = max_size(*most, (size_t)p->model->units[u].layout->n_train * sizeof(float));
+    }
+    for (int s = 0; s < MT_LAND_TURNS; s++) MT_TRY(plan_add(p, MT_BUF_LAND, s, -1, MT_HOST, layers, err));
+    return plan_add(p, MT_BUF_LAND, MT_LAND_ENDS, -1, MT_HOST, ends, err);
+}
+
 /* Slots sized for the largest unit that may use them. */
 static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 {
@@ -630,8 +642,7 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
     }
     if (device_home) MT_TRY(plan_add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, (size_t)MT_STATE_SLOTS * MT_BOUNCE_BYTES, err));
     if (!p->job.train) return MT_OK;
-    for (int s = 0; s < MT_LAND_SLOTS && mt_plan_lanes(p) > 1; s++)
-        MT_TRY(plan_add(p, MT_BUF_LAND, s, -1, MT_HOST, slab * sizeof(float), err));
+    if (mt_plan_lanes(p) > 1) MT_TRY(add_landing(p, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++)
         MT_TRY(plan_add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     MT_TRY(add_stage_slots(p, err));
@@ -672,8 +683,6 @@ static size_t work_bytes(const mt_plan *p, bool shared)
     }
     return most;
 }
-
-static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 /* What the layers keep of sequences that are being generated, and where their logits land. */
 static mt_rc add_cache(mt_plan *p, mt_err *err)

@@ -268,7 +268,9 @@ static inline bool mt_plan_many_sweeps(const mt_plan *p)
 }
 /* A buffer of which every lane has its own. */
 bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place);
-enum { MT_LAND_SLOTS = 3 }; /* of a lane: one is filled, one is read, one is ready */
+/* Landing slots of a lane: layers and experts take turns in the first two, so that one is filled while the other is read; the
+ * embedding and the head, which may be much larger, have the last. */
+enum { MT_LAND_TURNS = 2, MT_LAND_ENDS = MT_LAND_TURNS, MT_LAND_SLOTS };
 /* A gradient's sums on the only device: the step's, with several bundles a bundle's, with several shares a share's (deal.h). */
 static inline int mt_plan_sums(const mt_plan *p)
 {
