@@ -312,7 +312,7 @@ static mt_rc read_packing(flat *f, const row *r, const mt_yaml_item *it, mt_err 
 #define LINE(k, text_)          { .key = k, .text = text_ }
 #define NOT(k, text_)           { .key = k, .text = text_, .refused = true }
 
-#define ONE_GPU   "one GPU, nothing to set up: weights and Adam's state live in host memory and stream through it"
+#define ONE_GPU   "one process, nothing to set up: weights and Adam's state live in host memory and stream through it"
 #define NO_IMAGES "models that see or hear are not trained here; it has no effect"
 #define NO_LORA   "has no effect with finetuning_type full"
 #define WITHOUT(k) "has no effect without " k

@@ -41,6 +41,12 @@ static void memory_is_called_what_it_is(void **state)
     unwrap(out);
     assert_non_null(strstr(out, "(this machine's, for want of --ram), 16 cores"));
     expect_program("plan --shape gpt2 --gpu h100 --ram 64G --cores 1 --json", 0, "\"cores\": 1},");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 4 --batch-size 256", 0, "the plan: 4 devices; on each ");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 4 --batch-size 256", 0,
+                   "GPUs    tokens/s   times   bound by");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --devices 0,1 --batch-size 256 --json", 0,
+                   "\"scaling\": {\"gpus\": [{\"gpus\": 1, ");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 0", 2, "--gpus");
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json", 0, "\"numa_nodes\": ");
 }
 

@@ -178,7 +178,7 @@ static void what_is_replaced_is_told(void **state)
     static const struct {
         const char *line, *says;
     } cases[] = {
-        { "deepspeed: ds_z3.json", "deepspeed: one GPU, nothing to set up" },
+        { "deepspeed: ds_z3.json", "deepspeed: one process, nothing to set up" },
         { "ddp_timeout: 180000000", "ddp_timeout: one GPU" },
         { "flash_attn: fa2", "flash_attn: attention is" },
         { "overwrite_output_dir: true", "--overwrite" },

@@ -176,6 +176,84 @@ static mt_rc args(mt_settings *s, const char *line, char *rest, mt_err *err)
     return rc;
 }
 
+/* MegaTrain's files for several GPUs list them beside what its other files have. */
+static void several_devices_are_read(void **state)
+{
+    (void)state;
+    static const char *const files[] = {
+        "model: {name: Qwen/Qwen2.5-7B-Instruct, dtype: bfloat16, devices: [0, 1, 2, 3], attn_implementation: flash_attention_2, "
+        "trust_remote_code: true}\n"
+        "dataset: {path: dataset/Math/train, max_seq_len: 1024, num_workers: 4, query_field: query, response_field: response}\n"
+        "training: {batch_size: 592, gradient_accumulation_steps: 1, num_steps: 1000, learning_rate: 2.0e-5, seed: 42}\n"
+        "optimizer: {type: deepspeed_adam, beta1: 0.9, beta2: 0.999, eps: 1.0e-8}\n"
+        "memory: {checkpoint_interval: 4, num_grad_slabs: 12}\n",
+        "model: {name: Qwen/Qwen3.5-27B, dtype: bfloat16, devices: [0, 1, 2, 3], attn_implementation: flash_attention_2}\n"
+        "dataset: {name: alpaca_en_demo, max_seq_len: 1024}\n"
+        "training: {batch_size: 128, num_steps: 500, learning_rate: 1.0e-5}\n"
+        "memory: {checkpoint_interval: 2, num_grad_slabs: 8}\n",
+    };
+    for (size_t i = 0; i < MT_COUNT(files); i++) {
+        mt_err err = { 0 };
+        mt_settings s = open_settings(NULL);
+        assert_ok(mt_settings_parse(&s, files[i], strlen(files[i]), "c.yaml", &err));
+        assert_ok(mt_settings_check(&s, MT_NEED_MODEL | MT_NEED_DATA, &err));
+        assert_int_equal(s.model.devices.n, 4);
+        assert_int_equal(s.model.device.kind, MT_SET_DEVICE_CUDA);
+        assert_int_equal(s.training.batch_size, i ? 128 : 592); /* the whole step's */
+        assert_false(s.batch_per_device);
+        assert_int_equal(s.training.shares, 0);
+        mt_settings_deinit(&s);
+    }
+}
+
+/* By flags: a list, all of them, lanes on the CPU; and what a file says is written again as it was. */
+static void devices_are_a_list_or_all(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    char rest[512];
+    mt_str yaml = { 0 };
+    mt_settings s = open_settings(NULL);
+    assert_ok(args(&s, "train --devices all", rest, &err));
+    assert_ok(mt_settings_check(&s, 0, &err));
+    assert_int_equal(s.model.devices.n, 1);
+    assert_int_equal(s.model.devices.items[0], -1);
+    mt_settings_write_yaml(&s, &yaml);
+    assert_non_null(strstr(yaml.s, "devices: [all]"));
+    mt_settings again = open_settings(NULL);
+    assert_ok(mt_settings_parse(&again, yaml.s, yaml.n, "again.yaml", &err));
+    assert_int_equal(again.model.devices.items[0], -1);
+    mt_settings_deinit(&again);
+    mt_str_free(&yaml);
+    mt_settings_deinit(&s);
+
+    s = open_settings(NULL);
+    assert_ok(args(&s, "train --device cpu --devices 0,0", rest, &err));
+    assert_ok(mt_settings_check(&s, 0, &err));
+    assert_int_equal(s.model.device.kind, MT_SET_DEVICE_CPU);
+    assert_int_equal(s.model.devices.n, 2);
+    mt_settings_deinit(&s);
+}
+
+/* LLaMA-Factory's batch is of each device; one that a flag gives is not. */
+static void a_batch_per_device_is_known_as_such(void **state)
+{
+    (void)state;
+    static const char file[] = "model_name_or_path: m\nstage: sft\ndo_train: true\nfinetuning_type: full\ndataset: d\n"
+                               "per_device_train_batch_size: 3\n";
+    for (int flag = 0; flag < 2; flag++) {
+        mt_err err = { 0 };
+        char rest[512];
+        mt_settings s = open_settings(NULL);
+        assert_ok(mt_settings_parse(&s, file, strlen(file), "lf.yaml", &err));
+        if (flag) assert_ok(args(&s, "train --batch-size 3", rest, &err));
+        assert_ok(mt_settings_check(&s, 0, &err));
+        assert_int_equal(s.training.batch_size, 3);
+        assert_int_equal(s.batch_per_device, !flag);
+        mt_settings_deinit(&s);
+    }
+}
+
 static void flags_win_over_the_file(void **state)
 {
     (void)state;
@@ -355,7 +433,9 @@ static void the_routers_loss_is_a_number_or_the_models(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(defaults_are_the_originals), cmocka_unit_test(the_originals_files_are_read_whole),
              cmocka_unit_test(new_keys_are_read_in_every_kind), cmocka_unit_test(anchors_and_merges_fill_sections),
-             cmocka_unit_test(flags_win_over_the_file), cmocka_unit_test(switches_take_a_value_only_when_it_is_one),
+             cmocka_unit_test(several_devices_are_read), cmocka_unit_test(devices_are_a_list_or_all),
+             cmocka_unit_test(a_batch_per_device_is_known_as_such), cmocka_unit_test(flags_win_over_the_file),
+             cmocka_unit_test(switches_take_a_value_only_when_it_is_one),
              cmocka_unit_test(unknown_flags_stay_and_the_nearest_is_known), cmocka_unit_test(notices_tell_what_is_different),
              cmocka_unit_test(the_output_directory_is_named_for_the_run),
              cmocka_unit_test(the_routers_loss_is_a_number_or_the_models), cmocka_unit_test(every_allocation_may_fail))

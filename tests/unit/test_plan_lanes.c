@@ -1,0 +1,178 @@
+/* Plans for several devices: what they may contain, and that their predicted times respect what no order of things can beat. */
+#include "test.h"
+
+#include "plan/advise.h"
+#include "plan/gpus.h"
+#include "plan/shapes.h"
+
+#include <math.h>
+
+typedef struct subject {
+    mt_config *config;
+    mt_model *model;
+} subject;
+
+static subject open_shape(const char *name)
+{
+    mt_err err = { 0 };
+    const mt_shape *shape;
+    subject s;
+    assert_ok(mt_shape_find(&shape, name, &err));
+    assert_ok(mt_shape_model(&s.config, &s.model, shape, NULL, &err));
+    return s;
+}
+
+static void close_shape(subject *s)
+{
+    mt_model_free(s->model);
+    mt_config_close(s->config);
+}
+
+static mt_machine machine(const char *gpu, double ram, int cores)
+{
+    mt_err err = { 0 };
+    const mt_gpu *g;
+    assert_ok(mt_gpu_find(&g, gpu, &err));
+    mt_machine m = mt_machine_of_gpu(g, cores);
+    m.host_bytes = (size_t)ram;
+    return m;
+}
+
+static mt_plan *plan_of(const subject *s, const mt_machine *m, bool clip, int64_t batch, int64_t shares, int lanes)
+{
+    mt_err err = { 0 };
+    mt_plan *plan;
+    const mt_arithmetic form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .shares = shares };
+    const mt_job job = {
+        .train = true, .clip = clip, .lanes = lanes, .step_tokens = batch * 1024, .step_docs = batch, .longest = 1024
+    };
+    assert_ok(mt_plan_auto(&plan, (mt_plan_inputs){ s->model, &job, &form, m }, &err));
+    return plan;
+}
+
+/* Everything that lanes share is in host memory, and the memory of each lane counts. */
+static void several_devices_share_what_is_in_host_memory(void **state)
+{
+    (void)state;
+    subject s = open_shape("qwen2.5-7b");
+    const mt_machine m = machine("h200", 1e12, 64);
+    for (int lanes = 2; lanes <= 8; lanes *= 2) {
+        mt_plan *p = plan_of(&s, &m, lanes != 4, 64, 8, lanes);
+        size_t host = 0, device = 0;
+        for (int u = 0; u < s.model->n_units; u++) {
+            assert_int_equal(p->place.units[u].home, MT_HOST);
+            assert_int_equal(p->place.units[u].site, MT_SITE_HOST);
+            assert_int_equal(p->place.units[u].in_pieces, 0);
+        }
+        for (size_t i = 0; i < p->n_buffers; i++) {
+            const mt_buffer *b = &p->buffers[i];
+            if (b->place == MT_DEVICE)
+                device += b->bytes;
+            else
+                host += b->bytes * (mt_buffer_of_lane(b->kind, b->place) ? (size_t)lanes : 1);
+        }
+        assert_int_equal(p->device_bytes, device);
+        assert_int_equal(p->host_bytes, host);
+        mt_plan_free(p);
+    }
+    close_shape(&s);
+}
+
+/* How many devices there are decides no bit: the arithmetic is the same. */
+static void the_number_of_devices_does_not_change_the_arithmetic(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = { "qwen2.5-7b", "qwen3-30b-a3b", "qwen3-0.6b" };
+    const mt_machine m = machine("h200", 2e12, 64);
+    for (size_t i = 0; i < MT_COUNT(shapes); i++) {
+        subject s = open_shape(shapes[i]);
+        mt_plan *one = plan_of(&s, &m, true, 96, 8, 1);
+        for (int lanes = 2; lanes <= 8; lanes += 3) {
+            mt_plan *p = plan_of(&s, &m, true, 96, 8, lanes);
+            assert_true(mt_arithmetic_hash(&p->arithmetic) == mt_arithmetic_hash(&one->arithmetic));
+            mt_plan_free(p);
+        }
+        mt_plan_free(one);
+        close_shape(&s);
+    }
+}
+
+/* Never faster than compute, than weights over a link, than Adam, than host memory for all of them; near compute where that is by
+ * far the largest, and near host memory's limit where that is. */
+static void predictions_respect_what_limits_them(void **state)
+{
+    (void)state;
+    subject s = open_shape("qwen2.5-7b");
+    const double n = (double)s.model->n_params;
+    for (int slow = 0; slow < 2; slow++)
+        for (int lanes = 2; lanes <= 8; lanes *= 2)
+            for (int64_t batch = 8 * lanes; batch <= 64 * lanes; batch *= 8) {
+                mt_machine m = machine("h200", 1e12, 64);
+                if (slow) m.host_bandwidth /= 8;
+                mt_plan *p = plan_of(&s, &m, true, batch, lanes, lanes);
+                const double weights = 2 * n / m.copy_in, adam = n / m.adam_host[MT_MOMENTS_F32],
+                             memory = (lanes * (2 + 4) * n + mt_machine_adam_bytes(MT_MOMENTS_F32) * n) / m.host_bandwidth,
+                             floor_s = fmax(fmax(weights, adam), fmax(memory, p->times.compute));
+                assert_true(p->predicted_seconds >= 0.95 * floor_s);
+                if (p->times.compute > 8 * fmax(fmax(weights, adam), memory))
+                    assert_true(p->predicted_seconds < 1.1 * p->times.compute);
+                mt_plan_free(p);
+            }
+    close_shape(&s);
+}
+
+/* More devices are faster where compute limits, and never by more than their number. */
+static void more_devices_are_faster_where_compute_limits(void **state)
+{
+    (void)state;
+    subject s = open_shape("qwen2.5-7b");
+    const mt_machine m = machine("h200", 1e12, 64);
+    double before = 0, one = 0;
+    for (int lanes = 1; lanes <= 8; lanes *= 2) {
+        mt_plan *p = plan_of(&s, &m, true, 1024, 8, lanes);
+        const double rate = (double)p->job.step_tokens / p->predicted_seconds;
+        if (lanes == 1) one = rate;
+        assert_true(rate > 1.7 * before);
+        assert_true(rate < 1.05 * lanes * one);
+        before = rate;
+        mt_plan_free(p);
+    }
+    close_shape(&s);
+}
+
+static void contradictions_are_refused(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen3-0.6b");
+    mt_placement p;
+    mt_plan *plan;
+    mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64, .shares = 2
+    };
+    mt_job job = { .train = true, .clip = true, .lanes = 3, .step_tokens = 512, .step_docs = 8, .longest = 64 };
+    assert_ok(mt_placement_init(&p, s.model, &err));
+    p.sweep_tokens = 512;
+    mt_placement_set_slots(&p, s.model, 2, 1, 1);
+    for (int l = 0; l < s.config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
+    assert_int_equal(mt_plan_create(&plan, s.model, &job, &a, &p, &err), MT_EINVAL);
+    assert_says("3 lanes for a step of 2 shares");
+    job.lanes = 2;
+    p.units[1] = (mt_unit_place){ .resident = true, .home = MT_DEVICE, .site = MT_SITE_DEVICE };
+    assert_int_equal(mt_plan_create(&plan, s.model, &job, &a, &p, &err), MT_EINVAL);
+    assert_says("unit 1 is not updated on the host");
+    p.units[1] = (mt_unit_place){ 0 };
+    a.shares = 5000;
+    assert_int_equal(mt_plan_create(&plan, s.model, &job, &a, &p, &err), MT_ERANGE);
+    assert_says("5000 shares");
+    a.shares = 2;
+    assert_ok(mt_plan_create(&plan, s.model, &job, &a, &p, &err));
+    mt_plan_free(plan);
+    mt_placement_free(&p);
+    close_shape(&s);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(several_devices_share_what_is_in_host_memory),
+             cmocka_unit_test(the_number_of_devices_does_not_change_the_arithmetic),
+             cmocka_unit_test(predictions_respect_what_limits_them),
+             cmocka_unit_test(more_devices_are_faster_where_compute_limits), cmocka_unit_test(contradictions_are_refused))
