@@ -121,6 +121,20 @@ static void put_row(mt_train_screen *screen, const char *label, const char *text
 
 /* -- before the first step ------------------------------------------------------------------------- */
 
+/* One, or how many train together. */
+static void put_device(mt_train_screen *screen, const mt_train_info *i)
+{
+    const int lanes = mt_plan_lanes(i->plan), shares = mt_arithmetic_parts(&i->plan->arithmetic);
+    char text[320];
+    if (lanes > 1)
+        snprintf(text, sizeof text, "%d x %s; a step is summed in %d shares", lanes, i->device.name, shares);
+    else if (shares > 1)
+        snprintf(text, sizeof text, "%s; a step is summed in %d shares", i->device.name, shares);
+    else
+        snprintf(text, sizeof text, "%s", i->device.name);
+    put_row(screen, "device", text);
+}
+
 static void print_plan(mt_train_screen *screen, const mt_train_info *i)
 {
     const mt_plan *p = i->plan;
@@ -158,7 +172,7 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
              mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
              mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? ", some held out for evaluation" : "");
     put_row(screen, "data", text);
-    put_row(screen, "device", i->device.name);
+    put_device(screen, i);
     print_plan(screen, i);
     snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps,
              mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);

@@ -6,8 +6,9 @@
  *               waited for unit by unit by whatever needs them next
  *     settle    wait until nothing is in flight; then read() sees the state after the last step
  *
- * Of a plan with several lanes, lane 0 is the caller's thread and each further one has its own.  One thread calls the engine.  The first failure anywhere is kept and comes back from every later call; after it the engine
- * can only be freed.  Rules of ring, updates and placements are numbered in docs/invariants.md. */
+ * One thread calls the engine; of a plan with several lanes the first is on that thread, and each further one has its own.  The
+ * first failure anywhere is kept and comes back from every later call; after it the engine can only be freed.  Rules of ring,
+ * updates and placements are numbered in docs/invariants.md. */
 #ifndef MT_ENGINE_ENGINE_H
 #define MT_ENGINE_ENGINE_H
 

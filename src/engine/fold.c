@@ -1,11 +1,12 @@
-/* fold.c - gradients of several lanes: their fp32 sums land in host memory share by share, and are added, rounded and measured there.
+/* fold.c - gradients of several lanes: their fp32 sums land in host memory share by share, and are added, rounded and measured
+ * there.
  *
  * A round is one share of each lane.  The updater's thread takes the parts of a round and a unit when the last of them is queued,
  * waits until they have landed, and adds them in the order of shares (D2), piece by piece on all cores.  After the last round the
  * gradient is finished: rounded, squared and summed (A3), then applied, or it waits for the norm of all.
  *
- * Every lane queues its parts by rounds, and within a round in the order of backward, which is the same for all.  So the first parts
- * that wait belong together, and a lane that waits for a landing slot waits for lanes that are behind it: no circle. */
+ * Every lane queues its parts by rounds, and within a round in the order of backward, which is the same for all.  So the first
+ * parts that wait belong together, and a lane that waits for a landing slot waits for lanes that are behind it: no circle. */
 #include "base/fault.h"
 #include "engine/state_internal.h"
 #include "ops/sqnorm.h"

@@ -6,8 +6,8 @@
  *     settle   waits for everything queued
  *     free     after mt_state_stop()
  *
- * Of several lanes each computes the shares of a training or evaluating pass whose number is its own modulo their number, and hands
- * their gradients to the state (mt_state_push_part); the first one alone makes every other pass, and pushes host updates.
+ * Lane l of n computes shares l, l + n, ... of a training or evaluating pass, and hands their gradients to the state
+ * (mt_state_push_part).  The first lane alone makes every other pass, and pushes host updates.
  *
  * One thread at a time calls a lane.  Errors of run() and settle() are for the whole run: the caller puts them into the watch. */
 #ifndef MT_ENGINE_LANE_H

@@ -1,8 +1,8 @@
 /* lanes.c - an engine's further lanes: their threads, and the verdict that all lanes wait for.
  *
  * A pass is ordered, every lane makes its shares of it, hands in its losses and waits for the verdict, which the caller's thread
- * finds when all losses and the finished gradients are there.  All waits are for gates of the watch, so the first failure of any lane
- * ends them all (F1); it is kept with the number of the device it comes from. */
+ * finds when all losses and the finished gradients are there.  All waits are for gates of the watch, so the first failure of any
+ * lane ends them all (F1); it is kept with the number of the device it comes from. */
 #include "base/fault.h"
 #include "engine/internal.h"
 

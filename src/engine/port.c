@@ -27,6 +27,7 @@ static mt_rc read_sums(mt_lane *lane, mt_err *err)
 static mt_rc port_issue(void *self, const mt_action *a, mt_err *err)
 {
     mt_lane *lane = self;
+    if (mt_plan_lanes(lane->plan) > 1) MT_TRY(mt_state_check(lane->state, err)); /* another lane may have failed */
     switch (a->kind) {
     case MT_DO_SWEEP: return begin_sweep(lane, a->sweep), MT_OK;
     case MT_DO_FETCH: return mt__ring_fetch(lane, a->unit, a->slot, err);

@@ -42,6 +42,8 @@ mt_rc mt_state_create(mt_state **out, mt_device *dev, const mt_plan *plan, const
 void mt_state_stop(mt_state *s); /* accepts NULL, like free */
 void mt_state_free(mt_state *s);
 void mt_state_trace(mt_state *s, mt_trace *trace); /* NULL: no more */
+/* The first failure of the run, if there is one. */
+mt_rc mt_state_check(mt_state *s, mt_err *err);
 /* Before the first update.  Readers wait for the event; it outlives stop(). */
 void mt_state_follow(mt_state *s, int unit, mt_event *at_home);
 
@@ -95,12 +97,12 @@ typedef struct mt_part {
     mt_event *landed;   /* recorded already; after it both are there */
     const char *device; /* what messages call the lane's, borrowed */
 } mt_part;
-/* A training pass begins, dealt like this (borrowed until it is over).  Share s is lane s mod lanes's.  early: units are updated as
- * their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds them. */
+/* A training pass begins, dealt like this (borrowed until it is over).  Share s is computed by lane s mod n.  early: units are
+ * updated as their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds them. */
 void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early);
-/* From one lane its parts, share by share, in the order of backward.  The updater's thread adds those of all lanes in the order of
- * shares, then rounds and measures.  await: until the lane's first n parts have been added, so that their slots are free; a lane has
- * MT_LAND_SLOTS parts under way at most. */
+/* From one lane its parts, share by share, in the order of backward.  The updater's thread adds those of all lanes in the order
+ * of shares, then rounds and measures.  await: until the lane's first n parts have been added, so that their slots are free; a
+ * lane has MT_LAND_SLOTS parts under way at most. */
 mt_rc mt_state_await_parts(mt_state *s, int lane, int64_t n, mt_err *err);
 mt_rc mt_state_push_part(mt_state *s, int lane, const mt_part *part, mt_err *err);
 /* Every gradient of the pass is finished and, if early, applied. */

@@ -43,7 +43,8 @@ double mt_cost_redo(const mt_costs *c, int layer, mt_keep keep, bool finish, dou
 double mt_cost_experts(const mt_costs *c, int unit, bool backward, double rows, double passes);
 double mt_cost_close(const mt_costs *c, int layer, double rows);
 double mt_cost_reopen(const mt_costs *c, int layer, double rows);
-/* Seconds a trained parameter: rounding and norm of its gradient; adding a share's sum to the step's; its update on the device. */
+/* Seconds a trained parameter: rounding and norm of its gradient; adding a share's sum to the step's; its update on the
+ * device. */
 double mt_cost_finish_grad(const mt_costs *c);
 double mt_cost_fold(const mt_costs *c);
 double mt_cost_adam_device(const mt_costs *c);

@@ -8,8 +8,8 @@
  * in fp32 (losses in double), the first one taken as it is, shares without documents left out.  Which device computes a share
  * cannot matter.
  *
- * Dealing is a pure function of the documents' lengths, of the model and of bundles x shares.  Change it, and MT_DEAL_VERSION, which
- * the arithmetic's hash includes, must change too. */
+ * Dealing is a pure function of the documents' lengths, of the model and of bundles x shares.  Change it, and MT_DEAL_VERSION,
+ * which the arithmetic's hash includes, must change too. */
 #ifndef MT_PLAN_DEAL_H
 #define MT_PLAN_DEAL_H
 
@@ -38,8 +38,8 @@ void mt_deal_deinit(mt_deal *d);
 void mt_deal_documents(mt_deal *d, const int32_t *doc_start, int64_t n_docs);
 /* All of them to the first share, as they come: a pass that sums nothing. */
 void mt_deal_none(mt_deal *d, const int32_t *doc_start, int64_t n_docs);
-/* Rows of a share, at most, of steps of step_tokens rows in documents of `longest`: dealing gives a share a document only while no
- * other has less work. */
+/* Rows of a share, at most, of steps of step_tokens rows in documents of `longest`: dealing gives a share a document only while
+ * no other has less work. */
 int64_t mt_deal_most_rows(const mt_model *model, const mt_arithmetic *a, int64_t step_tokens, int64_t longest);
 static inline int mt_deal_shares(const mt_deal *d) { return d->bundles * d->shares; }
 static inline int64_t mt_deal_docs(const mt_deal *d, int share) { return d->first[share + 1] - d->first[share]; }
@@ -48,8 +48,8 @@ static inline int64_t mt_deal_rows(const mt_deal *d, int share)
     return d->starts[d->first[share + 1]] - d->starts[d->first[share]];
 }
 
-/* How a share's sum meets the others', where one device computes all of them.  It has mt_arithmetic_sums(a) sums of a gradient: the
- * step's, then the bundle's, then the share's. */
+/* How a share's sum meets the others', where one device computes all of them.  It has mt_plan_sums() sums of a gradient: the
+ * step's, then a bundle's, then a share's. */
 typedef struct mt_fold_order {
     int sum;          /* the one that the share's micro-batches add to */
     int into;         /* at its end that is added to this one; -1: it is that one */

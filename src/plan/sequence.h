@@ -110,8 +110,8 @@ void mt_sequence_limit_pieces(mt_sequence *s, int64_t early);
 
 /* A step or pass of n_sweeps sweeps. */
 mt_rc mt_sequence_run(mt_sequence *s, mt_mode mode, int64_t n_sweeps, mt_err *err);
-/* Of a plan with several lanes, before each training pass: after these sweeps ([n_sweeps], borrowed for the pass) a part of the step
- * is summed.  Its sums leave for the host, which adds parts, rounds and updates; the next part's begin with zero. */
+/* Of a plan with several lanes, before each training pass: after these sweeps ([n_sweeps], borrowed for the pass) a part of the
+ * step is summed.  Its sums leave for the host, which adds parts, rounds and updates; the next part's begin with zero. */
 void mt_sequence_parts(mt_sequence *s, const bool *ends);
 /* Issue every write-back that is still due: before anyone reads the state. */
 mt_rc mt_sequence_write_back(mt_sequence *s, mt_err *err);

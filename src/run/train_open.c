@@ -460,6 +460,7 @@ static mt_rc plan_text(const mt_trainer *t, mt_str *s, mt_err *err)
     mt_json_put_num(&j, "step_seconds", "%.6g", p->predicted_seconds);
     put_expert_layers(&j, &t->net.loads);
     put_plan_arithmetic(&j, &p->arithmetic);
+    if (mt_plan_lanes(p) > 1) mt_json_put_int(&j, "devices", mt_plan_lanes(p));
     mt_json_put_int(&j, "sweep_tokens", p->place.sweep_tokens);
     put_plan_buffers(&j, p);
     mt_json_end(&j);

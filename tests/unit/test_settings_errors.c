@@ -68,7 +68,8 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "dataset: {interleave_probs: [0, 1]}", MT_ERANGE, "each above 0 and at most 1" },
         /* settings against each other */
         { "model:\n  devices: [0, all]", MT_EINVAL, "c.yaml:2: model.devices: all stands alone" },
-        { "model: {devices: [0, 1]}\ntraining: {tune_products: true}", MT_EINVAL, "training.tune_products: kernels chosen by timing" },
+        { "model: {devices: [0, 1]}\ntraining: {tune_products: true}", MT_EINVAL,
+          "training.tune_products: kernels chosen by timing" },
         { "training: {min_lr: 1e-6, min_lr_ratio: 0.1}", MT_EINVAL, "give one of the two" },
         { "training: {min_lr: 1}", MT_EINVAL, "training.min_lr: it is above learning_rate" },
         { "training: {lr_scheduler: cosine_with_min_lr}", MT_EINVAL,
