@@ -88,6 +88,8 @@ enum {
     OF_SLAB = 800
 };
 
+enum { MOST_SWEEPS = 8 };
+
 typedef struct checker {
     const mt_plan *plan;
     const mt_model *model;
@@ -110,6 +112,8 @@ typedef struct checker {
     int opened, expert;                            /* the layer whose experts are at work, -1: none; the unit that is next */
     bool *locked;
     int64_t step, sweep, n_sweeps, sweeps; /* sweeps: of all steps */
+    bool ends[MOST_SWEEPS];                /* several lanes: a part of the step ends with the sweep */
+    int64_t summed;                        /* sweeps that are in the sums at hand */
     bool judged, loss_known, go;
     long n_actions;
     mt_action_kind doing; /* the newest */
@@ -249,8 +253,8 @@ static inline mt_rc touch_kept(checker *c, int layer, int64_t need, int64_t tag)
 static inline mt_rc add_to_sum(checker *c, int u, int slot, int share)
 {
     memory *m = at(c, MEM_SUMS, slot);
-    NEED("A2", m->tag == sum_tag(u, share, c->sweep), "added to sums that are not of the sweeps before", u, slot);
-    return writes(c, MT_Q_COMPUTE, m, sum_tag(u, share, c->sweep + 1));
+    NEED("A2", m->tag == sum_tag(u, share, c->summed), "added to sums that are not of the sweeps before", u, slot);
+    return writes(c, MT_Q_COMPUTE, m, sum_tag(u, share, c->summed + 1));
 }
 
 static inline mt_rc add_to_unit(checker *c, int u)
@@ -385,10 +389,23 @@ static inline mt_rc check_sum_copy(checker *c, const mt_action *a)
 {
     bool out = a->kind == MT_DO_SUM_OUT;
     memory *slot = at(c, MEM_SUMS, a->slot), *host = at(c, MEM_SUMS_HOST, 2 * a->unit + a->share), *from = out ? slot : host;
-    int64_t tag = sum_tag(a->unit, a->share, c->sweep + (out ? 1 : 0));
+    int64_t tag = sum_tag(a->unit, a->share, c->summed + (out ? 1 : 0));
     NEED("A2", from->tag == tag, "sums of other sweeps are copied", a->unit, a->share);
     MT_TRY(reads(c, out ? MT_Q_OUT : MT_Q_IN, from));
     return writes(c, out ? MT_Q_OUT : MT_Q_IN, out ? host : slot, tag);
+}
+
+/* With the last part of the step the host has the unit's gradient. */
+static inline mt_rc check_part_out(checker *c, const mt_action *a)
+{
+    memory *sum = at(c, MEM_SUMS, a->slot);
+    NEED("A2", c->ends[c->sweep], "sums leave before their part is over", a->unit, a->share);
+    NEED("A2", sum->tag == sum_tag(a->unit, a->share, c->summed + 1), "other sums leave", a->unit, a->share);
+    MT_TRY(reads(c, MT_Q_OUT, sum));
+    if (a->share) return MT_OK;
+    c->rounded[a->unit]++;
+    c->graded[a->unit] = c->step;
+    return c->sweep + 1 < c->n_sweeps ? MT_OK : writes(c, MT_Q_OUT, at(c, MEM_PARKED, a->unit), tag_of(5000 + a->unit, c->step));
 }
 
 static inline mt_rc check_round(checker *c, const mt_action *a)
@@ -552,6 +569,8 @@ static inline mt_rc check_read_sums(checker *c)
 
 static inline void begin_sweep(checker *c, int64_t sweep)
 {
+    const bool parts = mt_plan_lanes(c->plan) > 1;
+    c->summed = sweep == 0 || (parts && c->ends[sweep - 1]) ? 0 : c->summed + 1;
     c->sweep = sweep;
     c->sweeps++;
     c->opened = -1;
@@ -585,7 +604,7 @@ static inline mt_rc check_action(checker *c, const mt_action *a)
     case MT_DO_SUM_CLEAR: return writes(c, q, at(c, MEM_SUMS, a->slot), sum_tag(a->unit, a->share, 0));
     case MT_DO_SUM_IN:
     case MT_DO_SUM_OUT: return check_sum_copy(c, a);
-    case MT_DO_PART_OUT: return reads(c, q, at(c, MEM_SUMS, a->slot));
+    case MT_DO_PART_OUT: return check_part_out(c, a);
     case MT_DO_ROUND: return check_round(c, a);
     case MT_DO_NORM: return check_norm(c, a);
     case MT_DO_GRADIENT_OUT: return check_gradient_out(c, a);
@@ -701,6 +720,20 @@ static inline mt_rc checker_await_jobs(void *self, int64_t jobs, mt_err *err)
     return MT_OK;
 }
 
+/* The host has all parts, and without clipping it has applied them. */
+static inline mt_rc fold_parts(checker *c)
+{
+    join_clocks(&c->clock[HOST], &c->clock[MT_Q_OUT]);
+    for (int u = 0; u < c->model->n_units && !c->plan->job.clip && c->s->mode == MT_MODE_TRAIN; u++) {
+        if (!unit_trains(c, u)) continue;
+        const mt_action update = { .kind = MT_DO_UPDATE_HOST, .unit = u, .to = -1 };
+        join_clocks(&c->clock[MT_Q_ADAM], &c->clock[HOST]);
+        c->clock[MT_Q_ADAM].at[MT_Q_ADAM]++;
+        MT_TRY(check_update_home(c, &update));
+    }
+    return MT_OK;
+}
+
 static inline mt_rc checker_judge(void *self, bool all, bool *go, mt_err *err)
 {
     checker *c = self;
@@ -710,7 +743,7 @@ static inline mt_rc checker_judge(void *self, bool all, bool *go, mt_err *err)
     c->judged = all;
     *go = c->go = roll(&c->d, 4) > 0;
     if (c->fault.kind == LIE_JUDGE) c->go = !*go;
-    return MT_OK;
+    return all && mt_plan_lanes(c->plan) > 1 ? fold_parts(c) : MT_OK;
 }
 
 static const mt_port checker_port = { .issue = checker_issue,
@@ -728,9 +761,11 @@ static const mt_port checker_port = { .issue = checker_issue,
 /* Every gradient has reached its update exactly once, or none has. */
 static inline mt_rc check_step(checker *c, mt_mode mode)
 {
+    int parts = 1;
+    for (int64_t i = 0; i + 1 < c->n_sweeps && mt_plan_lanes(c->plan) > 1; i++) parts += c->ends[i];
     for (int u = 0; u < c->model->n_units; u++) {
         bool gradient = mode == MT_MODE_TRAIN && unit_trains(c, u), update = gradient && (c->go || !c->plan->job.clip);
-        NEED("A2", c->rounded[u] == gradient, "its gradient was not finished once", u, c->rounded[u]);
+        NEED("A2", c->rounded[u] == gradient * parts, "its gradient was not finished once", u, c->rounded[u]);
         NEED("A2", c->applied[u] == update, "its gradient did not reach one update", u, c->applied[u]);
     }
     return MT_OK;
@@ -743,6 +778,10 @@ static inline mt_rc checker_run(checker *c, mt_mode mode, int64_t n_sweeps)
     c->n_sweeps = n_sweeps;
     c->judged = c->go = false;
     for (int u = 0; u < c->model->n_units; u++) c->rounded[u] = c->applied[u] = 0;
+    const bool parts = mt_plan_lanes(c->plan) > 1 && mode == MT_MODE_TRAIN;
+    for (int64_t i = 0; i < n_sweeps && parts; i++)
+        c->ends[i] = i + 1 == n_sweeps || !mt_plan_many_sweeps(c->plan) || roll(&c->d, 2);
+    mt_sequence_parts(c->s, parts ? c->ends : NULL);
     mt_rc rc = mt_sequence_run(c->s, mode, n_sweeps, &err);
     if (rc && !c->failed[0]) snprintf(c->failed, sizeof c->failed, "the sequencer: %.200s", err.msg);
     return rc ? rc : check_step(c, mode);

@@ -73,7 +73,7 @@ static void close_models(models *m)
     }
 }
 
-static mt_plan *draw_plan(const models *m, dice *d)
+static mt_plan *draw_plan(const models *m, dice *d, int lanes)
 {
     mt_err err = { 0 };
     mt_placement p;
@@ -81,9 +81,11 @@ static mt_plan *draw_plan(const models *m, dice *d)
     const mt_model *model = m->model[roll(d, MODELS)];
     const mt_dtype t = roll(d, 3) ? MT_DTYPE_BF16 : MT_DTYPE_F32;
     const mt_job job = {
-        .train = true, .clip = roll(d, 3) > 0, .step_tokens = TOKENS, .step_docs = TOKENS / DOC, .longest = DOC
+        .train = true, .clip = roll(d, 3) > 0, .lanes = lanes, .step_tokens = TOKENS, .step_docs = TOKENS / DOC, .longest = DOC
     };
-    const mt_arithmetic a = { .compute = t, .grad = t, .micro_tokens = 2 * DOC, .mlp_rows = DOC, .head_rows = DOC };
+    const mt_arithmetic a = {
+        .compute = t, .grad = t, .micro_tokens = 2 * DOC, .mlp_rows = DOC, .head_rows = DOC, .shares = lanes
+    };
     assert_ok(mt_placement_init(&p, model, &err));
     draw(&p, model, &job, &a, d);
     assert_ok(mt_plan_create(&plan, model, &job, &a, &p, &err));
@@ -98,7 +100,8 @@ static mt_rc run_life(checker *c)
     for (int i = 0; i < n; i++) {
         int what = roll(&c->d, 12);
         mt_mode mode = what < 8 ? MT_MODE_TRAIN : what < 10 ? MT_MODE_EVALUATE : what < 11 ? MT_MODE_LOGITS : MT_MODE_CONTINUE;
-        MT_TRY(checker_run(c, mode, mt_plan_many_sweeps(c->plan) ? 1 + roll(&c->d, 4) : 1));
+        const bool several = mt_plan_many_sweeps(c->plan) || mt_plan_lanes(c->plan) > 1;
+        MT_TRY(checker_run(c, mode, several ? 1 + roll(&c->d, 4) : 1));
         what = roll(&c->d, 6);
         if (what == 0) MT_TRY(checker_write(c));
         if (what == 1) MT_TRY(checker_lock(c));
@@ -107,17 +110,22 @@ static mt_rc run_life(checker *c)
 }
 
 /* What the checker finds; an empty string: nothing. */
-static void check_draw(const models *m, uint64_t seed, fault f, char *out, size_t n, long *actions)
+static void check_lanes(const models *m, int lanes, uint64_t seed, fault f, char *out, size_t n, long *actions)
 {
     dice d = { seed, 0 };
     checker c;
-    mt_plan *plan = draw_plan(m, &d);
+    mt_plan *plan = draw_plan(m, &d, lanes);
     checker_open(&c, plan, seed + 1000000, f);
     mt_rc rc = run_life(&c);
     snprintf(out, n, "%s", rc && !c.failed[0] ? "failed without a reason" : c.failed);
     *actions += c.n_actions;
     checker_close(&c);
     mt_plan_free(plan);
+}
+
+static void check_draw(const models *m, uint64_t seed, fault f, char *out, size_t n, long *actions)
+{
+    check_lanes(m, 1, seed, f, out, n, actions);
 }
 
 static void random_placements_keep_the_rules(void **state)
@@ -133,6 +141,23 @@ static void random_placements_keep_the_rules(void **state)
         if (what[0]) fail_msg("placement %ld: %s", i, what);
     }
     assert_true(actions > 100 * draws); /* something was looked at */
+    close_models(&m);
+}
+
+/* The order on one of several lanes: parts of a step, each in one sweep or more. */
+static void random_placements_of_lanes_keep_the_rules(void **state)
+{
+    (void)state;
+    models m;
+    const char *env = getenv("MT_DRAWS");
+    long draws = env ? atol(env) : 2000, actions = 0;
+    open_models(&m);
+    for (long i = 0; i < draws; i++) {
+        char what[256];
+        check_lanes(&m, 2 + (int)(i % 3), (uint64_t)i, (fault){ 0 }, what, sizeof what, &actions);
+        if (what[0]) fail_msg("placement %ld of %d lanes: %s", i, 2 + (int)(i % 3), what);
+    }
+    assert_true(actions > 100 * draws);
     close_models(&m);
 }
 
@@ -207,6 +232,38 @@ static const struct {
     { { FORGET, 0, 0, "state that was written from outside is not read again" }, "R1 U2 U10" },
 };
 
+/* Those that only several lanes can make. */
+static const struct {
+    fault f;
+    const char *rules;
+} lane_mistakes[] = {
+    { WAITS(OUT, OF_SUM + READY, "a share's sums leave before they are complete"), "U7" },
+    { WAITS(COMPUTE, OF_SUM + FREE, "sums are cleared before they have left"), "U7" },
+    { { DROP_ACTION, MT_DO_PART_OUT, 0, "a share's sums never leave" }, "A2" },
+    { { TWICE_ACTION, MT_DO_PART_OUT, 0, "a share's sums leave twice" }, "A2" },
+    { { DROP_ACTION, MT_DO_SUM_CLEAR, 0, "a share begins with the sums of the one before" }, "A2" },
+    { { LIE_UPDATED, 0, 0, "weights are fetched before their update on the host" }, "U2" },
+};
+
+static void every_mistake_of_lanes_is_found(void **state)
+{
+    (void)state;
+    enum { TRIES = 1000 };
+    models m;
+    long actions = 0;
+    open_models(&m);
+    for (size_t i = 0; i < MT_COUNT(lane_mistakes); i++) {
+        char what[256] = "", rule[8] = "";
+        for (int tries = 0; !what[0] && tries < TRIES; tries++)
+            check_lanes(&m, 2 + tries % 3, (uint64_t)tries, lane_mistakes[i].f, what, sizeof what, &actions);
+        if (!what[0]) fail_msg("not found in %d placements: %s", TRIES, lane_mistakes[i].f.name);
+        snprintf(rule, sizeof rule, "%.*s", (int)strcspn(what, ":"), what);
+        if (!strstr(lane_mistakes[i].rules, rule))
+            fail_msg("%s: found as \"%s\", expected one of %s", lane_mistakes[i].f.name, what, lane_mistakes[i].rules);
+    }
+    close_models(&m);
+}
+
 static void every_mistake_is_found(void **state)
 {
     (void)state;
@@ -227,4 +284,5 @@ static void every_mistake_is_found(void **state)
     close_models(&m);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(random_placements_keep_the_rules), cmocka_unit_test(every_mistake_is_found))
+MT_TEST_MAIN(cmocka_unit_test(random_placements_keep_the_rules), cmocka_unit_test(random_placements_of_lanes_keep_the_rules),
+             cmocka_unit_test(every_mistake_is_found), cmocka_unit_test(every_mistake_of_lanes_is_found))
