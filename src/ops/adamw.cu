@@ -216,7 +216,9 @@ template <typename T> static void launch_8bit(mt_stream *s, const mt_adamw *a, b
 
 template <typename T> static void launch(mt_stream *s, const mt_adamw *a)
 {
-    size_t moment = a->moments == MT_MOMENTS_F32 ? 32 : a->moments == MT_MOMENTS_BF16 ? 16 : 8;
+    size_t moment = 8;
+    if (a->moments == MT_MOMENTS_BF16) moment = 16;
+    if (a->moments == MT_MOMENTS_F32) moment = 32;
     bool aligned = is_aligned(a->hi, 16) && is_aligned(a->lo, 16) && is_aligned(a->m, moment) && is_aligned(a->v, moment) &&
                    is_aligned(a->g, W * sizeof(T));
     switch (a->moments) {

@@ -31,15 +31,15 @@ __global__ void ragged_kernel(ragged r)
 static mt_rc tell_documents(mt_stream *s, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_err *err)
 {
     char *scratch = (char *)a->scratch;
-    ragged r = { a->n_docs,
-                 l->size.docs,
-                 l->n_chunks,
-                 l->offsets_ld,
-                 l->lengths_ld,
-                 { 0 },
-                 a->doc_start,
-                 (int64_t *)(scratch + l->offsets),
-                 (int32_t *)(scratch + l->lengths) };
+    ragged r = { .n_docs = a->n_docs,
+                 .docs = l->size.docs,
+                 .n_chunks = l->n_chunks,
+                 .offsets_ld = l->offsets_ld,
+                 .lengths_ld = l->lengths_ld,
+                 .ld = { 0 },
+                 .doc_start = a->doc_start,
+                 .offsets = (int64_t *)(scratch + l->offsets),
+                 .lengths = (int32_t *)(scratch + l->lengths) };
     mt_cudnn_offset_lds(a, way, l, r.ld);
     ragged_kernel<<<(unsigned)div_up(r.n_chunks * (r.docs + 1), 128), 128, 0, mt_cuda_raw(s)>>>(r);
     return mt__cuda_launched(s, "documents for cuDNN", err);
@@ -75,7 +75,12 @@ static mt_rc tell_parcel(mt_stream *s, const mt_attention *a, mt_attention_way w
                          const mt_cudnn_parcel *p, mt_err *err)
 {
     char *scratch = (char *)a->scratch;
-    listed r = { *p, l->offsets_ld, l->lengths_ld, { 0 }, (int64_t *)(scratch + l->offsets), (int32_t *)(scratch + l->lengths) };
+    listed r = { .p = *p,
+                 .offsets_ld = l->offsets_ld,
+                 .lengths_ld = l->lengths_ld,
+                 .ld = { 0 },
+                 .offsets = (int64_t *)(scratch + l->offsets),
+                 .lengths = (int32_t *)(scratch + l->lengths) };
     mt_cudnn_offset_lds(a, way, l, r.ld);
     listed_kernel<<<(unsigned)l->n_chunks, (unsigned)p->size.docs + 1, 0, mt_cuda_raw(s)>>>(r);
     return mt__cuda_launched(s, "documents for cuDNN", err);
@@ -159,13 +164,13 @@ static mt_rc sum_keys(mt_stream *s, const mt_attention *a, const mt_cudnn_layout
 {
     const char *scratch = (const char *)a->scratch;
     if (a->H == a->K) return MT_OK; /* they are at their place */
-    key_sums p = { { (bf16 *)a->dk, (bf16 *)a->dv },
-                   { (const bf16 *)(scratch + l->dkf), (const bf16 *)(scratch + l->dvf) },
-                   a->N,
-                   a->ld_d,
-                   a->K * a->Dh / PIECE,
-                   (int)(a->H / a->K),
-                   (int)(a->Dh / PIECE) };
+    key_sums p = { .to = { (bf16 *)a->dk, (bf16 *)a->dv },
+                   .from = { (const bf16 *)(scratch + l->dkf), (const bf16 *)(scratch + l->dvf) },
+                   .N = a->N,
+                   .ld_to = a->ld_d,
+                   .pieces = a->K * a->Dh / PIECE,
+                   .group = (int)(a->H / a->K),
+                   .head = (int)(a->Dh / PIECE) };
     sum_keys_kernel<<<dim3((unsigned)div_up(p.N * p.pieces, 256), 2), 256, 0, mt_cuda_raw(s)>>>(p);
     return mt__cuda_launched(s, "attention backward", err);
 }
@@ -191,15 +196,15 @@ static mt_rc sum_queries(mt_stream *s, const mt_attention *a, const mt_cudnn_lay
                          mt_err *err)
 {
     int64_t apart = p->size.heads == a->H ? a->Dh : a->H / a->K * a->Dh;
-    query_sums q = { (bf16 *)a->dq + p->row[0] * a->ld_d + head * a->Dh,
-                     (const bf16 *)((const char *)a->scratch + l->dq),
-                     p->length[0],
-                     p->size.longest,
-                     p->size.keys,
-                     a->ld_d,
-                     apart,
-                     (int)(a->Dh / PIECE),
-                     (int)(p->size.heads * a->Dh / PIECE) };
+    query_sums q = { .to = (bf16 *)a->dq + p->row[0] * a->ld_d + head * a->Dh,
+                     .from = (const bf16 *)((const char *)a->scratch + l->dq),
+                     .n = p->length[0],
+                     .longest = p->size.longest,
+                     .keys = p->size.keys,
+                     .ld_to = a->ld_d,
+                     .apart = apart,
+                     .head = (int)(a->Dh / PIECE),
+                     .heads = (int)(p->size.heads * a->Dh / PIECE) };
     sum_queries_kernel<<<(unsigned)div_up(q.n * q.heads, 256), 256, 0, mt_cuda_raw(s)>>>(q);
     return mt__cuda_launched(s, "attention backward", err);
 }

@@ -179,7 +179,7 @@ template <typename T, int V, int W> __global__ void __launch_bounds__(THREADS) b
     next_row(a.doc_start, p, from);
     window<T, V, W> win;
     win.open(a, c);
-    mt_cache_conv plain = { a, nullptr, nullptr, nullptr };
+    mt_cache_conv plain = { .c = a, .pos = nullptr, .slot = nullptr, .state = nullptr };
     look_back<T, V, W>(plain, win, p, from, c);
     float dx[W][V] = {}, dw[W][V] = {}; /* dx[i]: of the row i rows back, so far */
     for (int64_t first = from; first < to + W - 1; first += BATCH) {
@@ -295,13 +295,13 @@ static mt_rc run(mt_stream *s, const mt_cache_conv *a, bool back, mt_err *err)
 
 mt_rc mt__conv_fwd_cuda(mt_stream *s, const mt_conv *a, mt_err *err)
 {
-    mt_cache_conv plain = { *a, NULL, NULL, NULL };
+    mt_cache_conv plain = { .c = *a, .pos = NULL, .slot = NULL, .state = NULL };
     return run(s, &plain, false, err);
 }
 
 mt_rc mt__conv_bwd_cuda(mt_stream *s, const mt_conv *a, mt_err *err)
 {
-    mt_cache_conv plain = { *a, NULL, NULL, NULL };
+    mt_cache_conv plain = { .c = *a, .pos = NULL, .slot = NULL, .state = NULL };
     MT_TRY(run(s, &plain, true, err));
     if (!a->dw || a->N == 0) return MT_OK;
     return mt__sum_rows_cuda(s, a->dw, (const float *)a->scratch, div_up(a->N, ROWS), a->C * a->width, a->C * a->width, err);

@@ -289,9 +289,11 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
 template <typename T> static mt_rc by_clusters(mt_stream *s, const mt_cross_entropy *a, bool *done, mt_err *err)
 {
     bool few = a->V <= MOST_BLOCKS * block_holds(FEW_HELD), capped = a->softcap != 0;
-    void (*kernel)(mt_cross_entropy, int) =
-        few ? (capped ? cluster_kernel<T, FEW_HELD, true> : cluster_kernel<T, FEW_HELD, false>)
-            : (capped ? cluster_kernel<T, MANY_HELD, true> : cluster_kernel<T, MANY_HELD, false>);
+    void (*const kernels[2][2])(mt_cross_entropy, int) = {
+        { cluster_kernel<T, MANY_HELD, false>, cluster_kernel<T, MANY_HELD, true> },
+        { cluster_kernel<T, FEW_HELD, false>, cluster_kernel<T, FEW_HELD, true> },
+    };
+    void (*kernel)(mt_cross_entropy, int) = kernels[few][capped];
     unsigned blocks = 1;
     while (blocks * block_holds(few ? FEW_HELD : MANY_HELD) < a->V) blocks *= 2;
     int each = (int)div_up(div_up(a->V / 4, blocks), 8) * 8, clusters = 0; /* whole lines of memory */
@@ -343,9 +345,11 @@ template <typename T> static mt_rc rows(mt_stream *s, const mt_cross_entropy *a,
     if (whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD))
         MT_TRY(by_clusters<T>(s, a, &done, err));
     if (done) return MT_OK;
-    void (*kernel)(mt_cross_entropy) = whole ? (a->softcap != 0 ? row_kernel<T, 4, true> : row_kernel<T, 4, false>)
-                                             : (a->softcap != 0 ? row_kernel<T, 1, true> : row_kernel<T, 1, false>);
-    kernel<<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
+    void (*const kernels[2][2])(mt_cross_entropy) = {
+        { row_kernel<T, 1, false>, row_kernel<T, 1, true> },
+        { row_kernel<T, 4, false>, row_kernel<T, 4, true> },
+    };
+    kernels[whole][a->softcap != 0]<<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
     return mt__cuda_launched(s, "cross entropy", err);
 }
 

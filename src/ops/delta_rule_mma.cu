@@ -917,7 +917,14 @@ template <int D, bool SMALL> __global__ void __launch_bounds__(REST_THREADS, 2) 
     rest_shared<D, SMALL> &s = *(rest_shared<D, SMALL> *)memory;
     const mt_delta_rule &a = g.a;
     int key = blockIdx.y, warp = threadIdx.x / 32;
-    spot p = { g.chunk(blockIdx.x), 0, 0, key, warp, (int)threadIdx.x % 32, warp % 4 * 16, warp / 4 };
+    spot p = { .c = g.chunk(blockIdx.x),
+               .h = 0,
+               .head = 0,
+               .key = key,
+               .warp = warp,
+               .lane = (int)threadIdx.x % 32,
+               .row0 = warp % 4 * 16,
+               .half = warp / 4 };
     if (!p.c.rows) {
         float *sums = g.at<float>(g.l.sums) + (int64_t)blockIdx.x * 2 * a.H + g.first_head + key * g.per_key;
         for (int h = threadIdx.x; h < g.per_key; h += REST_THREADS) sums[h] = sums[a.H + h] = 0;

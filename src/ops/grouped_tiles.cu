@@ -272,7 +272,8 @@ bool mt__grouped_fits_tiles(mt_stream *s, const mt_grouped_linear *a, grouped_pr
 {
     const mt_cuda_device *d = mt_cuda_device_of(s);
     const void *left = kind == FORWARD ? a->x : a->dy, *right = kind == TO_W ? a->x : a->w;
-    const void *to = kind == FORWARD ? a->y : kind == TO_X ? a->dx : (const void *)a->dw;
+    const void *to = kind == FORWARD ? a->y : a->dx;
+    if (kind == TO_W) to = a->dw;
     return a->t == MT_DTYPE_BF16 && a->N % 8 == 0 && a->K % 8 == 0 && is_aligned(left, 16) && is_aligned(right, 16) &&
            is_aligned(to, 16) && shared_bytes(a->c) <= d->shared_bytes;
 }

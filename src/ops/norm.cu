@@ -357,9 +357,11 @@ template <typename T, int V> static void warp_forward(mt_stream *s, const mt_nor
 
 template <typename T, int W, int V> static void backward(mt_stream *s, const mt_norm *a)
 {
-    void (*kernel)(mt_norm, int) = a->centered
-                                       ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
-                                       : (a->db ? backward_kernel<T, W, V, false, true> : backward_kernel<T, W, V, false, false>);
+    void (*const kernels[2][2])(mt_norm, int) = {
+        { backward_kernel<T, W, V, false, false>, backward_kernel<T, W, V, false, true> },
+        { backward_kernel<T, W, V, true, false>, backward_kernel<T, W, V, true, true> },
+    };
+    void (*kernel)(mt_norm, int) = kernels[a->centered][a->db != NULL];
     size_t bytes = has_ring<T, W, V> ? ring_bytes(a->D, W, V) : 0;
     if (bytes > 48 << 10) cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     kernel<<<(unsigned)div_up(a->N, rows_per_block(a)), threads_for(a->D, W * V), bytes, mt_cuda_raw(s)>>>(*a, rows_per_block(a));
