@@ -125,7 +125,8 @@ ssize_t mt_disk_read(int fd, void *to, size_t n, uint64_t at)
 static int write_all(int fd, const char *from, size_t n, int64_t at)
 {
     while (n > 0) {
-        ssize_t k = mt_disk_faulted(ENOSPC) ? -1 : at < 0 ? write(fd, from, n) : pwrite(fd, from, n, (off_t)at);
+        ssize_t k = -1;
+        if (!mt_disk_faulted(ENOSPC)) k = at < 0 ? write(fd, from, n) : pwrite(fd, from, n, (off_t)at);
         if (k < 0 && errno == EINTR) continue;
         if (k == 0) errno = ENOSPC; /* no progress and no reason: do not try for ever */
         if (k <= 0) return -1;

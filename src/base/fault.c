@@ -61,7 +61,11 @@ void mt_fault_from_env(void)
         atomic_store(&slow_us, strtol(s, &end, 10));
         s = *end == ':' ? end + 1 : end;
     }
-    mode how = skip_word(&s, "kill:") ? KILL : skip_word(&s, "full:") ? FAIL_FROM_THEN_ON : FAIL_ONCE;
+    mode how = FAIL_ONCE;
+    if (skip_word(&s, "kill:"))
+        how = KILL;
+    else if (skip_word(&s, "full:"))
+        how = FAIL_FROM_THEN_ON;
     for (int k = 0; k < MT_FAULT_KINDS; k++)
         if (skip_word(&s, names[k])) arm((mt_fault_kind)k, strtol(s, NULL, 10), how);
 }

@@ -25,7 +25,9 @@ mt_short_text mt_count_text(uint64_t n)
     double v = (double)n;
     int i = 0;
     while (v >= 999.5 && i < 4) v /= 1000, i++;
-    snprintf(t.s, sizeof t.s, i == 0 ? "%.0f%s" : v < 9.995 ? "%.2f%s" : v < 99.95 ? "%.1f%s" : "%.0f%s", v, names[i]);
+    int digits = 0;
+    if (i > 0 && v < 99.95) digits = v < 9.995 ? 2 : 1;
+    snprintf(t.s, sizeof t.s, "%.*f%s", digits, v, names[i]);
     return t;
 }
 

@@ -10,7 +10,7 @@ int mt_utf8_decode(const char *s, size_t n, uint32_t *cp)
         *cp = p[0];
         return 1;
     }
-    int len = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    int len = 2 + (p[0] >= 0xe0) + (p[0] >= 0xf0);
     static const uint32_t smallest[5] = { 0, 0, 0x80, 0x800, 0x10000 };
     if (p[0] < 0xc2 || p[0] > 0xf4 || n < (size_t)len) return 0;
     uint32_t v = p[0] & (0xffu >> (len + 1));

@@ -65,13 +65,19 @@ static bool value_json_take(reader *r, char c)
     return true;
 }
 
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 static bool read_hex4(reader *r, uint32_t *out)
 {
     if (r->end - r->p < 4) return false;
     uint32_t v = 0;
     for (int i = 0; i < 4; i++) {
-        char c = r->p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = hex_digit(r->p[i]);
         if (d < 0) return false;
         v = v << 4 | (uint32_t)d;
     }

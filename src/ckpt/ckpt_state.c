@@ -13,7 +13,8 @@ static const char *const tails[MT_STATE_KINDS] = { ".hi", ".lo", ".m", ".v" };
 
 static mt_dtype dtype_of(const mt_state_io *io, mt_state_kind kind)
 {
-    return kind == MT_STATE_HI ? MT_DTYPE_BF16 : kind == MT_STATE_LO ? MT_DTYPE_I16 : io->moments;
+    if (kind >= MT_STATE_M) return io->moments;
+    return kind == MT_STATE_HI ? MT_DTYPE_BF16 : MT_DTYPE_I16;
 }
 
 /* Wider formats lie first in a file; written in that order, it is written front to back. */

@@ -80,7 +80,8 @@ static mt_rc add_eos(const mt_export *x, document *d, const char *file, mt_err *
     int32_t id = x->end_of_turn;
     const mt_value *old = mt_value_get(&d->root, "eos_token_id");
     if (id < 0 || has_id(old, id)) return MT_OK;
-    size_t n = !old || old->type == MT_VALUE_NULL ? 0 : old->type == MT_VALUE_LIST ? old->list.n : 1;
+    size_t n = mt_value_items(old);
+    if (old && old->type != MT_VALUE_NULL && old->type != MT_VALUE_LIST) n = 1;
     mt_value *ids = mt_arena_calloc(&d->arena, n + 1, sizeof *ids);
     if (!ids) return mt_no_memory(err, "%s", file);
     for (size_t i = 0; i < n; i++) ids[i] = old->type == MT_VALUE_LIST ? old->list.items[i] : *old;
@@ -181,9 +182,8 @@ static mt_rc save_fixed(const mt_export *x, const mt_side_file *f, const char *t
 static mt_rc write_file(const mt_export *x, const mt_side_file *f, const char *dir, mt_err *err)
 {
     char *to = mt_path_join(dir, f->name);
-    mt_rc rc = !to                 ? mt_no_memory(err, "%s", dir)
-               : is_fixed(f->name) ? save_fixed(x, f, to, err)
-                                   : mt_outfile_save(to, f->text, f->n, err);
+    if (!to) return mt_no_memory(err, "%s", dir);
+    mt_rc rc = is_fixed(f->name) ? save_fixed(x, f, to, err) : mt_outfile_save(to, f->text, f->n, err);
     mt_free(to);
     return rc;
 }

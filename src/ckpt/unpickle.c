@@ -87,7 +87,12 @@ static mt_rc take_number(mt__unpickler *u, size_t width, uint64_t *out, mt_err *
 {
     const uint8_t *p;
     if (!unpickle_take(u, width, &p)) return unpickle_bad(u, "it breaks off", err);
-    *out = width == 1 ? p[0] : width == 2 ? mt__le16(p) : width == 4 ? mt__le32(p) : mt__le64(p);
+    switch (width) {
+    case 1: *out = p[0]; break;
+    case 2: *out = mt__le16(p); break;
+    case 4: *out = mt__le32(p); break;
+    default: *out = mt__le64(p); break;
+    }
     return MT_OK;
 }
 

@@ -100,9 +100,9 @@ int mt_cmd_data(int argc, char **argv)
     if (mt_settings_init(&s, &err)) return mt_cli_failed(&err);
     mt_rc rc = cmd_data_parse(&s, &o, argc, argv, &err);
     if (!rc && !o.help) {
-        mt_color color = s.logging.color == MT_TRI_TRUE    ? MT_COLOR_ALWAYS
-                         : s.logging.color == MT_TRI_FALSE ? MT_COLOR_NEVER
-                                                           : MT_COLOR_AUTO;
+        mt_color color = MT_COLOR_AUTO;
+        if (s.logging.color == MT_TRI_TRUE) color = MT_COLOR_ALWAYS;
+        if (s.logging.color == MT_TRI_FALSE) color = MT_COLOR_NEVER;
         mt_terminal out = mt_terminal_of(stdout, color), notes = mt_terminal_of(stderr, color);
         bars progress = { .terminal = &notes };
         mt_feed_options fo = {

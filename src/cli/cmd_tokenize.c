@@ -151,7 +151,10 @@ static mt_rc open_chat(run *r, mt_err *err)
 static mt_rc one_line(run *r, const char *line, size_t n, mt_err *err)
 {
     mt_str_clear(&r->out);
-    MT_TRY(r->o->decode ? decode_line(r, line, n, err) : r->o->chat ? chat_line(r, line, n, err) : encode_line(r, line, n, err));
+    if (r->o->decode)
+        MT_TRY(decode_line(r, line, n, err));
+    else
+        MT_TRY(r->o->chat ? chat_line(r, line, n, err) : encode_line(r, line, n, err));
     mt_str_putc(&r->out, '\n');
     if (!mt_str_ok(&r->out)) return mt_no_memory(err, "a line of output");
     if (fwrite(r->out.s, 1, r->out.n, stdout) != r->out.n) return mt_fail_errno(err, MT_EIO, "writing the output");

@@ -97,7 +97,10 @@ static mt_rc take_option(const mt_usage *u, int argc, char **argv, int *i, mt_er
     const mt_flag *f = flags_find(u, word, eq ? (size_t)(eq - word) : strlen(word));
     if (!f) return unknown(u, word, err);
     if (f->type != MT_FLAG_BOOL) {
-        value = eq ? eq + 1 : *i + 1 < argc ? argv[++*i] : NULL;
+        if (eq)
+            value = eq + 1;
+        else if (*i + 1 < argc)
+            value = argv[++*i];
         if (!value) return mt_fail(err, MT_EINVAL, "%s: %s needs a value (%s)", u->command, f->name, f->value);
     } else if (eq)
         return mt_fail(err, MT_EINVAL, "%s: %s takes no value", u->command, f->name);

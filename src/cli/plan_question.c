@@ -148,14 +148,14 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
     }
     MT_TRY(mt_host_read(&out->host, "", err));
     out->here = dev;
-    out->cores = given.cores ? given.cores : dev ? out->host.cores : MT_USUAL_CORES;
+    out->cores = dev ? out->host.cores : MT_USUAL_CORES;
+    if (given.cores) out->cores = given.cores;
     bool limited = m->host_memory && out->machine.host_bytes == m->host_memory;
     if (limited) out->host_there = given.ram ? given.ram : mt_host_usable(&out->host);
-    snprintf(out->ram_source, sizeof out->ram_source, "%s",
-             limited      ? "memory.host_memory"
-             : given.ram  ? "as given"
-             : asked->gpu ? "this machine's, for want of --ram"
-                          : out->host.limited_by);
+    const char *source = asked->gpu ? "this machine's, for want of --ram" : out->host.limited_by;
+    if (given.ram) source = "as given";
+    if (limited) source = "memory.host_memory";
+    snprintf(out->ram_source, sizeof out->ram_source, "%s", source);
     return MT_OK;
 }
 

@@ -92,10 +92,12 @@ static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_machine *m = &a->q.machine;
-    const char *label = !a->plan      ? "DOES NOT FIT"
-                        : *a->refused ? "WOULD FIT"
-                                      : "FITS",
-               *needs = a->batch.largest ? "a step of this size needs" : "it needs at least";
+    const char *label = "FITS", *needs = a->batch.largest ? "a step of this size needs" : "it needs at least";
+    mt_style style = MT_STYLE_GREEN;
+    if (!a->plan)
+        label = "DOES NOT FIT", style = MT_STYLE_RED;
+    else if (*a->refused)
+        label = "WOULD FIT", style = MT_STYLE_YELLOW;
     mt_str text = { 0 }, lines = { 0 };
     mt_str_puts(&text, label);
     if (*a->refused) mt_str_printf(&text, ", %s %s", a->plan ? "but" : "and", a->refused);
@@ -115,7 +117,7 @@ static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal 
                       mt_bytes_text(m->host_bytes).s);
     put_line(&lines, &text, 2, term);
     /* In place of the same words, which are wrapped without color. */
-    mt_style_put(out, label, !a->plan ? MT_STYLE_RED : *a->refused ? MT_STYLE_YELLOW : MT_STYLE_GREEN, term->color);
+    mt_style_put(out, label, style, term->color);
     mt_str_puts(out, mt_str_ok(&lines) ? lines.s + strlen(label) : "");
     mt_str_free(&lines);
 }
@@ -125,8 +127,8 @@ static void put_row(mt_str *out, const char *label, double value, double all, co
 {
     enum { LABEL = 36, NUMBER = 10, BAR = 24, BETWEEN = 2 + 1 + 2 };
     int columns = mt_terminal_columns(term), bar = columns - LABEL - NUMBER - BETWEEN, width = columns - NUMBER - 3;
-    bar = bar > BAR ? BAR : bar > 0 ? bar : 0;
-    width = width > LABEL ? LABEL : width > 12 ? width : 12;
+    bar = (int)mt_clamp_i64(bar, 0, BAR);
+    width = (int)mt_clamp_i64(width, 12, LABEL);
     mt_str_puts(out, "  ");
     mt_text_fit(out, label, width);
     mt_str_printf(out, "%*s %*s", (int)mt_max_i64(width - mt_text_columns(label), 0), "", NUMBER, text);

@@ -16,7 +16,7 @@ typedef struct grid {
     unsigned char *cells; /* [rows * columns], a bit per dot: bit = y * dots_x + x */
 } grid;
 
-static int clamp(int v, int lo, int hi) { return v < lo ? lo : v > hi ? hi : v; }
+static int clamp(int v, int lo, int hi) { return (int)mt_clamp_i64(v, lo, hi); }
 
 static void set_dot(grid *g, int x, int y) /* y from the bottom */
 {
@@ -111,7 +111,7 @@ static void put_axis(mt_str *out, const mt_curve *c, range x, int columns)
     mt_str_printf(out, "\n%*s%s", LABEL + 1, "", left);
     int room = columns - (int)strlen(left) - (int)strlen(right), label = mt_text_columns(c->x_label);
     bool fits = label + 2 <= room;
-    int before = fits ? (room - label) / 2 : room > 1 ? room : 1;
+    int before = fits ? (room - label) / 2 : (int)mt_max_i64(room, 1);
     mt_str_printf(out, "%*s", before, "");
     if (fits) mt_str_printf(out, "%s%*s", c->x_label, room - label - before, "");
     mt_str_printf(out, "%s\n", right);
@@ -140,7 +140,8 @@ void mt_plot_curve(mt_str *out, const mt_curve *c)
             put_number(out, at);
         else
             mt_str_printf(out, "%*s", LABEL, "");
-        mt_str_puts(out, !c->utf8 ? "|" : labelled ? "┤" : "│");
+        const char *axis = labelled ? "┤" : "│";
+        mt_str_puts(out, c->utf8 ? axis : "|");
         int end = g.columns;
         while (end > 0 && !g.cells[row * g.columns + end - 1]) end--; /* no spaces at the end of a line */
         for (int col = 0; col < end; col++) put_cell(out, &g, g.cells[row * g.columns + col]);

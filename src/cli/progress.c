@@ -15,7 +15,7 @@ enum { MIN_BAR = 5, MAX_BAR = 40, MIN_NOTE = 12, NOTE_COLUMNS = 120 };
 static double share(const mt_progress_view *v)
 {
     double s = v->total > 0 ? v->done / v->total : 0;
-    return s < 0 ? 0 : s > 1 ? 1 : s;
+    return fmin(fmax(s, 0), 1);
 }
 
 static void put_bar(mt_str *out, double filled, int cells, bool utf8, bool color)

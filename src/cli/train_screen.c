@@ -290,7 +290,9 @@ void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
         snprintf(busiest, sizeof busiest, "  busiest expert %.0f%%",
                  100 * s->loads.busiest[largest_of(s->loads.busiest, s->loads.n)]);
     describe_experts(screen, s);
-    const char *skipped = s->skipped ? "  (skipped: not finite)" : s->empty ? "  (skipped: nothing to train on)" : "";
+    const char *skipped = "";
+    if (s->empty) skipped = "  (skipped: nothing to train on)";
+    if (s->skipped) skipped = "  (skipped: not finite)";
     if (screen->term.live) /* the bar wants room */
         snprintf(note, sizeof note, "loss %.4f%s  %s tokens/s%s", s->loss, router, mt_count_text((uint64_t)s->tokens_s).s,
                  skipped);

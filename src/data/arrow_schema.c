@@ -55,7 +55,11 @@ static mt_rc unsupported(const builder *b, const ar_field *f, const char *what)
                    b->src->path, f->name, what);
 }
 
-static int64_t per_second(int64_t unit) { return unit == 0 ? 1 : unit == 1 ? 1000 : unit == 2 ? 1000000 : 1000000000; }
+static int64_t per_second(int64_t unit)
+{
+    static const int64_t of_unit[] = { 1, 1000, 1000000, 1000000000 };
+    return of_unit[unit >= 0 && unit < 3 ? unit : 3];
+}
 
 static mt_rc int_type(const builder *b, ar_field *f, int64_t bits, bool is_signed)
 {

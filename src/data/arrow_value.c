@@ -15,7 +15,10 @@ static bool bit(const uint8_t *bits, int64_t i) { return bits[i / 8] >> i % 8 & 
 
 static int64_t load_int(const uint8_t *p, size_t width, bool is_unsigned)
 {
-    uint64_t u = width == 8 ? mt__le64(p) : width == 4 ? mt__le32(p) : width == 2 ? mt__le16(p) : *p;
+    uint64_t u = *p;
+    if (width == 2) u = mt__le16(p);
+    if (width == 4) u = mt__le32(p);
+    if (width == 8) u = mt__le64(p);
     if (is_unsigned || width == 8) return (int64_t)u;
     int shift = (int)(64 - 8 * width);
     return (int64_t)(u << shift) >> shift;

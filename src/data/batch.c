@@ -26,7 +26,8 @@ mt_rc mt_batch_add(mt_batch *b, const int32_t *ids, const int32_t *labels, int64
     memcpy(b->ids + b->n_tokens, ids, (size_t)n * sizeof *ids);
     int32_t *targets = b->targets + b->n_tokens;
     for (int64_t i = 0; i < n; i++) {
-        targets[i] = i + 1 == n ? MT_IGNORE : labels ? labels[i + 1] : ids[i + 1];
+        targets[i] = MT_IGNORE; /* the last row has nothing to predict */
+        if (i + 1 < n) targets[i] = labels ? labels[i + 1] : ids[i + 1];
         b->n_trained += targets[i] != MT_IGNORE;
     }
     b->doc_start[b->n_docs] = (int32_t)b->n_tokens;

@@ -64,7 +64,8 @@ static mt_rc lint_cut(mt_findings *f, const mt_lint_input *in, mt_err *err)
     double share = n ? (double)n_cut / (double)n : 0;
     bool stops = !in->truncates && in->max_cut_share < 1 && share >= in->max_cut_share;
     if (n_cut == 0) return MT_OK;
-    mt_severity severity = stops ? MT_LINT_STOP : share >= cut_warns ? MT_LINT_WARN : MT_LINT_NOTE;
+    mt_severity severity = share >= cut_warns ? MT_LINT_WARN : MT_LINT_NOTE;
+    if (stops) severity = MT_LINT_STOP;
     char advice[384] = "";
     if (severity != MT_LINT_NOTE) advise_cut(advice, sizeof advice, in, severity);
     return found(f, severity, err, "%s: %lld of %lld answers (%.3g%%) are cut at max_seq_len %lld%s", in->name, (long long)n_cut,

@@ -103,7 +103,7 @@ static mt_rc read_weight(const reader *r, const mt_value *item, mt_message *m)
         m->trained = m->trained && train->b;
     }
     if (present(weight)) {
-        double w = weight->type == MT_VALUE_INT ? (double)weight->i : weight->type == MT_VALUE_FLOAT ? weight->f : -1;
+        double w = mt_value_is_number(weight) ? mt_value_number(weight) : -1;
         if (w < 0 || (w > 0 && w < 1) || w > 1)
             return mt__chat_bad(&r->base, MT_REASON_BAD_ANSWER, "\"weight\" of a message should be 0 or 1");
         m->trained = m->trained && w > 0;
@@ -167,12 +167,11 @@ static mt_rc missing_column(const reader *r, const char *column)
     for (size_t i = 0; r->record->type == MT_VALUE_MAP && i < r->record->map.n && i < 12; i++)
         mt_str_printf(&have, "%s%.*s", i ? ", " : "", (int)r->record->map.pairs[i].key_n, r->record->map.pairs[i].key);
     bool clear = !r->layout->direct && !mt_record_layout_detect(&found, words, r->record, &(mt_err){ 0 });
+    const char *advice = "";
+    if (r->layout->direct) advice = "; name yours with query_field and response_field, or describe the data in dataset_info.json";
+    if (clear) advice = ": describe that in dataset_info.json";
     mt_rc rc = mt__chat_bad(&r->base, MT_REASON_MISSING_COLUMN, "there is no column \"%s\" (it has: %s)%s%s%s", column,
-                            have.n ? have.s : "none", clear ? "; by its columns it is " : "", clear ? words : "",
-                            clear ? ": describe that in dataset_info.json"
-                            : r->layout->direct
-                                ? "; name yours with query_field and response_field, or describe the data in dataset_info.json"
-                                : "");
+                            have.n ? have.s : "none", clear ? "; by its columns it is " : "", clear ? words : "", advice);
     mt_str_free(&have);
     return rc;
 }

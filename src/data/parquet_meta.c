@@ -5,7 +5,11 @@
 
 #include <string.h>
 
-static int64_t unit_per_second(int id) { return id == 1 ? 1000 : id == 2 ? 1000000 : 1000000000; }
+static int64_t unit_per_second(int id)
+{
+    if (id == 1) return 1000;
+    return id == 2 ? 1000000 : 1000000000;
+}
 
 /* TimeType and TimestampType: { 1: bool isAdjustedToUTC, 2: union unit { 1: millis 2: micros 3: nanos } } */
 static void read_time_type(mt_thrift *t, mt_scalar *s)
@@ -66,7 +70,9 @@ static void read_logical_type(mt_thrift *t, pq_element *e)
     };
     mt_thrift_field f = { 0 };
     while (mt__thrift_next(t, &f)) {
-        e->note = f.id == 2 ? PQ_NOTE_MAP : f.id == 3 ? PQ_NOTE_LIST : PQ_NOTE_SCALAR;
+        e->note = PQ_NOTE_SCALAR;
+        if (f.id == 2) e->note = PQ_NOTE_MAP;
+        if (f.id == 3) e->note = PQ_NOTE_LIST;
         e->scalar.kind = f.id < 16 ? kinds[f.id] : MT_SCALAR_NULL;
         if (e->scalar.kind == MT_SCALAR_NULL && e->note == PQ_NOTE_SCALAR) e->note = PQ_NOTE_NONE;
         if (f.type != MT_THRIFT_STRUCT)

@@ -307,7 +307,8 @@ static mt_rc find_hub(const entry_reader *e, const char *url, const char *folder
 {
     const char *full = registry_join(e->r, url, folder), *last = registry_join(e->r, mt_path_base(url), folder);
     if (!full || !last) return mt_no_memory(err, "the dataset registry");
-    out->path = path_exists(full) ? full : path_exists(last) ? last : NULL;
+    out->path = path_exists(last) ? last : NULL;
+    if (path_exists(full)) out->path = full;
     out->hub = url;
     out->folder = folder;
     return MT_OK;

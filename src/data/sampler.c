@@ -300,9 +300,13 @@ mt_rc mt_sampler_run(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
     *n = 0;
     *reason = MT_REASON_NONE;
     start(w);
-    mt_rc rc = s->layout.ids                                  ? run_ids(s, w, record, reason, odd, err)
-               : mt_record_layout_is_text(&s->layout, record) ? run_text(s, w, record, reason, odd, err)
-                                                              : run_chat(s, w, record, reason, odd, err);
+    mt_rc rc;
+    if (s->layout.ids)
+        rc = run_ids(s, w, record, reason, odd, err);
+    else if (mt_record_layout_is_text(&s->layout, record))
+        rc = run_text(s, w, record, reason, odd, err);
+    else
+        rc = run_chat(s, w, record, reason, odd, err);
     if (*reason != MT_REASON_NONE) return MT_OK;
     return rc ? rc : hand_out(s, w, samples, n, err);
 }

@@ -1,5 +1,7 @@
 #include "data/split_spec.h"
 
+#include "base/mem.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -61,7 +63,7 @@ static int64_t place(const mt_split_spec *s, int64_t at, int64_t n)
 {
     if (s->percent) at = (int64_t)nearbyint((double)at * (double)n / 100);
     if (at < 0) at += n;
-    return at < 0 ? 0 : at > n ? n : at;
+    return mt_clamp_i64(at, 0, n);
 }
 
 void mt_split_spec_range(const mt_split_spec *s, int64_t n, int64_t *first, int64_t *end)

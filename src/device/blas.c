@@ -35,7 +35,7 @@ static int level_of(const char *core)
 
 const char *mt_blas_better_core(const char *running, bool has_avx2, bool has_avx512)
 {
-    int deserved = has_avx512 ? 2 : has_avx2 ? 1 : 0;
+    int deserved = has_avx512 ? 2 : has_avx2;
     if (level_of(running) >= deserved) return NULL;
     return deserved == 2 ? "SkylakeX" : "Haswell";
 }

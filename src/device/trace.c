@@ -72,7 +72,7 @@ void mt_trace_turn(mt_trace *t)
 static int take_span(mt_trace *t)
 {
     pthread_mutex_lock(&t->lock);
-    int i = t->window != OPEN ? -1 : t->n < t->max ? t->n++ : -1;
+    int i = t->window == OPEN && t->n < t->max ? t->n++ : -1;
     t->lost += t->window == OPEN && i < 0;
     pthread_mutex_unlock(&t->lock);
     return i;

@@ -70,7 +70,8 @@ static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at,
     sort_rows(lane, ids, order, c->n_rows);
     for (int64_t d = 0; d < c->n_docs; d++) {
         bool far = !at && starts[d + 1] - starts[d] > short_rows;
-        int32_t first = at ? at->past[c->first_doc + d] : far ? (int32_t)short_rows : 0;
+        int32_t first = far ? (int32_t)short_rows : 0;
+        if (at) first = at->past[c->first_doc + d];
         for (int32_t r = starts[d]; r < starts[d + 1]; r++) pos[r] = r - starts[d] + first;
     }
     int64_t deepest = 0;

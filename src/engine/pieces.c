@@ -27,7 +27,7 @@ static void add_span(piece *p, void *home, size_t home_at, void *slot, size_t sl
 static void add_moment(piece *p, void *home, void *slot, int64_t first, int64_t n_unit)
 {
     size_t n = (size_t)p->op.n, from = (size_t)first;
-    size_t each = p->op.moments == MT_MOMENTS_F32 ? 4 : p->op.moments == MT_MOMENTS_BF16 ? 2 : 1;
+    size_t each = p->op.moments == MT_MOMENTS_8BIT ? 1 : mt_dtype_bytes(mt_moments_type(p->op.moments));
     add_span(p, home, from * each, slot, 0, n * each);
     if (p->op.moments == MT_MOMENTS_8BIT)
         add_span(p, home, mt_moments_exponents_at((size_t)n_unit) + from / MT_MOMENT_BLOCK, slot, mt_moments_exponents_at(n),

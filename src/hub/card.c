@@ -84,7 +84,7 @@ static bool card_fits(const char *pattern, const char *path, size_t *work_left)
     while (*pattern && any) {
         if (!count_work(work_left, n + 1)) return false;
         bool star = *pattern == '*', deep = star && pattern[1] == '*', folders = deep && pattern[2] == '/';
-        const char *behind = pattern + (folders ? 3 : deep ? 2 : 1);
+        const char *behind = pattern + 1 + deep + folders;
         bool before = false; /* a place at or before j was reached */
         for (size_t j = 0; star && j <= n; j++) {
             bool here = at[j];
@@ -355,7 +355,8 @@ mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, si
     bool said = configs && configs->kind == MT_YAML_LIST && configs->items;
     if (said && !(config = find_config(configs, subset))) rc = which_config(configs, repo, subset, err);
     const mt_yaml *data_files = get(config, "data_files");
-    const char *below = *folder ? folder : config ? get_text(config, "data_dir") : subset;
+    const char *below = config ? get_text(config, "data_dir") : subset;
+    if (*folder) below = folder;
     if (!rc) {
         matching m = { f, MAX_MATCHING };
         size_t n = data_files ? want_split(&m, data_files, split, &splits) : want_by_name(f, below ? below : "", split, &splits);

@@ -39,9 +39,8 @@ static mt_rc read_readme(const search *s, char **text, size_t *n, mt_err *err)
     char *path = mt__snapshot_file(&s->repo, "README.md");
     *text = NULL;
     *n = 0;
-    mt_rc rc = !path                  ? mt_no_memory(err, "a dataset's files")
-               : mt_file_exists(path) ? mt_file_read(text, n, path, MAX_README, err)
-                                      : MT_OK;
+    if (!path) return mt_no_memory(err, "a dataset's files");
+    mt_rc rc = mt_file_exists(path) ? mt_file_read(text, n, path, MAX_README, err) : MT_OK;
     mt_free(path);
     return rc;
 }

@@ -412,7 +412,7 @@ static int by_hash(const void *pa, const void *pb)
 {
     const mt__file *a = *(mt__file *const *)pa, *b = *(mt__file *const *)pb;
     int c = strcmp(a->hash, b->hash);
-    return c ? c : a < b ? -1 : a > b; /* of equal ones the first in the list */
+    return c ? c : (a > b) - (a < b); /* of equal ones the first in the list */
 }
 
 /* The wanted files by content; first[i]: files->items[i] is wanted, and the first of its content. */

@@ -104,7 +104,8 @@ static double seconds_until(const char *value)
 {
     if (value[0] >= '0' && value[0] <= '9') return strtod(value, NULL);
     time_t when = curl_getdate(value, NULL), now = time(NULL);
-    return when == (time_t)-1 ? -1 : when > now ? (double)(when - now) : 0;
+    if (when == (time_t)-1) return -1;
+    return when > now ? (double)(when - now) : 0;
 }
 
 /* The hub's own way to say it, on every answer: "api";r=0;t=55 (requests left, seconds to the next window). */
@@ -356,12 +357,8 @@ bool mt_http_try_again(const mt_http_response *r, mt_rc rc, int n_tries, double 
         if (r->retry_after_s > longest_wait_s) return false;
         wait = r->retry_after_s;
     }
-    if (wait >= 2)
-        mt_info("the hub %s; trying again in %.0f s",
-                cut                ? "does not answer"
-                : r->status == 429 ? "asks for patience"
-                                   : "is in trouble",
-                wait);
+    const char *why = r->status == 429 ? "asks for patience" : "is in trouble";
+    if (wait >= 2) mt_info("the hub %s; trying again in %.0f s", cut ? "does not answer" : why, wait);
     return sleep_unless(wait, stop);
 }
 

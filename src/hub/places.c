@@ -40,14 +40,18 @@ static mt_rc find_home(char **out, mt_err *err)
     if (!given && !xdg && !home)
         return mt_fail(err, MT_EINVAL,
                        "none of HF_HOME, XDG_CACHE_HOME and HOME is set: set HF_HOME to a folder for downloaded models");
-    *out = given ? expand(given) : xdg ? mt_asprintf("%s/huggingface", xdg) : mt_asprintf("%s/.cache/huggingface", home);
+    if (given)
+        *out = expand(given);
+    else
+        *out = xdg ? mt_asprintf("%s/huggingface", xdg) : mt_asprintf("%s/.cache/huggingface", home);
     return *out ? MT_OK : mt_no_memory(err, "a path");
 }
 
 /* The folder or file a variable names, else home/otherwise. */
 static char *place(const char *variable, const char *older, const char *home, const char *otherwise)
 {
-    const char *given = env(variable) ? env(variable) : older ? env(older) : NULL;
+    const char *given = env(variable);
+    if (!given && older) given = env(older);
     return given ? expand(given) : mt_path_join(home, otherwise);
 }
 

@@ -61,10 +61,10 @@ static mt_rc macro_attr(jrender *r, jval v, jval name, jval *out)
 static mt_rc cycler_attr(jval v, jval name, jval *out)
 {
     const jcycler *c = v.cycler;
-    *out = mt__j_is_text(name, "current") ? c->items->items[c->at]
-           : mt__j_is_text(name, "pos")   ? mt__j_int((int64_t)c->at)
-           : mt__j_is_text(name, "items") ? (jval){ .type = JV_TUPLE, .list = c->items }
-                                          : no_attribute(v, name, false);
+    *out = no_attribute(v, name, false);
+    if (mt__j_is_text(name, "current")) *out = c->items->items[c->at];
+    if (mt__j_is_text(name, "pos")) *out = mt__j_int((int64_t)c->at);
+    if (mt__j_is_text(name, "items")) *out = (jval){ .type = JV_TUPLE, .list = c->items };
     return MT_OK;
 }
 
@@ -82,17 +82,17 @@ static mt_rc own_attr(jrender *r, jval v, jval name, jval *out)
         if (v.list->named && mt__j_is_text(name, "list")) *out = v.list->items[1];
         return MT_OK;
     case JV_RANGE:
-        *out = mt__j_is_text(name, "start")  ? mt__j_int(v.range->start)
-               : mt__j_is_text(name, "stop") ? mt__j_int(v.range->stop)
-               : mt__j_is_text(name, "step") ? mt__j_int(v.range->step)
-                                             : no_attribute(v, name, false);
+        *out = no_attribute(v, name, false);
+        if (mt__j_is_text(name, "start")) *out = mt__j_int(v.range->start);
+        if (mt__j_is_text(name, "stop")) *out = mt__j_int(v.range->stop);
+        if (mt__j_is_text(name, "step")) *out = mt__j_int(v.range->step);
         return MT_OK;
     case JV_INT:
     case JV_BOOL:
-        *out = mt__j_is_text(name, "real") || mt__j_is_text(name, "numerator") ? mt__j_int(mt__j_as_int(v))
-               : mt__j_is_text(name, "imag")                                   ? mt__j_int(0)
-               : mt__j_is_text(name, "denominator")                            ? mt__j_int(1)
-                                                                               : no_attribute(v, name, false);
+        *out = no_attribute(v, name, false);
+        if (mt__j_is_text(name, "real") || mt__j_is_text(name, "numerator")) *out = mt__j_int(mt__j_as_int(v));
+        if (mt__j_is_text(name, "imag")) *out = mt__j_int(0);
+        if (mt__j_is_text(name, "denominator")) *out = mt__j_int(1);
         return MT_OK;
     default: *out = no_attribute(v, name, false); return MT_OK;
     }
@@ -117,24 +117,24 @@ mt_rc mt__j_getattr(jrender *r, jval v, jval name, int method, jval *out)
 
 /* ---- value[index] ---- */
 
+/* Where an end that a slice names lies: negative ones count from the back. */
+static int64_t slice_end(int64_t at, int64_t len, int64_t first, int64_t last)
+{
+    if (at < -len) return first;
+    return mt_clamp_i64(at < 0 ? at + len : at, first, last);
+}
+
 mt_rc mt__j_slice_bounds(jrender *r, const jslice *s, size_t n, int64_t *start, int64_t *step, size_t *count)
 {
-    int64_t len = (int64_t)n, lo, hi;
+    int64_t len = (int64_t)n;
     *step = s->step.type == JV_NONE ? 1 : mt__j_as_int(s->step);
     if (*step == 0) return mt__j_fail(r, "slice step cannot be zero");
     if (*step < -len - 1) *step = -len - 1; /* further than the whole, and cannot overflow */
     if (*step > len + 1) *step = len + 1;
     int64_t first = *step > 0 ? 0 : -1, last = *step > 0 ? len : len - 1;
-    lo = s->start.type == JV_NONE ? (*step > 0 ? first : last) : mt__j_as_int(s->start);
-    hi = s->stop.type == JV_NONE ? (*step > 0 ? last : first) : mt__j_as_int(s->stop);
-    if (s->start.type != JV_NONE) {
-        if (lo < 0) lo = lo < -len ? first : lo + len;
-        lo = lo < first ? first : lo > last ? last : lo;
-    }
-    if (s->stop.type != JV_NONE) {
-        if (hi < 0) hi = hi < -len ? first : hi + len;
-        hi = hi < first ? first : hi > last ? last : hi;
-    }
+    int64_t lo = *step > 0 ? first : last, hi = *step > 0 ? last : first;
+    if (s->start.type != JV_NONE) lo = slice_end(mt__j_as_int(s->start), len, first, last);
+    if (s->stop.type != JV_NONE) hi = slice_end(mt__j_as_int(s->stop), len, first, last);
     *start = lo;
     int64_t items = *step > 0 ? (hi - lo + *step - 1) / *step : (lo - hi - *step - 1) / -*step;
     *count = items > 0 ? (size_t)items : 0;
@@ -208,7 +208,10 @@ static mt_rc get_slice(jrender *r, jval v, jval index, jval *out)
 
 static void get_at(jval v, int64_t i, jval *out)
 {
-    int64_t n = v.type == JV_RANGE ? (int64_t)v.range->n : v.type == JV_STR ? (int64_t)mt__j_count(v.s, v.n) : (int64_t)v.list->n;
+    size_t count = v.type == JV_STR ? mt__j_count(v.s, v.n) : 0;
+    if (v.type == JV_RANGE) count = v.range->n;
+    if (v.type != JV_STR && v.type != JV_RANGE) count = v.list->n;
+    const int64_t n = (int64_t)count;
     if (i < 0) i += n;
     if (i < 0 || i >= n) {
         *out = no_attribute(v, mt__j_literal("index"), false);

@@ -6,6 +6,16 @@
 #include <string.h>
 #include <utf8proc.h>
 
+int mt__j_base_of(char letter)
+{
+    switch (letter) {
+    case 'x': return 16;
+    case 'o': return 8;
+    case 'b': return 2;
+    default: return 0;
+    }
+}
+
 static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((utf8proc_int32_t)cp); }
 
 bool mt__j_is_space(uint32_t cp)

@@ -4,6 +4,9 @@
 
 #include "base/str.h"
 
+/* Of 'x', 'o' and 'b', as in 0x1f: 16, 8, 2; of others 0. */
+int mt__j_base_of(char letter);
+
 bool mt__j_is_space(uint32_t cp); /* str.isspace, and \s of a regular expression */
 bool mt__j_is_break(uint32_t cp); /* where str.splitlines splits */
 bool mt__j_is_word(uint32_t cp);  /* \w of a regular expression */

@@ -45,9 +45,12 @@ static bool equal_range(const jrange *a, const jrange *b)
 static mt_rc equal_nested(jrender *r, jval a, jval b, bool *out)
 {
     MT_TRY(mt__j_deeper(r));
-    MT_TRY(a.type == JV_DICT   ? equal_dict(r, a.dict, b.dict, out)
-           : a.type == JV_VIEW ? equal_view(r, a.view, b.view, out)
-                               : equal_seq(r, a.list, b.list, out));
+    if (a.type == JV_DICT)
+        MT_TRY(equal_dict(r, a.dict, b.dict, out));
+    else if (a.type == JV_VIEW)
+        MT_TRY(equal_view(r, a.view, b.view, out));
+    else
+        MT_TRY(equal_seq(r, a.list, b.list, out));
     r->depth--;
     return MT_OK;
 }
@@ -80,7 +83,7 @@ static int text_order(jval a, jval b)
     /* bytes of UTF-8 sort as code points do */
     size_t n = a.n < b.n ? a.n : b.n;
     int c = n ? memcmp(a.s, b.s, n) : 0;
-    return c ? c : a.n < b.n ? -1 : a.n > b.n;
+    return c ? c : (a.n > b.n) - (a.n < b.n);
 }
 
 static mt_rc unorderable(jrender *r, jval a, jval b, const char *op)
@@ -125,7 +128,8 @@ static mt_rc ordered(jrender *r, jop op, jval a, jval b, bool *out)
     if (a.type == JV_FLOAT || b.type == JV_FLOAT) { /* nan is neither less nor greater */
         if (!mt__j_is_number(a) || !mt__j_is_number(b)) return unorderable(r, a, b, names[op]);
         double x = mt__j_as_float(a), y = mt__j_as_float(b);
-        *out = op == OP_LT ? x < y : op == OP_LE ? x <= y : op == OP_GT ? x > y : x >= y;
+        *out = (x < y && (op == OP_LT || op == OP_LE)) || (x > y && (op == OP_GT || op == OP_GE)) ||
+               (x == y && (op == OP_LE || op == OP_GE));
         return MT_OK;
     }
     bool swap = op == OP_GT || op == OP_LE;

@@ -8,9 +8,10 @@ mt_rc mt__j_enter_frame(jrender *r, const jframe *f)
     MT_TRY(mt__j_look(r, f->n_loads));
     for (uint32_t i = 0; i < f->n_loads; i++) {
         const jload *l = &f->loads[i];
-        r->act->slots[l->slot] = l->kind == LOAD_CONTEXT ? r->globals[l->global]
-                                 : l->kind == LOAD_ALIAS ? *mt__j_slot(r, l->from)
-                                                         : (jval){ 0 };
+        jval v = { 0 };
+        if (l->kind == LOAD_CONTEXT) v = r->globals[l->global];
+        if (l->kind == LOAD_ALIAS) v = *mt__j_slot(r, l->from);
+        r->act->slots[l->slot] = v;
     }
     return MT_OK;
 }

@@ -140,7 +140,7 @@ FILTER(mt__j_f_batch)
     size_t n = list.list->n;
     if (per <= 0) { /* never full (or full before the first): one row, in front of it an empty one for 0 */
         jval empty;
-        size_t n_rows = n ? (per == 0 ? 2 : 1) : 0;
+        size_t n_rows = n ? 1 + (per == 0) : 0;
         MT_TRY(mt__j_new_list(r, JV_LIST, n_rows, &rows, &row));
         MT_TRY(make_list(r, NULL, 0, &empty));
         if (n_rows == 2) row[0] = empty;

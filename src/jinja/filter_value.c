@@ -19,7 +19,8 @@ FILTER(mt__j_f_default)
     bool by_truth = false, truth = true;
     if (mt__j_given(a[1])) MT_TRY(mt__j_truth(r, a[1], &by_truth));
     if (by_truth) MT_TRY(mt__j_truth(r, v, &truth));
-    *out = v.type == JV_UNDEFINED || !truth ? (mt__j_given(a[0]) ? a[0] : mt__j_text("", 0)) : v;
+    *out = v;
+    if (v.type == JV_UNDEFINED || !truth) *out = mt__j_given(a[0]) ? a[0] : mt__j_text("", 0);
     return MT_OK;
 }
 
@@ -67,7 +68,7 @@ static parsed parse_int(jval v, int64_t base, int64_t *out)
     if (!number_text(v, buf, sizeof buf)) return NOT_A_NUMBER;
     char *digits = buf + (*buf == '-' || *buf == '+'), *end;
     char prefix = digits[0] == '0' ? (char)(digits[1] | 32) : 0;
-    int64_t named = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 0;
+    int64_t named = mt__j_base_of(prefix);
     bool has_prefix = named && (base == 0 || base == named);
     if (base == 0) base = has_prefix ? named : 10;
     const char *start = has_prefix ? digits + 2 : digits;

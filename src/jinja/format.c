@@ -17,7 +17,8 @@ mt_rc mt__j_put_padded(jrender *r, const jspec *s, const char *body, size_t n, s
 {
     size_t have = mt__j_count(body, n), want = (size_t)s->width, pad = want > have ? want - have : 0;
     char align = s->align ? s->align : default_align;
-    size_t left = align == '<' ? 0 : align == '^' ? pad / 2 : pad;
+    size_t left = align == '^' ? pad / 2 : pad;
+    if (align == '<') left = 0;
     if (align == '=') {
         mt_str_add(r->out, body, lead);
         put_fill(r, s, pad);
@@ -46,7 +47,8 @@ mt_rc mt__j_put_int(jrender *r, const jspec *s, int64_t v)
     char digits[72], body[160];
     uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
     size_t n = 0, k = 0;
-    unsigned base = s->type == 'x' || s->type == 'X' ? 16 : s->type == 'o' ? 8 : s->type == 'b' ? 2 : 10;
+    const int named = mt__j_base_of(s->type == 'X' ? 'x' : s->type);
+    unsigned base = named ? (unsigned)named : 10;
     do digits[sizeof digits - ++n] = (s->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[u % base];
     while (u /= base);
     if (v < 0 || s->sign == '+' || s->sign == ' ') body[k++] = v < 0 ? '-' : s->sign;
@@ -64,14 +66,16 @@ mt_rc mt__j_put_double(jrender *r, const jspec *s, double v)
     char text[512], body[768], fmt[16];
     char type = s->type ? s->type : 'g';
     if (type == '%') v *= 100;
-    int precision = s->precision < 0 ? 6 : s->precision > 300 ? 300 : s->precision;
+    int precision = s->precision < 0 ? 6 : (int)mt_min_i64(s->precision, 300);
     if (!s->type && s->precision < 0) { /* as str() shows it */
         mt_str own = { 0 };
         mt__j_put_float(&own, fabs(v));
         snprintf(text, sizeof text, "%s", own.s ? own.s : "");
         mt_str_free(&own);
     } else {
-        snprintf(fmt, sizeof fmt, "%%%s.*%c", s->alternate ? "#" : "", type == '%' ? 'f' : type == 'n' ? 'g' : type);
+        char how = type == '%' ? 'f' : type;
+        if (type == 'n') how = 'g';
+        snprintf(fmt, sizeof fmt, "%%%s.*%c", s->alternate ? "#" : "", how);
         snprintf(text, sizeof text, fmt, precision, fabs(v));
         if (!s->type && isfinite(v) && !strpbrk(text, ".en")) strcat(text, ".0");
     }
@@ -173,7 +177,8 @@ static mt_rc first_of_field(jrender *r, braces *b, const char *s, size_t n, jval
     if (n == 0 || digits) {
         if (n == 0 ? b->numbered : b->automatic) return mt__j_fail(r, "cannot mix {} and {0} in one format");
         *(n == 0 ? &b->automatic : &b->numbered) = true;
-        size_t i = n == 0 ? b->next++ : n > 9 ? SIZE_MAX : (size_t)strtoul(s, NULL, 10);
+        size_t i = n > 9 ? SIZE_MAX : (size_t)strtoul(s, NULL, 10);
+        if (n == 0) i = b->next++;
         if (i >= b->args->n_pos) return mt__j_fail(r, "Replacement index out of range for positional args tuple");
         *out = b->args->pos[i];
         return MT_OK;
@@ -200,9 +205,8 @@ static mt_rc field_value(jrender *r, braces *b, const char *s, size_t n, jval *o
         if (is_item) i++;
         if (is_item && i < n && s[i] != '.' && s[i] != '[')
             return mt__j_fail(r, "Only '.' or '[' may follow ']' in format field specifier");
-        MT_TRY(digits    ? mt__j_getitem(r, *out, mt__j_int((int64_t)strtoul(name.s, NULL, 10)), -1, out)
-               : is_item ? mt__j_getitem(r, *out, name, -1, out)
-                         : mt__j_getattr(r, *out, name, 0, out));
+        if (digits) name = mt__j_int((int64_t)strtoul(name.s, NULL, 10));
+        MT_TRY(is_item ? mt__j_getitem(r, *out, name, -1, out) : mt__j_getattr(r, *out, name, 0, out));
     }
     return MT_OK;
 }
@@ -214,7 +218,7 @@ static mt_rc put_field(jrender *r, braces *b, const char *p, const char *end, in
 {
     const char *stop = p;
     for (int brackets = 0; stop < end && (brackets || (*stop != '!' && *stop != ':')); stop++)
-        brackets += *stop == '[' ? 1 : *stop == ']' ? -1 : 0;
+        brackets += (*stop == '[') - (*stop == ']');
     jval v, text = mt__j_text("", 0);
     MT_TRY(field_value(r, b, p, (size_t)(stop - p), &v));
     if (stop < end && *stop == '!') {
@@ -243,7 +247,7 @@ static mt_rc put_format(jrender *r, braces *b, const char *p, const char *end, i
         } else if (*p == '{') {
             const char *close = p + 1;
             for (int open = 1; close < end; close++) {
-                open += *close == '{' ? 1 : *close == '}' ? -1 : 0;
+                open += (*close == '{') - (*close == '}');
                 if (!open) break;
             }
             if (close >= end) return mt__j_fail(r, "expected '}' before end of string");

@@ -18,8 +18,8 @@ static mt_rc call_range(jrender *r, const jargs *args, jval *out)
     jrange *g;
     MT_TRY(mt__j_new(r, sizeof *g, &g));
     *g = (jrange){ .start = v[0], .stop = v[1], .step = v[2] };
-    uint64_t span =
-        v[2] > 0 ? (v[1] > v[0] ? (uint64_t)v[1] - (uint64_t)v[0] : 0) : (v[0] > v[1] ? (uint64_t)v[0] - (uint64_t)v[1] : 0);
+    const int64_t from = v[2] > 0 ? v[0] : v[1], to = v[2] > 0 ? v[1] : v[0];
+    uint64_t span = to > from ? (uint64_t)to - (uint64_t)from : 0;
     uint64_t step = v[2] > 0 ? (uint64_t)v[2] : 0 - (uint64_t)v[2], n = span / step + (span % step != 0);
     if (n > MAX_RANGE)
         return mt__j_fail_rc(r, MT_ERANGE, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", MAX_RANGE);
@@ -55,7 +55,8 @@ static mt_rc call_dict(jrender *r, const jargs *args, jval *out)
         from = args->pos[0];
         if (from.type != JV_DICT) MT_TRY(mt__j_collect(r, from, &from));
     }
-    size_t n = !args->n_pos ? 0 : from.type == JV_DICT ? from.dict->n : from.list->n;
+    size_t n = 0;
+    if (args->n_pos) n = from.type == JV_DICT ? from.dict->n : from.list->n;
     MT_TRY(mt__j_new_dict(r, n + args->n_kw, out, &d));
     if (args->n_pos) MT_TRY(put_all(r, d, from));
     for (size_t i = 0; i < args->n_kw; i++) MT_TRY(mt__j_dict_put(r, d, args->kw_names[i], args->kw[i]));

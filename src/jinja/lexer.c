@@ -175,7 +175,7 @@ static const char *integer_end(const lexer *x, const char *p, int *base)
     *base = 10;
     if (*p != '0') return digits(x, p, 10);
     char kind = p + 1 < x->end ? (char)(p[1] | 32) : 0;
-    int want = kind == 'b' ? 2 : kind == 'o' ? 8 : kind == 'x' ? 16 : 0;
+    int want = mt__j_base_of(kind);
     const char *first = p + 2;
     if (want && first < x->end && *first == '_') first++;
     if (want && first < x->end && is_digit(*first, want)) {
@@ -232,7 +232,9 @@ static size_t unescape(const char *p, const char *end, char *dst, size_t *k)
         for (cp = 0; used < 3 && p + used < end && p[used] >= '0' && p[used] <= '7'; used++)
             cp = cp * 8 + (uint32_t)(p[used] - '0');
     } else if (*p == 'x' || *p == 'u' || *p == 'U') {
-        used = 1 + (size_t)hex_value(p + 1, end, *p == 'x' ? 2 : *p == 'u' ? 4 : 8, &cp);
+        int digits = *p == 'u' ? 4 : 8;
+        if (*p == 'x') digits = 2;
+        used = 1 + (size_t)hex_value(p + 1, end, digits, &cp);
         if (used == 1) return 0;
     } else if (*p == 'N')
         return 0; /* names of characters are not known here */
@@ -291,7 +293,7 @@ static mt_rc lex_operator(lexer *x)
     if (!c || !strchr("+-/*%~[](){}><=.:|,;", c)) return lexer_bad(x, start, "a character that has no meaning inside a tag");
     if (c == '(' || c == '[' || c == '{') {
         if (x->n_open == MAX_NESTING) return lexer_bad(x, start, "brackets nested too deeply");
-        x->open[x->n_open++] = c == '(' ? ')' : c == '[' ? ']' : '}';
+        x->open[x->n_open++] = strchr("()[]{}", c)[1];
     } else if (c == ')' || c == ']' || c == '}') {
         if (!x->n_open || x->open[--x->n_open] != c) return lexer_bad(x, start, "a closing bracket without its partner");
     }

@@ -42,7 +42,8 @@ static mt_rc dict_get(jrender *r, jval self, const jval *a, const jargs *args, j
     (void)args;
     const jval *hit;
     MT_TRY(mt__j_dict_find(r, self.dict, a[0], &hit));
-    *out = hit ? *hit : mt__j_given(a[1]) ? a[1] : JV_NONE_VALUE;
+    *out = mt__j_given(a[1]) ? a[1] : JV_NONE_VALUE;
+    if (hit) *out = *hit;
     return MT_OK;
 }
 

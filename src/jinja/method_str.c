@@ -131,9 +131,11 @@ static mt_rc method_str_find(jrender *r, jval s, const jval *a, bool backwards, 
     MT_TRY(mt__j_want_str(r, a[0], "the text to look for"));
     MT_TRY(window(r, s, a[1], a[2], &from, &to, &ok));
     MT_TRY(mt__j_search(r, s.n, a[0].n, backwards));
-    const char *hit = !ok         ? NULL
-                      : backwards ? mt__j_rfind(s.s + from, to - from, a[0].s, a[0].n)
-                                  : mt__j_find(s.s + from, to - from, a[0].s, a[0].n);
+    const char *hit = NULL;
+    if (ok && backwards)
+        hit = mt__j_rfind(s.s + from, to - from, a[0].s, a[0].n);
+    else if (ok)
+        hit = mt__j_find(s.s + from, to - from, a[0].s, a[0].n);
     *at = hit ? (int64_t)mt__j_count(s.s, (size_t)(hit - s.s)) : -1;
     return MT_OK;
 }
@@ -311,7 +313,9 @@ mt_rc mt__j_pad(jrender *r, jval s, int64_t width, jval fill, char align, jval *
     if ((uint64_t)pad > r->a->max_bytes) return mt__j_too_much(r);
     MT_TRY(mt__j_steps(r, (size_t)pad));
     if (!mt__j_given(fill)) fill = mt__j_literal(" ");
-    int64_t left = align == '<' ? 0 : align == '>' ? pad : pad / 2 + (pad & width & 1);
+    int64_t left = pad / 2 + (pad & width & 1);
+    if (align == '<') left = 0;
+    if (align == '>') left = pad;
     size_t mark = mt__j_mark(r);
     for (int64_t i = 0; i < left; i++) mt_str_add(r->out, fill.s, fill.n);
     mt_str_add(r->out, s.s, s.n);

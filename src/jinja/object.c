@@ -3,6 +3,12 @@
 
 #include "jinja/chars.h"
 
+const char *mt__j_view_name(const jview *view)
+{
+    static const char *const names[] = { [VIEW_KEYS] = "dict_keys", [VIEW_VALUES] = "dict_values", [VIEW_ITEMS] = "dict_items" };
+    return names[view->kind];
+}
+
 const char *mt__j_type_name(jval v)
 {
     static const char *const names[] = {
@@ -11,8 +17,7 @@ const char *mt__j_type_name(jval v)
         "generator",   "slice",     "Namespace", "Macro", "function",  "builtin_function_or_method",
         "LoopContext", "Cycler",    "Joiner"
     };
-    if (v.type == JV_VIEW)
-        return v.view->kind == VIEW_KEYS ? "dict_keys" : v.view->kind == VIEW_VALUES ? "dict_values" : "dict_items";
+    if (v.type == JV_VIEW) return mt__j_view_name(v.view);
     if (v.type == JV_ITER) return v.iter->what;
     return names[v.type];
 }

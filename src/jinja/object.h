@@ -156,6 +156,7 @@ static inline bool mt__j_is_text(jval a, const char *s) { return a.type == JV_ST
 
 /* Python's name of the type: "str", "dict", "NoneType". */
 const char *mt__j_type_name(jval v);
+const char *mt__j_view_name(const jview *view); /* "dict_keys" */
 bool mt__j_callable(jval v);
 
 #endif

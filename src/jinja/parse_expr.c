@@ -45,8 +45,14 @@ static mt_rc parse_product(jparser *p, jnode **out)
     MT_TRY(parse_power(p, out));
     for (;;) {
         const jtoken *at = p->tok;
-        jop op = at->type == '*' ? OP_MUL : at->type == '/' ? OP_DIV : at->type == T_FLOORDIV ? OP_FLOORDIV : OP_MOD;
-        if (op == OP_MOD && at->type != '%') return MT_OK;
+        jop op;
+        switch (at->type) {
+        case '*': op = OP_MUL; break;
+        case '/': op = OP_DIV; break;
+        case T_FLOORDIV: op = OP_FLOORDIV; break;
+        case '%': op = OP_MOD; break;
+        default: return MT_OK;
+        }
         p->tok++;
         jnode *right;
         MT_TRY(parse_power(p, &right));

@@ -23,11 +23,10 @@ static mt_rc parse_primary_name(jparser *p, jnode **out, bool with_namespace)
     } else {
         n->kind = N_NAME;
         n->name = name;
-        p->uses |= mt__j_is_text(name, "loop")      ? USES_LOOP
-                   : mt__j_is_text(name, "caller")  ? USES_CALLER
-                   : mt__j_is_text(name, "kwargs")  ? USES_KWARGS
-                   : mt__j_is_text(name, "varargs") ? USES_VARARGS
-                                                    : 0;
+        if (mt__j_is_text(name, "loop")) p->uses |= USES_LOOP;
+        if (mt__j_is_text(name, "caller")) p->uses |= USES_CALLER;
+        if (mt__j_is_text(name, "kwargs")) p->uses |= USES_KWARGS;
+        if (mt__j_is_text(name, "varargs")) p->uses |= USES_VARARGS;
     }
     return MT_OK;
 }

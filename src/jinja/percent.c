@@ -30,7 +30,7 @@ static mt_rc read_name(jrender *r, percent *f)
     if (f->p >= f->end || *f->p != '(') return MT_OK;
     const char *name = ++f->p;
     for (int open = 1; f->p < f->end; f->p++) {
-        open += *f->p == '(' ? 1 : *f->p == ')' ? -1 : 0;
+        open += (*f->p == '(') - (*f->p == ')');
         if (!open) break;
     }
     if (f->p >= f->end) return mt__j_fail(r, "incomplete format key");
@@ -135,7 +135,10 @@ static mt_rc put_percent(jrender *r, percent *f, bool safe)
     if (s.type == 'c') return mt__j_put_char(r, &s, v);
     if (s.type != 's' && s.type != 'r' && s.type != 'a') return put_number(r, &s, v);
     size_t mark = mt__j_mark(r);
-    MT_TRY(s.type != 's' ? mt__j_put_repr(r, v) : safe ? mt__j_put_escaped(r, v) : mt__j_put_str(r, v));
+    if (s.type != 's')
+        MT_TRY(mt__j_put_repr(r, v));
+    else
+        MT_TRY(safe ? mt__j_put_escaped(r, v) : mt__j_put_str(r, v));
     if (s.width == 0 && s.precision < 0) return MT_OK;
     MT_TRY(mt__j_cut(r, mark, &text));
     return mt__j_put_text(r, &s, text, '>');

@@ -24,8 +24,12 @@ static void put_quoted(mt_str *out, const char *s, size_t n)
         uint32_t cp = mt__j_cp(s + i, n - i, &len);
         if (cp == (uint32_t)quote || cp == '\\')
             mt_str_add(out, (const char[]){ '\\', (char)cp }, 2);
-        else if (cp == '\n' || cp == '\r' || cp == '\t')
-            mt_str_add(out, (const char[]){ '\\', cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't' }, 2);
+        else if (cp == '\n')
+            mt_str_puts(out, "\\n");
+        else if (cp == '\r')
+            mt_str_puts(out, "\\r");
+        else if (cp == '\t')
+            mt_str_puts(out, "\\t");
         else if (mt__j_is_printable(cp))
             mt_str_add(out, s + i, len);
         else if (cp < 0x100)
@@ -70,7 +74,7 @@ static mt_rc put_entries(jrender *r, const jentry *entries, size_t n)
 
 static mt_rc put_view(jrender *r, const jview *view)
 {
-    mt_str_puts(r->out, view->kind == VIEW_KEYS ? "dict_keys([" : view->kind == VIEW_VALUES ? "dict_values([" : "dict_items([");
+    mt_str_printf(r->out, "%s([", mt__j_view_name(view));
     for (size_t i = 0; i < view->dict->n; i++) {
         const jentry *e = &view->dict->entries[i];
         if (i) mt_str_puts(r->out, ", ");

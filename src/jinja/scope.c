@@ -330,7 +330,7 @@ static mt_rc bind_scope(resolver *r, symbols *s, jnode *n)
     if (is_set) MT_TRY(bind(r, s, n->kid[0]));
     if (n->kind == N_WITH)
         for (uint32_t i = 2; i < n->n; i += 2) MT_TRY(bind(r, s, n->kid[i]));
-    jnode *filter = is_set ? n->kid[1] : n->kind == N_FILTER_BLOCK ? n->kid[1] : NULL;
+    jnode *filter = is_set || n->kind == N_FILTER_BLOCK ? n->kid[1] : NULL;
     mt_rc rc = bind_inner(r, &inner, n, is_set ? n->kid[2] : n->kid[0], filter);
     free_symbols(&inner);
     return rc;

@@ -289,7 +289,8 @@ static mt_rc guess_family(reader *r)
                        "not supported",
                        r->path, c->model_type, c->family->name, foreign);
     bool by_keys = n_telling(r->doc, c->family) > 0;
-    c->decided_by = r->as_told ? "model.family" : r->as ? "tensor names" : by_keys ? "config keys" : "nothing better";
+    c->decided_by = by_keys ? "config keys" : "nothing better";
+    if (r->as) c->decided_by = r->as_told ? "model.family" : "tensor names";
     if (r->as_told)
         return assume(r, "model_type \"%s\" is unknown; it is treated as %s because model.family says so", c->model_type,
                       c->family->name);

@@ -60,7 +60,8 @@ static mt_rc family_falcon_read(mt_config *c, const mt_keys *k)
     if (!grouped) c->K = multi_query ? 1 : c->H;
     if (grouped && !parallel)
         return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"new_decoder_architecture\" without \"parallel_attn\"", k->path);
-    c->form = !parallel ? MT_BLOCK_SERIAL : grouped && n_norms == 2 ? MT_BLOCK_PARALLEL : MT_BLOCK_ONE_NORM;
+    c->form = grouped && n_norms == 2 ? MT_BLOCK_PARALLEL : MT_BLOCK_ONE_NORM;
+    if (!parallel) c->form = MT_BLOCK_SERIAL;
     if (c->form == MT_BLOCK_PARALLEL) c->family = &falcon_two_norms;
     if (!alibi) return MT_OK;
     mt_config_no_rope(c);

@@ -53,11 +53,10 @@ static mt_rc read_chatglm(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_bool(k->doc, "add_qkv_bias", false, &own, k->path, k->err));
     MT_TRY(mt_json_bool(k->doc, "rmsnorm", true, &rms, k->path, k->err));
     MT_TRY(mt_json_bool(k->doc, "apply_residual_connection_post_layernorm", false, &after, k->path, k->err));
-    if (all || !rms || after)
-        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" is set in a way no published model has it", k->path,
-                       all    ? "add_bias_linear"
-                       : !rms ? "rmsnorm"
-                              : "apply_residual_connection_post_layernorm");
+    const char *odd = after ? "apply_residual_connection_post_layernorm" : NULL;
+    if (!rms) odd = "rmsnorm";
+    if (all) odd = "add_bias_linear";
+    if (odd) return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" is set in a way no published model has it", k->path, odd);
     c->qkv_bias = own;
     MT_TRY(mt_json_f64(k->doc, "rope_ratio", 1, &ratio, k->path, k->err));
     if (!(ratio > 0)) return mt_fail(k->err, MT_ERANGE, "%s: \"rope_ratio\" is %g", k->path, ratio);

@@ -27,11 +27,11 @@ static mt_rc family_opt_read(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_bool(k->doc, "do_layer_norm_before", true, &before, k->path, k->err));
     MT_TRY(mt_json_bool(k->doc, "layer_norm_elementwise_affine", true, &affine, k->path, k->err));
     MT_TRY(mt_json_i64(k->doc, "word_embed_proj_dim", c->D, &width, k->path, k->err));
-    if (!before || !affine || width != c->D)
-        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" as in OPT 350M or Galactica's kin is not supported", k->path,
-                       !before   ? "do_layer_norm_before"
-                       : !affine ? "layer_norm_elementwise_affine"
-                                 : "word_embed_proj_dim");
+    const char *odd = width != c->D ? "word_embed_proj_dim" : NULL;
+    if (!affine) odd = "layer_norm_elementwise_affine";
+    if (!before) odd = "do_layer_norm_before";
+    if (odd)
+        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" as in OPT 350M or Galactica's kin is not supported", k->path, odd);
     c->position_offset = OFFSET;
     c->position_rows = c->max_positions + OFFSET;
     return MT_OK;

@@ -41,8 +41,8 @@ static mt_rc read_mixers(mt_config *c, const mt_keys *k)
         return mt_fail(k->err, MT_EFORMAT, "%s: \"layer_types\" should list all %lld layers", k->path, (long long)c->L);
     for (int64_t i = 0; i < c->L; i++) {
         const mt_value *v = mt_value_at(types, (size_t)i);
-        const char *type = listed ? (mt_value_has(v, MT_VALUE_STR) ? mt_json_string(v) : "")
-                                  : ((i + 1) % interval ? "linear_attention" : "full_attention");
+        const char *type = (i + 1) % interval ? "linear_attention" : "full_attention";
+        if (listed) type = mt_value_has(v, MT_VALUE_STR) ? mt_json_string(v) : "";
         if (strcmp(type, "linear_attention") == 0)
             c->layers[i].mixer = &mt_mixer_delta;
         else if (strcmp(type, "full_attention") != 0)

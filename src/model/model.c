@@ -110,8 +110,10 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
         snprintf(out, MT_NAME_BYTES, "layer %d", u->layer);
     else if (u->kind == MT_UNIT_EXPERTS)
         snprintf(out, MT_NAME_BYTES, "layer %d, experts %d to %d", u->layer, u->first_expert, u->first_expert + u->n_experts - 1);
+    else if (u->kind == MT_UNIT_HEAD)
+        snprintf(out, MT_NAME_BYTES, "head");
     else
-        snprintf(out, MT_NAME_BYTES, "%s", u->kind == MT_UNIT_HEAD ? "head" : m->tied ? "embedding and head" : "embedding");
+        snprintf(out, MT_NAME_BYTES, m->tied ? "embedding and head" : "embedding");
 }
 
 /* -- one unit's layout ----------------------------------------------------------------------------- */
@@ -327,7 +329,8 @@ enum { DECAYS, DECAYS_EXACT, TRAINS, TRAINS_EXACT, FROZEN, FROZEN_EXACT, FROZEN_
 static int run_of(const mt_weight *w)
 {
     if (w->no_low) return FROZEN_NO_LOW;
-    return (w->frozen ? FROZEN : w->decay ? DECAYS : TRAINS) + w->exact;
+    if (w->frozen) return FROZEN + w->exact;
+    return (w->decay ? DECAYS : TRAINS) + w->exact;
 }
 
 /* Tensors that one product serves stay side by side: low halves are left out of all of them or of none. */
@@ -486,7 +489,8 @@ static void count_params(mt_model *m)
 int mt_model_lowest_layer(const mt_model *m)
 {
     const mt_unit *u = m->first_trained < m->n_units ? &m->units[m->first_trained] : NULL;
-    return !u || u->kind == MT_UNIT_HEAD ? (int)m->config->L : u->kind == MT_UNIT_EMBED ? 0 : u->layer;
+    if (!u || u->kind == MT_UNIT_HEAD) return (int)m->config->L;
+    return u->kind == MT_UNIT_EMBED ? 0 : u->layer;
 }
 
 mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_options *options, mt_err *err)

@@ -527,15 +527,16 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
 static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at)
 {
     char *scratch = a->scratch;
-    bool grouped = a->H != a->K, parts = grouped && l->size.heads != a->H, summed = grouped && !parts;
-    attention_cudnn_put(v, ID_DK,
-                        parts    ? heads_from(scratch + l->dkf, at.head, a->Dh)
-                        : summed ? scratch + l->dk
-                                 : heads_from(a->dk, at.kv, a->Dh));
-    attention_cudnn_put(v, ID_DV,
-                        parts    ? heads_from(scratch + l->dvf, at.head, a->Dh)
-                        : summed ? scratch + l->dv
-                                 : heads_from(a->dv, at.kv, a->Dh));
+    void *dk = scratch + l->dk, *dv = scratch + l->dv;
+    if (a->H == a->K) {
+        dk = heads_from(a->dk, at.kv, a->Dh);
+        dv = heads_from(a->dv, at.kv, a->Dh);
+    } else if (l->size.heads != a->H) {
+        dk = heads_from(scratch + l->dkf, at.head, a->Dh);
+        dv = heads_from(scratch + l->dvf, at.head, a->Dh);
+    }
+    attention_cudnn_put(v, ID_DK, dk);
+    attention_cudnn_put(v, ID_DV, dv);
     if (summed) attention_cudnn_put(v, ID_DKF, scratch + l->dkf);
     if (summed) attention_cudnn_put(v, ID_DVF, scratch + l->dvf);
 }

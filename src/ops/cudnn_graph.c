@@ -83,7 +83,8 @@ mt_rc mt_cudnn_open(mt_cudnn **out, const char *device, mt_err *err)
     if (!rc && l->cudnnGetVersion() < OLDEST)
         rc = mt_fail(err, MT_EUNSUPPORTED, "cuDNN %zu is too old, 9.14 is the oldest known to compute packed attention right",
                      l->cudnnGetVersion());
-    cudnnStatus_t status = rc ? CUDNN_STATUS_SUCCESS : device ? describe(l, device) : l->cudnnCreate(&l->handle);
+    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+    if (!rc) status = device ? describe(l, device) : l->cudnnCreate(&l->handle);
     if (status) rc = explain(l, status, "starting", err);
     if (rc) {
         mt_cudnn_close(l);

@@ -24,7 +24,8 @@ static double pace_of(size_t tile, const mt_tiled *p)
 {
     int64_t area = (int64_t)tiles[tile].rows * tiles[tile].cols;
     bool square = area == 128 * 128;
-    if (tiles[tile].calm) return square == p->bias ? 1.0 : square ? 0.99 : 0.96; /* a bias slows the others */
+    if (tiles[tile].calm && square == p->bias) return 1.0; /* a bias slows the others */
+    if (tiles[tile].calm) return square ? 0.99 : 0.96;
     if (area < 112 * 128) return 0.915;
     if (area <= 192 * 128) return 0.96;
     return p->k >= 8192 ? 0.995 : 0.93;

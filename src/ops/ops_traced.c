@@ -48,12 +48,19 @@ static label name_plain(const char *fn, const void *a)
     return l;
 }
 
+/* Which of its three products a call computes. */
+static const char *direction(const void *dy, const void *dx)
+{
+    if (!dy) return "fwd";
+    return dx ? "dx" : "dw";
+}
+
 static label name_product(const char *fn, const void *a)
 {
     const mt_linear *p = a;
     label l = { .flops = 2.0 * (double)p->M * (double)p->N * (double)p->K };
     (void)fn;
-    snprintf(l.name, sizeof l.name, "linear_%s %lldx%lld", p->dy ? p->dx ? "dx" : "dw" : "fwd", (long long)p->N, (long long)p->K);
+    snprintf(l.name, sizeof l.name, "linear_%s %lldx%lld", direction(p->dy, p->dx), (long long)p->N, (long long)p->K);
     return l;
 }
 
@@ -63,8 +70,7 @@ static label name_grouped(const char *fn, const void *a)
     const mt_grouped_linear *p = a;
     label l = { .flops = 0 };
     (void)fn;
-    snprintf(l.name, sizeof l.name, "experts_%s %lldx%lld", p->dy ? p->dx ? "dx" : "dw" : "fwd", (long long)p->N,
-             (long long)p->K);
+    snprintf(l.name, sizeof l.name, "experts_%s %lldx%lld", direction(p->dy, p->dx), (long long)p->N, (long long)p->K);
     return l;
 }
 

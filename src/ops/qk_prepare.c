@@ -185,7 +185,8 @@ static void backward_row(const mt_qk_prepare *a, int64_t i, float *sums)
         }
         load_gradient(a, dx, grad, h, a->pos[i]);
         if (normed) {
-            float *dw = !sums ? NULL : of_each_head(a) ? sums + h * a->Dh : sums + (h < a->H ? 0 : a->Dh);
+            const int64_t owner = of_each_head(a) ? h : h >= a->H;
+            float *dw = sums ? sums + owner * a->Dh : NULL;
             load_input(a, x, row, h, a->pos[i]);
             for (int64_t d = 0; d < a->Dh; d++) {
                 float xh = (x[d] - n.c) * n.r;

@@ -97,7 +97,7 @@ static size_t update_range(const mt_adamw *a, int64_t from, int64_t to, float *m
 /* m, v: of number `from`, in fp32.  The range may straddle the end of the decayed region. */
 static size_t update_f32(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v)
 {
-    int64_t split = a->n_decay < from ? from : a->n_decay > to ? to : a->n_decay;
+    int64_t split = mt_clamp_i64(a->n_decay, from, to);
     return update_range(a, from, split, m, v, &a->coef) +
            update_range(a, split, to, m + (split - from), v + (split - from), &a->coef_no_decay);
 }

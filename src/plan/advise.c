@@ -312,10 +312,9 @@ static mt_question lifted(const mt_question *asked, bool host, bool device)
 
 static const char *limits_text(bool host, bool device)
 {
-    return host && device ? "host_memory: auto, device_memory: auto"
-           : host         ? "host_memory: auto"
-           : device       ? "device_memory: auto"
-                          : "";
+    if (host && device) return "host_memory: auto, device_memory: auto";
+    if (host) return "host_memory: auto";
+    return device ? "device_memory: auto" : "";
 }
 
 static mt_rc try_limits(changes *c, mt_err *err)
@@ -419,7 +418,8 @@ static mt_rc try_machine(changes *c, const mt_question *q, const mt_machine *the
                  more ? " and " : " free");
     if (more) snprintf(ram, sizeof ram, "%zu GiB of RAM free", q->machine.host_bytes / GIB);
     /* Nothing, where limits were all that was in the way. */
-    const char *buy = more ? "more memory, or another machine" : card ? "another card" : "";
+    const char *buy = card ? "another card" : "";
+    if (more) buy = "more memory, or another machine";
     snprintf(change, sizeof change, "%s%s%s%s", settings, *settings && *buy ? ", " : "", gpu, ram);
     snprintf(price, sizeof price, "%s%s%s", buy, *buy && *less.s ? "; " : "", less.s);
     return try(c, q, change, price, err);

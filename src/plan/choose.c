@@ -135,8 +135,8 @@ static mt_rc choose_judge(search *s, const candidate *c, merit than, merit *out,
 /* Within its range; did that change it? */
 static bool turn(const search *s, candidate *c, int k, int by)
 {
-    int before = c->k[k], to = before + by;
-    c->k[k] = to < s->range.lowest[k] ? s->range.lowest[k] : to > s->range.highest[k] ? s->range.highest[k] : to;
+    int before = c->k[k];
+    c->k[k] = (int)mt_clamp_i64(before + by, s->range.lowest[k], s->range.highest[k]);
     return c->k[k] != before;
 }
 

@@ -46,7 +46,9 @@ enum { HALF_TILE = 64 }; /* keys a row sees in vain: what tiles reach beyond the
 
 static double head_share(const kernel *k, int64_t Dh)
 {
-    return Dh <= 64 ? k->narrow : Dh < 128 ? k->odd : Dh == 128 ? 1 : k->wide;
+    if (Dh <= 64) return k->narrow;
+    if (Dh < 128) return k->odd;
+    return Dh == 128 ? 1 : k->wide;
 }
 
 /* The kernel that the engine will take for this attention, at the size of the plan's micro-batches. */

@@ -84,9 +84,10 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
         if (l % c->k[INTERVAL] != 0) continue;
         bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
         p->layers[l].place = host ? MT_HOST : MT_DEVICE;
-        p->layers[l].keep = all ? cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])]
-                            : others++ < c->k[KEEP_MIXER] ? MT_KEEP_MIXER
-                                                          : MT_KEEP_INPUT;
+        if (!all)
+            p->layers[l].keep = others++ < c->k[KEEP_MIXER] ? MT_KEEP_MIXER : MT_KEEP_INPUT;
+        else
+            p->layers[l].keep = cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])];
     }
 }
 

@@ -6,7 +6,9 @@ enum { USUAL_SEGMENT = 8 }; /* when nothing is said: longer ones save little mor
 
 int mt_limits_longest(const mt_limits *l, const mt_model *m)
 {
-    int64_t n = mt_min_i64(l->interval > 0 ? l->interval : l->exact ? 1 : USUAL_SEGMENT, m->config->L);
+    int64_t n = l->exact ? 1 : USUAL_SEGMENT;
+    if (l->interval > 0) n = l->interval;
+    n = mt_min_i64(n, m->config->L);
     if (m->unit_experts && !l->exact) return 1; /* a layer with experts is redone alone */
     return (int)(l->exact ? n : mt_min_i64(n, MT_MAX_SEGMENT));
 }

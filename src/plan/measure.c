@@ -508,7 +508,8 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     size_t room = given->ram ? given->ram : mt_host_usable(&h);
     if (given->ram_most && given->ram_most < room) room = given->ram_most;
     /* A GPU that is not here is not beside these cores. */
-    int cores = given->cores ? given->cores : gpu ? MT_USUAL_CORES : h.cores;
+    int cores = gpu ? MT_USUAL_CORES : h.cores;
+    if (given->cores) cores = given->cores;
     if (gpu)
         *out = mt_machine_of_gpu(gpu, cores);
     else {

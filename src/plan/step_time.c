@@ -400,7 +400,8 @@ static int64_t early_pieces(const drawing *d)
 static mt_rc draw_steps(drawing *d, mt_err *err)
 {
     mt_step_drawing *s = d->shared;
-    mt_mode mode = d->p->job.train ? MT_MODE_TRAIN : d->p->job.cache_slots ? MT_MODE_CONTINUE : MT_MODE_EVALUATE;
+    mt_mode mode = d->p->job.cache_slots ? MT_MODE_CONTINUE : MT_MODE_EVALUATE;
+    if (d->p->job.train) mode = MT_MODE_TRAIN;
     mt_queues_clear(d->q);
     mt_sequence_open(s->sequence, d->p, &draws, d);
     mt_sequence_limit_pieces(s->sequence, early_pieces(d));

@@ -22,7 +22,8 @@ static int64_t draw_length(const mt_bench_options *o, uint64_t i)
     const double sigma = 0.8; /* chat data: a few long ones, many short ones */
     double mu = log(o->lognormal_mean) - sigma * sigma / 2;
     double n = exp(mu + sigma * (double)mt_rng_normal(o->seed, 2, i));
-    return n < 2 ? 2 : n > (double)o->seq_len ? o->seq_len : (int64_t)n;
+    if (n < 2) return 2;
+    return n > (double)o->seq_len ? o->seq_len : (int64_t)n;
 }
 
 static mt_rc draw_batch(mt_batch *b, const mt_bench_options *o, int64_t tokens, int64_t vocab, mt_err *err)

@@ -53,7 +53,7 @@ static int by_track_and_time(const void *a, const void *b)
 {
     const mt_spent_row *x = a, *y = b;
     int d = track_rank(x->track) - track_rank(y->track);
-    return d ? d : x->seconds < y->seconds ? 1 : x->seconds > y->seconds ? -1 : 0;
+    return d ? d : (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
 void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_model *m)

@@ -291,9 +291,8 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     bool wsd = s->lr_scheduler == MT_SET_LR_WARMUP_STABLE_DECAY, poly = s->lr_scheduler == MT_SET_LR_POLYNOMIAL;
     mt_schedule_config c = mt_schedule_defaults();
-    double share = s->min_lr_ratio >= 0                     ? s->min_lr_ratio
-                   : s->min_lr >= 0 && s->learning_rate > 0 ? s->min_lr / s->learning_rate
-                                                            : NAN;
+    double share = s->min_lr >= 0 && s->learning_rate > 0 ? s->min_lr / s->learning_rate : NAN;
+    if (s->min_lr_ratio >= 0) share = s->min_lr_ratio;
     c.name = mt_settings_choice(t->s, "training.lr_scheduler");
     c.lr = s->learning_rate;
     c.n_steps = t->course.n_steps;
@@ -303,7 +302,8 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
     c.power = s->power;
     c.timescale = train_open_given(s->timescale);
     c.warmup_lr_rate = train_open_given(s->warmup_lr_rate);
-    if (poly) c.lr_end = s->min_lr >= 0 ? s->min_lr : s->min_lr_ratio >= 0 ? s->min_lr_ratio * s->learning_rate : NAN;
+    if (poly) c.lr_end = s->min_lr_ratio >= 0 ? s->min_lr_ratio * s->learning_rate : NAN;
+    if (poly && s->min_lr >= 0) c.lr_end = s->min_lr;
     if (!poly && !wsd) c.min_lr_rate = share;
     if (wsd) {
         c.min_lr_ratio = share;

@@ -128,7 +128,8 @@ static mt_rc find_config(int argc, char **argv, const char **path, mt_err *err)
         bool is_flag = strncmp(argv[i], "--", 2) == 0;
         used = 1;
         if (is_flag) MT_TRY(flag_width(&f, &value, &used, err));
-        const char *found = is_flag && is_named(&f, "config") ? value : is_file(argv[i]) ? argv[i] : NULL;
+        const char *found = is_file(argv[i]) ? argv[i] : NULL;
+        if (is_flag && is_named(&f, "config")) found = value;
         if (found && *path)
             return mt_fail(err, MT_EINVAL, "a second configuration file, %s besides %s; one file describes a run", found, *path);
         if (found) *path = found;

@@ -149,7 +149,8 @@ static void put_list(mt_str *out, const mt_setting *row, const void *field)
     const mt_strs *strs = field;
     const mt_ints *ints = field;
     const mt_floats *floats = field;
-    size_t n = row->type == MT_SETTING_STRS ? strs->n : row->type == MT_SETTING_INTS ? ints->n : floats->n;
+    size_t n = row->type == MT_SETTING_INTS ? ints->n : floats->n;
+    if (row->type == MT_SETTING_STRS) n = strs->n;
     mt_str_putc(out, '[');
     for (size_t i = 0; i < n; i++) {
         if (i) mt_str_puts(out, ", ");

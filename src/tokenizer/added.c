@@ -30,7 +30,8 @@ mt_rc mt_added_add(mt_added *a, mt_added_token token, const mt_vocab *model, mt_
         *old = token;
         return MT_OK;
     }
-    token.id = known >= 0 ? known : token.id >= 0 ? token.id : next_id(a, model);
+    if (known >= 0) token.id = known;
+    if (token.id < 0) token.id = next_id(a, model);
     MT_TRY(mt_grow(&a->tokens, &a->cap, a->n + 1, sizeof *a->tokens, err));
     MT_TRY(mt_vocab_add(&a->names, token.content, token.n, (int64_t)a->n, err));
     token.content = mt_strndup(token.content, token.n);

@@ -53,7 +53,8 @@ static int base64_digit(char c)
     if (c >= 'A' && c <= 'Z') return c - 'A';
     if (c >= 'a' && c <= 'z') return c - 'a' + 26;
     if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
+    if (c == '+') return 62;
+    return c == '/' ? 63 : -1;
 }
 
 int64_t mt_base64_decode(const char *s, size_t n, char *out)
@@ -78,7 +79,7 @@ int64_t mt_base64_decode(const char *s, size_t n, char *out)
 static size_t broken_part(const unsigned char *s, size_t n)
 {
     unsigned char lead = s[0], lowest = 0x80, highest = 0xbf;
-    size_t want = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2, i = 1;
+    size_t want = 2 + (lead >= 0xe0) + (lead >= 0xf0), i = 1;
     if (lead < 0xc2 || lead > 0xf4) return 1;
     if (lead == 0xe0) lowest = 0xa0;
     if (lead == 0xed) highest = 0x9f;

@@ -145,7 +145,8 @@ static mt_rc split_words(const run *r, mt_word w, mt_err *err)
         uint32_t cp;
         size_t len = mt_cp_at(r->text->s, w.end, i, &cp);
         uint16_t props = mt_unicode_props(r->uc, cp);
-        int kind = props & MT_UC_WORD ? 1 : props & MT_UC_WHITE ? 0 : 2;
+        int kind = props & MT_UC_WHITE ? 0 : 2;
+        if (props & MT_UC_WORD) kind = 1;
         if (kind != last) {
             if (last) MT_TRY(pretokenize_push(r->out, start, i, err));
             start = i;

@@ -230,8 +230,10 @@ const char *mt_tokenizer_token(const mt_tokenizer *tok, int32_t id, size_t *n)
 {
     const mt_added_token *added = mt_added_by_id(&tok->added, id);
     const mt_vocab_token *token = mt_vocab_at(&tok->model.vocab, id);
-    if (n) *n = added ? added->n : token ? token->n : 0;
-    return added ? added->content : token ? token->s : NULL;
+    if (n) *n = token ? token->n : 0;
+    if (n && added) *n = added->n;
+    if (added) return added->content;
+    return token ? token->s : NULL;
 }
 
 bool mt_tokenizer_is_special(const mt_tokenizer *tok, int32_t id)
