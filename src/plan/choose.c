@@ -32,12 +32,14 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 /* Updates on the host above all: the forward of their units stands behind them, and cores have other work. */
 #define ADAM_COST 0.1
 #define NEAR      1.02 /* starts this little slower may become the best in smaller steps */
-/* Of a step: what pieces and more slots must save.  Pieces must save something, too, where host memory gives less than it should
- * (LEAN of it): on an H200 4% predicted were 18% lost where Adam and copies shared its last bandwidth, and 25% predicted were 23%
- * won where the cores were the limit (docs/benchmarks.md). */
-#define WORTH   0.03
-#define LEAN    0.7
-#define FAR_OFF 1.25 /* starts this much slower than the best are not worth a walk */
+/* Of a step: what a slot more must save, and what pieces must, who must save WORTH also where host memory gives less than it
+ * should (LEAN of it): on an H200 4% predicted were 18% lost where Adam and copies shared its last bandwidth, and 25% predicted
+ * were 23% won where the cores were the limit (docs/benchmarks.md). */
+#define WORTH        0.03
+#define PIECES_WORTH 0.06
+#define LEAN         0.7
+#define NO_WAITS     1e6
+#define FAR_OFF      1.25 /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
     mt_plan_inputs in;
@@ -463,13 +465,14 @@ static mt_rc offer_without_waits(search *s, int kind, const candidate *from, mt_
     return MT_OK;
 }
 
-/* With this share of host memory's bandwidth. */
+/* With this share of host memory's bandwidth; NO_WAITS: and updates on the host in no time. */
 static mt_rc time_of(search *s, const candidate *c, double share, mt_times *out, mt_err *err)
 {
     bool simulated;
     const mt_machine *usual = s->in.machine;
     mt_machine lean = *usual;
     lean.host_bandwidth *= share;
+    for (int form = 0; form < MT_MOMENTS_FORMS && share == NO_WAITS; form++) lean.adam_host[form] *= NO_WAITS;
     mt__knobs_fill(&s->trial, c);
     MT_TRY(mt_plan_measure(&s->trial, err));
     s->in.machine = &lean;
@@ -520,15 +523,28 @@ static mt_rc walk_on(search *s, struct start *at, mt_err *err)
     return MT_OK;
 }
 
-/* True if the step is shorter by WORTH, and with pieces also where host memory is slower. */
+/* True if updates on the host make the step so much longer that pieces could be worth it. */
+static mt_rc waits_for_updates(search *s, const struct start *at, bool *out, mt_err *err)
+{
+    mt_times now, then;
+    *out = false;
+    if (!at->m.fits) return MT_OK;
+    MT_TRY(time_of(s, &at->c, 1, &now, err));
+    MT_TRY(time_of(s, &at->c, NO_WAITS, &then, err));
+    *out = then.step < now.step * (1 - PIECES_WORTH);
+    return MT_OK;
+}
+
+/* True if the step is shorter by what it must be, with pieces also where host memory is slower. */
 static mt_rc is_worth(search *s, const candidate *c, const candidate *plain, bool *out, mt_err *err)
 {
+    const bool pieces = c->k[PIECES] > 0;
     *out = true;
-    for (int lean = 0; *out && lean <= (c->k[PIECES] > 0); lean++) {
+    for (int lean = 0; *out && lean <= pieces; lean++) {
         mt_times with, without;
         MT_TRY(time_of(s, c, lean ? LEAN : 1, &with, err));
         MT_TRY(time_of(s, plain, lean ? LEAN : 1, &without, err));
-        *out = with.step < without.step * (lean ? 1 : 1 - WORTH);
+        *out = with.step < without.step * (1 - (pieces && !lean ? PIECES_WORTH : WORTH));
     }
     return MT_OK;
 }
@@ -544,39 +560,51 @@ static double least_seconds(search *s, const candidate *best)
     return mt_step_compute(&s->drawing, &s->trial, s->in.machine);
 }
 
+/* With a slot more, in others[0]; and if updates are waited for, in others[1] with pieces, with the slot and without. */
+static mt_rc find_others(search *s, const struct start *best, struct start others[2], mt_err *err)
+{
+    struct start from[STARTS];
+    int slots = s->range.lowest[KEEP_SLOTS];
+    bool waits;
+    memcpy(from, s->starts, sizeof from);
+    for (int i = 0; i < 2; i++) others[i] = (struct start){ .m = { false, INFINITY } };
+    allow(s, false, slots + 1);
+    MT_TRY(walk_without_waits(s, from, &others[0], err));
+    MT_TRY(waits_for_updates(s, better(others[0].m, best->m) ? &others[0] : best, &waits, err));
+    for (int slot = 1; slot >= 0 && waits; slot--) {
+        allow(s, true, slots + slot);
+        MT_TRY(walk_without_waits(s, from, &others[1], err));
+        waits = better(others[1].m, others[0].m); /* else they win nothing beside the slot */
+    }
+    allow(s, false, slots);
+    return MT_OK;
+}
+
 /* Where compute waits for updates, pieces may shorten that; where it waits for kept activations to leave, another slot for them:
  * with two, a layer cannot begin before those of the layer before it have left.  They are tried last, and the plan takes them
  * only if they are worth it: else it is the one without them. */
 static mt_rc shorten_waits(search *s, mt_err *err)
 {
-    struct start from[STARTS], best = *best_start(s), others[2]; /* without pieces, and with them */
-    mt_times plain;
+    struct start best = *best_start(s), others[2];
+    mt_times plain = { 0 };
     bool may = s->in.job->train && !s->in.job->only_gradients && !s->in.machine->shared && !s->in.machine->limits.whole_units &&
-               s->in.job->lanes <= 1; /* several lanes update whole units, on the host */
-    for (int i = 0; i < 2; i++) others[i] = (struct start){ .m = { false, INFINITY } };
-    memcpy(from, s->starts, sizeof from);
-    s->starts[0] = best;
-    if (!may || !best.m.fits) return MT_OK;
-    MT_TRY(time_of(s, &best.c, 1, &plain, err));
-    if (plain.step * (1 - WORTH) < least_seconds(s, &best.c)) return MT_OK; /* too little to win */
+               s->in.job->lanes <= 1, /* several lanes update whole units, on the host */
+        found = false;
     int slots = s->range.lowest[KEEP_SLOTS];
-    static const int order[] = { 2, 3, 1 }; /* bit 1: a slot more; bit 0: pieces */
-    for (size_t i = 0; i < MT_COUNT(order); i++) {
-        const int pieces = order[i] % 2, slot = order[i] / 2;
-        if (pieces && !slot && !better(others[1].m, others[0].m)) break; /* they win nothing beside the slot */
-        allow(s, pieces, slots + slot);
-        MT_TRY(walk_without_waits(s, from, &others[pieces], err));
+    if (may && best.m.fits) MT_TRY(time_of(s, &best.c, 1, &plain, err));
+    if (plain.step * (1 - WORTH) > least_seconds(s, &best.c)) { /* else there is too little to win */
+        MT_TRY(find_others(s, &best, others, err));
+        const int first = better(others[1].m, others[0].m);
+        for (int i = 0; i < 2 && !found; i++) {
+            struct start *other = &others[i ? !first : first];
+            if (!other->m.fits || other->m.cost > NEAR * (1 - WORTH) * best.m.cost) continue;
+            MT_TRY(walk_on(s, other, err));
+            MT_TRY(is_worth(s, &other->c, &best.c, &found, err));
+            if (found) best = *other;
+        }
+        allow(s, false, slots);
     }
-    bool pieces_first = better(others[1].m, others[0].m), found = false;
-    for (int i = 0; i < 2 && !found; i++) {
-        struct start *other = &others[pieces_first ? 1 - i : i];
-        if (!other->m.fits || other->m.cost > NEAR * best.m.cost) continue;
-        MT_TRY(walk_on(s, other, err));
-        MT_TRY(is_worth(s, &other->c, &best.c, &found, err));
-        s->starts[0] = found ? *other : best;
-    }
-    allow(s, false, slots);
-    if (!found) s->starts[0] = best;
+    s->starts[0] = best;
     return MT_OK;
 }
 
