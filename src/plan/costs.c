@@ -118,11 +118,29 @@ static double backward_of(const mt_costs *k, const mt_work_item *w)
 
 /* -- experts --------------------------------------------------------------------------------------- */
 
+/* What products of experts take longer than one at full rate, by the kernels of docs/benchmarks.md (gate and up of five models,
+ * from 1,280 to 8,192 rows an expert): forward, the gradient of rows, whose sums may be short, and that of weights, which reads
+ * and writes all of its fp32 sums. */
+#define GROUPED_FORWARD  1.08
+#define GROUPED_DX       1.10
+#define GROUPED_DX_SHORT 250
+#define GROUPED_DW       1.31
+#define GROUPED_DW_SUMS  1.70
+
+/* Seconds of the product of one expert's rows; a CPU, and fp32, take the same kernels as others. */
+static double grouped(const mt_costs *k, double rows, double n, double depth, bool backward)
+{
+    const double flops = 2 * rows * n * depth / k->m->flops;
+    if (k->m->shared || k->e == 4) return backward ? product_backward(k, rows, n, depth) : product(k, rows, n, depth);
+    if (!backward) return GROUPED_FORWARD * flops;
+    return (GROUPED_DX + GROUPED_DX_SHORT / n + GROUPED_DW) * flops + GROUPED_DW_SUMS * 8 * n * depth / k->m->device_bandwidth;
+}
+
 /* Seconds a row, in the T experts it passes.  Each expert multiplies its own rows of a pass: about T / E of them. */
 static double expert_product(const mt_costs *k, const mt_work_item *w, bool backward)
 {
     const double rows = fmax(1, k->pass_rows * w->T / w->E), n = w->n / w->T;
-    return w->T * (backward ? product_backward(k, rows, n, w->k) : product(k, rows, n, w->k)) / rows;
+    return w->T * grouped(k, rows, n, w->k, backward) / rows;
 }
 
 static void cost_experts(const mt_costs *k, const mt_work_item *w, mt_kind_cost *out)

@@ -66,12 +66,14 @@ static const measurement measured[] = {
     { "qwen2.5-32b", 65536, 1024, true, true, 0, 115, 0, 23.244, ALIASED | WHOLE_UNITS },
     { "qwen2.5-72b", 65536, 1024, true, true, 0, 115, 0, 53.714, ALIASED | WHOLE_UNITS },
     { "mistral-large-2407", 65536, 1024, true, true, 0, 115, 0, 88.554, ALIASED | WHOLE_UNITS },
-    /* Earlier versions of the engine: all write-backs queued at once; attention by our own kernels alone. */
+    /* Earlier versions of the engine: all write-backs queued at once; attention by our own kernels alone; slower products of
+     * experts. */
     { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 13312, 9.420, 0 },
     { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 16384, 9.420, 0 },
     { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 22528, 9.434, 0 },
     { "qwen2.5-3b", 32768, 1024, true, true, 22, 110, 0, 1.436, 0 },
     { "qwen2.5-7b", 65536, 4096, true, false, 0, 115, 0, 5.306, 0 },
+    { "olmoe-1b-7b-0924", 131072, 1024, false, true, 0, 115, 0, 2.562, 0 },
 };
 
 static double predict(const measurement *m, char *what, size_t n)
