@@ -20,34 +20,38 @@ typedef struct job {
 
 typedef struct piece {
     int64_t start, len, kv; /* first row, rows, key/value head */
-    float *k, *v;           /* [len, Dh] */
+    float *k, *v;           /* [len, Dh], [len, Dv] */
 } piece;
 
-static void widen(const mt_attention *a, float *dst, const void *src, int64_t ld, int64_t start, int64_t len, int64_t head)
+static int64_t value_width(const mt_attention *a) { return mt_value_width(a->Dh, a->Dv); }
+
+/* Rows of one head, `width` wide. */
+static void widen(const mt_attention *a, float *dst, const void *src, int64_t ld, int64_t start, int64_t len, int64_t head,
+                  int64_t width)
 {
     for (int64_t i = 0; i < len; i++)
-        mt_to_f32(dst + i * a->Dh, mt_at(src, a->t, (start + i) * ld + head * a->Dh), a->t, (size_t)a->Dh);
+        mt_to_f32(dst + i * width, mt_at(src, a->t, (start + i) * ld + head * width), a->t, (size_t)width);
 }
 
-/* The document and head of piece `index`; scratch holds its keys, its values and `extra` more floats. */
-static bool open_piece(job *j, int64_t index, int64_t extra_rows, piece *p, float **extra)
+/* The document and head of piece `index`; scratch holds its keys and values, their gradients if wanted, and some rows more. */
+static bool open_piece(job *j, int64_t index, bool gradients, piece *p, float **extra)
 {
     const mt_attention *a = j->a;
     int64_t doc = index / a->K;
     p->kv = index % a->K;
     p->start = a->doc_start[doc];
     p->len = a->doc_start[doc + 1] - p->start;
-    int64_t block = p->len * a->Dh;
-    float *s = mt_cpu_thread_scratch((size_t)(2 * block + extra_rows * block + 3 * a->Dh + 2 * p->len) * sizeof *s);
+    const int64_t Dv = value_width(a), block = p->len * (a->Dh + Dv);
+    float *s = mt_cpu_thread_scratch((size_t)((gradients ? 2 : 1) * block + 2 * a->Dh + Dv + 2 * p->len) * sizeof *s);
     if (!s) {
         atomic_store(&j->no_memory, true);
         return false;
     }
     p->k = s;
-    p->v = s + block;
-    *extra = s + 2 * block;
-    widen(a, p->k, a->k, a->ldk, p->start, p->len, p->kv);
-    widen(a, p->v, a->v, a->ldv, p->start, p->len, p->kv);
+    p->v = s + p->len * a->Dh;
+    *extra = s + block;
+    widen(a, p->k, a->k, a->ldk, p->start, p->len, p->kv, a->Dh);
+    widen(a, p->v, a->v, a->ldv, p->start, p->len, p->kv, Dv);
     return true;
 }
 
@@ -76,8 +80,8 @@ static int64_t first_key(const mt_attention *a, int64_t i) { return a->window &&
 
 static void forward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *q, float *o, float *s)
 {
-    int64_t from = first_key(a, i);
-    widen(a, q, a->q, a->ldq, p->start + i, 1, h);
+    const int64_t from = first_key(a, i), Dv = value_width(a);
+    widen(a, q, a->q, a->ldq, p->start + i, 1, h, a->Dh);
     float top = -INFINITY, per_row = alibi_of(a, h), slope;
     for (int64_t j = from; j <= i; j++) {
         s[j] = score(a, q, p->k + j * a->Dh, i - j, per_row, &slope);
@@ -85,11 +89,11 @@ static void forward_one(const mt_attention *a, const piece *p, int64_t i, int64_
     }
     double sum = 0;
     for (int64_t j = from; j <= i; j++) sum += (double)(s[j] = expf(s[j] - top));
-    memset(o, 0, (size_t)a->Dh * sizeof *o);
-    for (int64_t j = from; j <= i; j++) mt_axpy(o, s[j], p->v + j * a->Dh, a->Dh);
+    memset(o, 0, (size_t)Dv * sizeof *o);
+    for (int64_t j = from; j <= i; j++) mt_axpy(o, s[j], p->v + j * Dv, Dv);
     float inv = (float)(1.0 / sum);
     int64_t row = p->start + i;
-    for (int64_t d = 0; d < a->Dh; d++) mt_put(a->o, a->t, row * a->ldo + h * a->Dh + d, o[d] * inv);
+    for (int64_t d = 0; d < Dv; d++) mt_put(a->o, a->t, row * a->ldo + h * Dv + d, o[d] * inv);
     a->lse[row * a->H + h] = top + (float)log(sum);
 }
 
@@ -99,10 +103,10 @@ static void forward_piece(void *arg, int64_t index)
     const mt_attention *a = j->a;
     piece p;
     float *extra;
-    if (!open_piece(j, index, 0, &p, &extra)) return;
+    if (!open_piece(j, index, false, &p, &extra)) return;
     int64_t group = a->H / a->K;
     for (int64_t h = p.kv * group; h < (p.kv + 1) * group; h++)
-        for (int64_t i = 0; i < p.len; i++) forward_one(a, &p, i, h, extra, extra + a->Dh, extra + 2 * a->Dh);
+        for (int64_t i = 0; i < p.len; i++) forward_one(a, &p, i, h, extra, extra + a->Dh, extra + a->Dh + value_width(a));
 }
 
 static mt_rc attention_finish(const job *j, mt_err *err)
@@ -120,17 +124,17 @@ mt_rc mt__attention_fwd_run(mt_pool *pool, const mt_attention *a, mt_err *err)
 static void backward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *dk, float *dv, float *q, float *d_o,
                          float *dq)
 {
-    int64_t row = p->start + i, at = row * a->ldo + h * a->Dh;
-    widen(a, q, a->q, a->ldq, row, 1, h);
-    mt_to_f32(d_o, mt_at(a->d_o, a->t, at), a->t, (size_t)a->Dh);
+    const int64_t Dv = value_width(a), row = p->start + i, at = row * a->ldo + h * Dv;
+    widen(a, q, a->q, a->ldq, row, 1, h, a->Dh);
+    mt_to_f32(d_o, mt_at(a->d_o, a->t, at), a->t, (size_t)Dv);
     float delta = 0, lse = a->lse[row * a->H + h], per_row = alibi_of(a, h), slope;
-    for (int64_t d = 0; d < a->Dh; d++) delta += mt_get(a->o, a->t, at + d) * d_o[d];
+    for (int64_t d = 0; d < Dv; d++) delta += mt_get(a->o, a->t, at + d) * d_o[d];
     memset(dq, 0, (size_t)a->Dh * sizeof *dq);
     for (int64_t j = first_key(a, i); j <= i; j++) {
-        const float *k = p->k + j * a->Dh, *v = p->v + j * a->Dh;
+        const float *k = p->k + j * a->Dh, *v = p->v + j * Dv;
         float prob = expf(score(a, q, k, i - j, per_row, &slope) - lse);
-        float ds = prob * (mt_dot(d_o, v, a->Dh) - delta) * slope * a->scale;
-        mt_axpy(dv + j * a->Dh, prob, d_o, a->Dh);
+        float ds = prob * (mt_dot(d_o, v, Dv) - delta) * slope * a->scale;
+        mt_axpy(dv + j * Dv, prob, d_o, Dv);
         mt_axpy(dk + j * a->Dh, ds, q, a->Dh);
         mt_axpy(dq, ds, k, a->Dh);
     }
@@ -143,16 +147,16 @@ static void backward_piece(void *arg, int64_t index)
     const mt_attention *a = j->a;
     piece p;
     float *dk;
-    if (!open_piece(j, index, 2, &p, &dk)) return;
-    int64_t block = p.len * a->Dh, group = a->H / a->K;
-    float *dv = dk + block, *row = dv + block;
-    memset(dk, 0, (size_t)(2 * block) * sizeof *dk);
+    if (!open_piece(j, index, true, &p, &dk)) return;
+    const int64_t Dv = value_width(a), group = a->H / a->K;
+    float *dv = dk + p.len * a->Dh, *row = dv + p.len * Dv;
+    memset(dk, 0, (size_t)(p.len * (a->Dh + Dv)) * sizeof *dk);
     for (int64_t h = p.kv * group; h < (p.kv + 1) * group; h++)
-        for (int64_t i = 0; i < p.len; i++) backward_one(a, &p, i, h, dk, dv, row, row + a->Dh, row + 2 * a->Dh);
+        for (int64_t i = 0; i < p.len; i++) backward_one(a, &p, i, h, dk, dv, row, row + a->Dh, row + a->Dh + Dv);
     for (int64_t i = 0; i < p.len; i++) {
-        int64_t at = (p.start + i) * a->ld_d + p.kv * a->Dh;
-        mt_from_f32(mt_at_mut(a->dk, a->t, at), a->t, dk + i * a->Dh, (size_t)a->Dh);
-        mt_from_f32(mt_at_mut(a->dv, a->t, at), a->t, dv + i * a->Dh, (size_t)a->Dh);
+        int64_t at = (p.start + i) * a->ld_d;
+        mt_from_f32(mt_at_mut(a->dk, a->t, at + p.kv * a->Dh), a->t, dk + i * a->Dh, (size_t)a->Dh);
+        mt_from_f32(mt_at_mut(a->dv, a->t, at + p.kv * Dv), a->t, dv + i * Dv, (size_t)Dv);
     }
 }
 

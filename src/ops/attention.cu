@@ -3,7 +3,7 @@
  *     S = scale q k' (bent by ALiBi or a soft cap),  P = softmax(S),  o = P v,  lse = log of P's denominators
  *     delta = sum(o * do),  P = exp(S - lse),  dS = P (do v' - delta),  dq = scale dS k,  dk = scale dS' q,  dv = P' do
  *
- * Shapes: q, o, dq [N, H, Dh]; k, v, dk, dv [N, K, Dh]; lse, delta [N, H] fp32.  The plain kernels give a warp one row and
+ * Shapes: q, dq [N, H, Dh]; k, dk [N, K, Dh]; o [N, H, Dv]; v, dv [N, K, Dv]; lse, delta [N, H] fp32.  The plain kernels give a warp one row and
  * head and walk the keys (or queries) it meets, one at a time: no tiles, no atomics, every sum in one order.  bf16 with
  * the usual head widths takes the tensor cores instead (attention_mma.cu). */
 #include "ops/attention.cuh"
@@ -78,7 +78,7 @@ template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) for
     for (int j = first_key(a, i); j <= i; j++) {
         load_row<T, PLACES>(x, a.k, a.ldk, j, kv, Dh, lane);
         float s = score(b, dot<PLACES>(q, x), i - j, &slope);
-        load_row<T, PLACES>(x, a.v, a.ldv, j, kv, Dh, lane);
+        load_row<T, PLACES>(x, a.v, a.ldv, j, kv, value_width(a), lane);
         if (s > top) { /* what was added so far counts less */
             float less = expf(top - s);
             sum *= less;
@@ -90,19 +90,19 @@ template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) for
         sum += p;
         axpy<PLACES>(o, p, x);
     }
-    store_row<T, PLACES>(a.o, a.ldo, i, h, Dh, lane, o, 1.0f / sum);
+    store_row<T, PLACES>(a.o, a.ldo, i, h, value_width(a), lane, o, 1.0f / sum);
     if (lane == 0) a.lse[(int64_t)i * a.H + h] = top + logf(sum);
 }
 
 /* W elements a lane at a time. */
 template <typename T, int W> __global__ void __launch_bounds__(THREADS) delta_kernel(mt_attention a, float *delta)
 {
-    int i, h, lane = threadIdx.x % 32;
+    int i, h, lane = threadIdx.x % 32, Dv = value_width(a);
     if (!my_row(a.N, a.H, &i, &h)) return;
-    const T *o = (const T *)a.o + (int64_t)i * a.ldo + (int64_t)h * a.Dh,
-            *d_o = (const T *)a.d_o + (int64_t)i * a.ldo + (int64_t)h * a.Dh;
+    const T *o = (const T *)a.o + (int64_t)i * a.ldo + (int64_t)h * Dv,
+            *d_o = (const T *)a.d_o + (int64_t)i * a.ldo + (int64_t)h * Dv;
     float sum = 0;
-    for (int d = lane * W; d < (int)a.Dh; d += 32 * W) {
+    for (int d = lane * W; d < Dv; d += 32 * W) {
         vec<T, W> x = load<T, W>(o + d), y = load<T, W>(d_o + d);
 #pragma unroll
         for (int k = 0; k < W; k++) sum += to_f32(x.at[k]) * to_f32(y.at[k]);
@@ -120,10 +120,10 @@ template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) dq_
     float q[PLACES], d_o[PLACES], dq[PLACES] = { 0 }, k[PLACES], v[PLACES], slope, lse = a.lse[(int64_t)i * a.H + h],
                                   d = delta[(int64_t)i * a.H + h];
     load_row<T, PLACES>(q, a.q, a.ldq, i, h, Dh, lane);
-    load_row<T, PLACES>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
+    load_row<T, PLACES>(d_o, a.d_o, a.ldo, i, h, value_width(a), lane);
     for (int j = first_key(a, i); j <= i; j++) {
         load_row<T, PLACES>(k, a.k, a.ldk, j, kv, Dh, lane);
-        load_row<T, PLACES>(v, a.v, a.ldv, j, kv, Dh, lane);
+        load_row<T, PLACES>(v, a.v, a.ldv, j, kv, value_width(a), lane);
         float p = expf(score(b, dot<PLACES>(q, k), i - j, &slope) - lse);
         axpy<PLACES>(dq, p * (dot<PLACES>(d_o, v) - d) * slope * a.scale, k);
     }
@@ -136,13 +136,13 @@ template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) dkv
     if (!my_row(a.N, a.K, &j, &kv)) return;
     float k[PLACES], v[PLACES], dk[PLACES] = { 0 }, dv[PLACES] = { 0 }, q[PLACES], d_o[PLACES];
     load_row<T, PLACES>(k, a.k, a.ldk, j, kv, Dh, lane);
-    load_row<T, PLACES>(v, a.v, a.ldv, j, kv, Dh, lane);
+    load_row<T, PLACES>(v, a.v, a.ldv, j, kv, value_width(a), lane);
     for (int h = kv * group; h < (kv + 1) * group; h++) {
         bending b = bending_of(a, h);
         for (int i = j, end = end_query(a, j); i < end; i++) {
             float slope;
             load_row<T, PLACES>(q, a.q, a.ldq, i, h, Dh, lane);
-            load_row<T, PLACES>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
+            load_row<T, PLACES>(d_o, a.d_o, a.ldo, i, h, value_width(a), lane);
             float p = expf(score(b, dot<PLACES>(q, k), i - j, &slope) - a.lse[(int64_t)i * a.H + h]);
             float ds = p * (dot<PLACES>(d_o, v) - delta[(int64_t)i * a.H + h]) * slope * a.scale;
             axpy<PLACES>(dv, p, d_o);
@@ -150,14 +150,17 @@ template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) dkv
         }
     }
     store_row<T, PLACES>(a.dk, a.ld_d, j, kv, Dh, lane, dk, 1.0f);
-    store_row<T, PLACES>(a.dv, a.ld_d, j, kv, Dh, lane, dv, 1.0f);
+    store_row<T, PLACES>(a.dv, a.ld_d, j, kv, value_width(a), lane, dv, 1.0f);
 }
 
 static unsigned blocks_for(int64_t rows, int64_t heads) { return (unsigned)div_up(rows * heads, N_WARPS); }
 
+/* Of scores and values. */
+static int widest(const mt_attention *a) { return a->Dh > value_width(*a) ? (int)a->Dh : value_width(*a); }
+
 static mt_rc check(const mt_attention *a, mt_err *err)
 {
-    if (a->Dh > MAX_HEAD) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", (int)a->Dh, (int)MAX_HEAD);
+    if (widest(a) > MAX_HEAD) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", widest(a), (int)MAX_HEAD);
     if (a->N > 0x7fffff00) return mt_fail(err, MT_EUNSUPPORTED, "attention over %lld rows", (long long)a->N);
     return MT_OK;
 }
@@ -175,17 +178,17 @@ template <typename T, int PLACES> static void backward_with(mt_stream *s, const 
 
 template <typename T> static void forward(mt_stream *s, const mt_attention *a)
 {
-    if (a->Dh <= 64) return forward_with<T, 2>(s, a);
-    if (a->Dh <= 128) return forward_with<T, 4>(s, a);
-    if (a->Dh <= 256) return forward_with<T, 8>(s, a);
+    if (widest(a) <= 64) return forward_with<T, 2>(s, a);
+    if (widest(a) <= 128) return forward_with<T, 4>(s, a);
+    if (widest(a) <= 256) return forward_with<T, 8>(s, a);
     forward_with<T, MAX_HEAD / 32>(s, a);
 }
 
 template <typename T> static void backward(mt_stream *s, const mt_attention *a, const float *delta)
 {
-    if (a->Dh <= 64) return backward_with<T, 2>(s, a, delta);
-    if (a->Dh <= 128) return backward_with<T, 4>(s, a, delta);
-    if (a->Dh <= 256) return backward_with<T, 8>(s, a, delta);
+    if (widest(a) <= 64) return backward_with<T, 2>(s, a, delta);
+    if (widest(a) <= 128) return backward_with<T, 4>(s, a, delta);
+    if (widest(a) <= 256) return backward_with<T, 8>(s, a, delta);
     backward_with<T, MAX_HEAD / 32>(s, a, delta);
 }
 
@@ -234,7 +237,7 @@ mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
     }
     mt__attention_cudnn_expect(s, a);
     float *delta = (float *)a->scratch;
-    bool fours = a->Dh % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 8) &&
+    bool fours = value_width(*a) % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 8) &&
                  is_aligned(a->d_o, 8); /* of all rows alike: where one lies must choose no bits */
     if (a->t == MT_DTYPE_BF16 && fours)
         delta_kernel<bf16, 4><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);

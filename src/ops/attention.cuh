@@ -8,6 +8,9 @@
 
 #include "ops/ops_cuda.cuh"
 
+/* Width of a head's values and of its output. */
+__host__ __device__ static inline int value_width(const mt_attention &a) { return (int)(a.Dv ? a.Dv : a.Dh); }
+
 /* The document of a row: the last that starts at or before it. */
 __device__ __forceinline__ int doc_of(const mt_attention &a, int row)
 {

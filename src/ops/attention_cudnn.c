@@ -33,7 +33,7 @@ enum tensor_id {
 /* What a plan is made for. */
 typedef struct plan_key {
     int64_t backward, way; /* way: 0 in forward */
-    int64_t docs, longest, keys, H, K, Dh, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed, capped;
+    int64_t docs, longest, keys, H, K, Dh, Dv, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed, capped;
     int64_t apart, dq_apart; /* a launch's query heads, in heads of memory: 1, or H / K where it has one of each group; of dq */
 } plan_key;
 
@@ -90,19 +90,20 @@ static mt_node rows_of(builder *b, int64_t id, cudnnDataType_t type, int64_t hea
                                                           .ragged = offsets(b, at) });
 }
 
-static mt_node query_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
+/* Of heads `width` wide: Dh, or Dv of outputs and values. */
+static mt_node query_rows(builder *b, int64_t id, int64_t width, int64_t ld, mt_cudnn_offset at)
 {
-    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->longest, b->k->Dh, ld, at);
+    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->longest, width, ld, at);
 }
 
-static mt_node key_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
+static mt_node key_rows(builder *b, int64_t id, int64_t width, int64_t ld, mt_cudnn_offset at)
 {
-    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->K, 1, b->k->keys, b->k->Dh, ld, at);
+    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->K, 1, b->k->keys, width, ld, at);
 }
 /* As keys, for every query head. */
-static mt_node full_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
+static mt_node full_rows(builder *b, int64_t id, int64_t width, int64_t ld, mt_cudnn_offset at)
 {
-    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->keys, b->k->Dh, ld, at);
+    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->keys, width, ld, at);
 }
 
 /* A number for each row and query head, from any row and head on. */
@@ -118,13 +119,13 @@ static mt_node numbers(builder *b, int64_t id)
 }
 
 /* Keys or values with rows as columns. */
-static mt_node key_columns(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
+static mt_node key_columns(builder *b, int64_t id, int64_t width, int64_t ld, mt_cudnn_offset at)
 {
-    int64_t n = b->k->keys, Dh = b->k->Dh;
+    int64_t n = b->k->keys;
     return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id,
                                                           .type = CUDNN_DATA_BFLOAT16,
-                                                          .dims = { b->k->docs, b->k->K, Dh, n },
-                                                          .strides = { n * ld, Dh, 1, ld },
+                                                          .dims = { b->k->docs, b->k->K, width, n },
+                                                          .strides = { n * ld, width, 1, ld },
                                                           .ragged = offsets(b, at) });
 }
 
@@ -212,10 +213,10 @@ static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out
 {
     builder b = attention_cudnn_begin(lib, k);
     mt_cudnn_graph *g = b.g;
-    mt_node q = query_rows(&b, ID_Q, k->ldq, MT_OFF_Q);
-    mt_node kt = key_columns(&b, ID_K, k->ldk, MT_OFF_K);
-    mt_node v = key_rows(&b, ID_V, k->ldv, MT_OFF_V);
-    mt_node o = query_rows(&b, ID_O, k->ldo, MT_OFF_O);
+    mt_node q = query_rows(&b, ID_Q, k->Dh, k->ldq, MT_OFF_Q);
+    mt_node kt = key_columns(&b, ID_K, k->Dh, k->ldk, MT_OFF_K);
+    mt_node v = key_rows(&b, ID_V, k->Dv, k->ldv, MT_OFF_V);
+    mt_node o = query_rows(&b, ID_O, k->Dv, k->ldo, MT_OFF_O);
     mt_node lse = numbers(&b, ID_LSE);
 
     mt_node s = masked(&b, scores(&b, q, kt));
@@ -231,16 +232,16 @@ static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out
 
 /* A gradient of keys or values: (dS or P)' times rows of queries.  Grouped heads: for every query head, then summed.  cuDNN
  * derives where the rows of all heads start from where the summed ones do, times H / K: right only if both lie packed. */
-static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t id, int64_t id_full)
+static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t width, int64_t id, int64_t id_full)
 {
     const plan_key *k = b->k;
     if (k->H == k->K) {
-        mt_node d = full_rows(b, id, k->ld_dkv, MT_OFF_D);
+        mt_node d = full_rows(b, id, width, k->ld_dkv, MT_OFF_D);
         mt_cudnn_matmul_to(b->g, square_turned, x, d, b->len_kv, NULL, b->len_q);
         return;
     }
-    mt_node d = key_rows(b, id, k->K * k->Dh, MT_OFF_KV);
-    mt_node full = full_rows(b, id_full, k->H * k->Dh, MT_OFF_KV);
+    mt_node d = key_rows(b, id, width, k->K * width, MT_OFF_KV);
+    mt_node full = full_rows(b, id_full, width, k->H * width, MT_OFF_KV);
     mt_cudnn_matmul_to(b->g, square_turned, x, full, b->len_kv, NULL, b->len_q);
     mt_cudnn_reduce_to(b->g, CUDNN_REDUCE_TENSOR_ADD, full, d);
 }
@@ -256,11 +257,11 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
 {
     builder b = attention_cudnn_begin(lib, k);
     mt_cudnn_graph *g = b.g;
-    mt_node q = query_rows(&b, ID_Q, k->ldq, MT_OFF_Q);
-    mt_node kt = key_columns(&b, ID_K, k->ldk, MT_OFF_K);
-    mt_node vt = key_columns(&b, ID_V, k->ldv, MT_OFF_V);
-    mt_node o = query_rows(&b, ID_O, k->ldo, MT_OFF_O);
-    mt_node d_o = query_rows(&b, ID_DO, k->ldo, MT_OFF_O);
+    mt_node q = query_rows(&b, ID_Q, k->Dh, k->ldq, MT_OFF_Q);
+    mt_node kt = key_columns(&b, ID_K, k->Dh, k->ldk, MT_OFF_K);
+    mt_node vt = key_columns(&b, ID_V, k->Dv, k->ldv, MT_OFF_V);
+    mt_node o = query_rows(&b, ID_O, k->Dv, k->ldo, MT_OFF_O);
+    mt_node d_o = query_rows(&b, ID_DO, k->Dv, k->ldo, MT_OFF_O);
     mt_node lse = numbers(&b, ID_LSE);
     mt_node delta = numbers(&b, ID_DELTA);
 
@@ -268,15 +269,15 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
     mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_MUL, sum, b.one, delta);
     mt_node s = mt_cudnn_pointwise(g, CUDNN_POINTWISE_SUB, scores(&b, q, kt), lse, NULL);
     mt_node p = mt_cudnn_pointwise(g, CUDNN_POINTWISE_EXP, masked(&b, s), NULL, NULL);
-    gradient_of_kv(&b, turned(&b, p), d_o, ID_DV, ID_DVF);
+    gradient_of_kv(&b, turned(&b, p), d_o, k->Dv, ID_DV, ID_DVF);
 
     mt_node dp = square(&b, CUDNN_DATA_FLOAT, false);
     mt_cudnn_matmul_to(g, d_o, vt, dp, b.len_q, b.len_kv, NULL);
     mt_node ds = mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, mt_cudnn_pointwise(g, CUDNN_POINTWISE_SUB, dp, delta, NULL), p, NULL);
     ds = gradient_of_product(&b, ds);
-    gradient_of_kv(&b, turned(&b, ds), q, ID_DK, ID_DKF);
+    gradient_of_kv(&b, turned(&b, ds), q, k->Dh, ID_DK, ID_DKF);
 
-    mt_node keys = key_rows(&b, ID_NONE, k->ldk, MT_OFF_K);
+    mt_node keys = key_rows(&b, ID_NONE, k->Dh, k->ldk, MT_OFF_K);
     mt_cudnn_reshape_to(g, kt, keys);
     mt_node dq = rows_of(&b, ID_DQ, CUDNN_DATA_BFLOAT16, k->H, k->dq_apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ);
     if (k->way == MT_ATTENTION_CUDNN) {
@@ -343,6 +344,7 @@ static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward,
                        .H = size.heads,
                        .K = by_heads ? size.heads : a->K,
                        .Dh = a->Dh,
+                       .Dv = mt_value_width(a->Dh, a->Dv),
                        .ldq = a->ldq,
                        .ldk = a->ldk,
                        .ldv = a->ldv,
@@ -472,7 +474,9 @@ typedef struct values {
 
 static void attention_cudnn_put(values *v, int64_t id, const void *p) { v->at[v->n++] = (mt_cudnn_value){ id, p }; }
 
-static const void *heads_from(const void *rows, int64_t head, int64_t Dh) { return (const char *)rows + head * Dh * 2; }
+static const void *heads_from(const void *rows, int64_t head, int64_t width) { return (const char *)rows + head * width * 2; }
+
+static int64_t value_width(const mt_attention *a) { return mt_value_width(a->Dh, a->Dv); }
 
 /* What both directions have. */
 static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at, const uint32_t used[],
@@ -481,8 +485,8 @@ static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *
     const char *scratch = a->scratch;
     attention_cudnn_put(v, ID_Q, heads_from(a->q, at.head, a->Dh));
     attention_cudnn_put(v, ID_K, heads_from(a->k, at.kv, a->Dh));
-    attention_cudnn_put(v, ID_V, heads_from(a->v, at.kv, a->Dh));
-    attention_cudnn_put(v, ID_O, heads_from(a->o, at.head, a->Dh));
+    attention_cudnn_put(v, ID_V, heads_from(a->v, at.kv, value_width(a)));
+    attention_cudnn_put(v, ID_O, heads_from(a->o, at.head, value_width(a)));
     attention_cudnn_put(v, ID_LSE, a->lse + at.head);
     const int32_t *len = (const int32_t *)(const void *)(scratch + l->lengths) + at.chunk * 2 * l->lengths_ld;
     attention_cudnn_put(v, ID_LEN_Q, len);
@@ -527,11 +531,12 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
 static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at)
 {
     char *scratch = a->scratch;
+    bool grouped = a->H != a->K, parts = grouped && l->size.heads != a->H, summed = grouped && !parts;
     void *dk = scratch + l->dk, *dv = scratch + l->dv;
-    if (a->H == a->K) {
+    if (!grouped) {
         dk = heads_from(a->dk, at.kv, a->Dh);
-        dv = heads_from(a->dv, at.kv, a->Dh);
-    } else if (l->size.heads != a->H) {
+        dv = heads_from(a->dv, at.kv, value_width(a));
+    } else if (parts) {
         dk = heads_from(scratch + l->dkf, at.head, a->Dh);
         dv = heads_from(scratch + l->dvf, at.head, a->Dh);
     }
@@ -563,7 +568,7 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
     mt_cudnn_plan *plan;
     MT_TRY(plan_for(c, a, l, true, way, &plan, err));
     put_common(&v, a, l, at, used, (int)MT_COUNT(used));
-    attention_cudnn_put(&v, ID_DO, heads_from(a->d_o, at.head, a->Dh));
+    attention_cudnn_put(&v, ID_DO, heads_from(a->d_o, at.head, value_width(a)));
     attention_cudnn_put(&v, ID_DQ, place_of_dq(a, way, l, at));
     attention_cudnn_put(&v, ID_DELTA, (float *)(void *)(scratch + l->delta) + at.head);
     if (way == MT_ATTENTION_CUDNN_FAST) attention_cudnn_put(&v, ID_ACC, scratch + l->acc);

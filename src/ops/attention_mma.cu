@@ -9,7 +9,8 @@
  *
  * No two blocks write one place and every sum has one order: results are repeatable.  Tiles ignore documents; a row's
  * visible range masks what it may not see, and tiles nobody sees are never visited (attention.cuh).
- * Head widths 64, 96, 128 and 256 have kernels; others are padded with zeros to the next in shared memory.
+ * Head widths 64, 96, 128 and 256 have kernels, and scores of 192 with values of 128; others are padded with zeros to the next in
+ * shared memory.  DH is the width of queries and keys there, DV that of values and outputs.
  * Bytes moved: each tile of the walked side is read once per block that walks it (from L2, mostly); everything else once. */
 #include "ops/attention.cuh"
 #include "ops/attention_tiles.cuh"
@@ -134,36 +135,38 @@ template <int BN> __device__ __forceinline__ float soften(float s[][4], int half
 }
 
 /* BENT: scores go through ALiBi or a soft cap (attention.cuh). */
-template <int DH, int BM, int BN, bool BENT> __global__ void __launch_bounds__(BM * 2, 1) forward_kernel(mt_attention a)
+template <int DH, int DV, int BM, int BN, bool BENT> __global__ void __launch_bounds__(BM * 2, 1) forward_kernel(mt_attention a)
 {
     enum { THREADS = BM * 2 };
-    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN);
+    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN), VALUES = tile_elements<DV>(BN);
+    static_assert(team<DH>() == team<DV>(), "one team for both products");
     extern __shared__ unsigned char shared[];
     bf16 *tq = aligned_shared(shared), *tk = tq + tile_elements<DH>(BM),
          *tv = tk + 2 * TILE; /* keys and values: two tiles each, in turn */
-    int h = blockIdx.y, kv = h / (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int h = blockIdx.y, kv = h / (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, Dv = value_width(a), lane = threadIdx.x % 32,
+        warp = threadIdx.x / 32;
     int row0 = warp * 16 / TEAM * TEAM;                   /* of the team, in the block */
     int q0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * BM; /* late rows see most: they go first */
-    const bf16 *k_head = (const bf16 *)a.k + (int64_t)kv * Dh, *v_head = (const bf16 *)a.v + (int64_t)kv * Dh;
+    const bf16 *k_head = (const bf16 *)a.k + (int64_t)kv * Dh, *v_head = (const bf16 *)a.v + (int64_t)kv * Dv;
     int key = first_key(a, q0), key_end = min(q0 + BM, N);
     fetch_tile<BM, DH, THREADS>(tq, (const bf16 *)a.q + (int64_t)h * Dh, a.ldq, q0, N, Dh);
     fetch_tile<BN, DH, THREADS>(tk, k_head, a.ldk, key, N, Dh);
     copies_commit();
-    fetch_tile<BN, DH, THREADS>(tv, v_head, a.ldv, key, N, Dh);
+    fetch_tile<BN, DV, THREADS>(tv, v_head, a.ldv, key, N, Dv);
     copies_commit();
 
     queries q = my_queries<TEAM>(a, q0, warp, lane);
     bending b = BENT ? bending_of(a, h) : bending();
-    float o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, unit = BENT ? 1.0f : a.scale,
+    float o[DV / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, unit = BENT ? 1.0f : a.scale,
                         scale_log2 = unit * LOG2E;
-    clear<DH / 8>(o);
+    clear<DV / 8>(o);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
-        int next = (turn ^ 1) * TILE;
+        int next = turn ^ 1;
         bool sees = !sees_none(q, key, BN);
         float s[BN / 8][4];
         uint32_t p[BN / 16][4];
         copies_arrive<1>(); /* the keys */
-        if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tk + next, k_head, a.ldk, key + BN, N, Dh);
+        if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tk + next * TILE, k_head, a.ldk, key + BN, N, Dh);
         copies_commit();
         if (sees) {
             start_times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
@@ -173,7 +176,7 @@ template <int DH, int BM, int BN, bool BENT> __global__ void __launch_bounds__(B
             float less0 = soften<BN>(s, 0, &top0, &sum0, scale_log2), less1 = soften<BN>(s, 2, &top1, &sum1, scale_log2);
             if (__any_sync(0xffffffffu, less0 != 1.0f || less1 != 1.0f)) {
 #pragma unroll
-                for (int n = 0; n < DH / 8; n++) {
+                for (int n = 0; n < DV / 8; n++) {
                     o[n][0] *= less0, o[n][1] *= less0;
                     o[n][2] *= less1, o[n][3] *= less1;
                 }
@@ -181,37 +184,39 @@ template <int DH, int BM, int BN, bool BENT> __global__ void __launch_bounds__(B
             as_operand<BN>(p, s);
         }
         copies_arrive<1>(); /* the values */
-        if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tv + next, v_head, a.ldv, key + BN, N, Dh);
+        if (key + BN < key_end) fetch_tile<BN, DV, THREADS>(tv + next * VALUES, v_head, a.ldv, key + BN, N, Dv);
         copies_commit();
         if (sees) {
-            start_times<BN, DH>(o, p, tv + turn * TILE, lane);
-            finish<DH, 0, DH / 8>(o);
+            start_times<BN, DV>(o, p, tv + turn * VALUES, lane);
+            finish<DV, 0, DV / 8>(o);
         }
     }
     sum0 = row_sum(sum0);
     sum1 = row_sum(sum1);
-    store_rows<DH>((bf16 *)a.o + (int64_t)h * Dh, a.ldo, q.row0, N, Dh, o, 1.0f / sum0, 1.0f / sum1, lane);
+    store_rows<DV>((bf16 *)a.o + (int64_t)h * Dv, a.ldo, q.row0, N, Dv, o, 1.0f / sum0, 1.0f / sum1, lane);
     if (lane % 4) return;
     if (q.row0 < N) a.lse[(int64_t)q.row0 * a.H + h] = top0 * unit + log2f(sum0) * LN2;
     if (q.row1 < N) a.lse[(int64_t)q.row1 * a.H + h] = top1 * unit + log2f(sum1) * LN2;
 }
 
-template <int DH, int BM, int BN, bool BENT>
+template <int DH, int DV, int BM, int BN, bool BENT>
 __global__ void __launch_bounds__(BM * 2, 1) dq_kernel(mt_attention a, const float *delta)
 {
     enum { THREADS = BM * 2 };
-    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN);
+    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN), VALUES = tile_elements<DV>(BN);
+    static_assert(team<DH>() == team<DV>(), "one team for both products");
     extern __shared__ unsigned char shared[];
-    bf16 *tq = aligned_shared(shared), *td = tq + tile_elements<DH>(BM), *tk = td + tile_elements<DH>(BM), *tv = tk + 2 * TILE;
-    int h = blockIdx.y, kv = h / (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    bf16 *tq = aligned_shared(shared), *td = tq + tile_elements<DH>(BM), *tk = td + tile_elements<DV>(BM), *tv = tk + 2 * TILE;
+    int h = blockIdx.y, kv = h / (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, Dv = value_width(a), lane = threadIdx.x % 32,
+        warp = threadIdx.x / 32;
     int row0 = warp * 16 / TEAM * TEAM; /* of the team, in the block */
     int q0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * BM;
-    const bf16 *k_head = (const bf16 *)a.k + (int64_t)kv * Dh, *v_head = (const bf16 *)a.v + (int64_t)kv * Dh;
+    const bf16 *k_head = (const bf16 *)a.k + (int64_t)kv * Dh, *v_head = (const bf16 *)a.v + (int64_t)kv * Dv;
     int key = first_key(a, q0), key_end = min(q0 + BM, N);
     fetch_tile<BM, DH, THREADS>(tq, (const bf16 *)a.q + (int64_t)h * Dh, a.ldq, q0, N, Dh);
-    fetch_tile<BM, DH, THREADS>(td, (const bf16 *)a.d_o + (int64_t)h * Dh, a.ldo, q0, N, Dh);
+    fetch_tile<BM, DV, THREADS>(td, (const bf16 *)a.d_o + (int64_t)h * Dv, a.ldo, q0, N, Dv);
     fetch_tile<BN, DH, THREADS>(tk, k_head, a.ldk, key, N, Dh);
-    fetch_tile<BN, DH, THREADS>(tv, v_head, a.ldv, key, N, Dh);
+    fetch_tile<BN, DV, THREADS>(tv, v_head, a.ldv, key, N, Dv);
     copies_commit();
 
     queries q = my_queries<TEAM>(a, q0, warp, lane);
@@ -222,18 +227,18 @@ __global__ void __launch_bounds__(BM * 2, 1) dq_kernel(mt_attention a, const flo
     float delta0 = q.row0 < N ? delta[(int64_t)q.row0 * a.H + h] : 0, delta1 = q.row1 < N ? delta[(int64_t)q.row1 * a.H + h] : 0;
     clear<DH / 8>(dq);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
-        int next = (turn ^ 1) * TILE;
+        int next = turn ^ 1;
         copies_arrive<0>();
         if (key + BN < key_end) {
-            fetch_tile<BN, DH, THREADS>(tk + next, k_head, a.ldk, key + BN, N, Dh);
-            fetch_tile<BN, DH, THREADS>(tv + next, v_head, a.ldv, key + BN, N, Dh);
+            fetch_tile<BN, DH, THREADS>(tk + next * TILE, k_head, a.ldk, key + BN, N, Dh);
+            fetch_tile<BN, DV, THREADS>(tv + next * VALUES, v_head, a.ldv, key + BN, N, Dv);
         }
         copies_commit();
         if (sees_none(q, key, BN)) continue;
         float s[BN / 8][4], dp[BN / 8][4];
         uint32_t ds[BN / 16][4];
         start_times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
-        start_times_transposed<BM, BN, DH>(dp, td, row0, tv + turn * TILE, lane);
+        start_times_transposed<BM, BN, DV>(dp, td, row0, tv + turn * VALUES, lane);
         finish<DH, 1, BN / 8>(s);
         if (BENT) bend<BN>(s, b, q, key, lane);
         if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane);
@@ -314,54 +319,56 @@ template <int BQ> __device__ __forceinline__ void mask_queries(float s[][4], con
 }
 
 /* Queries, their output gradients, lse and delta of one tile, all of one head. */
-template <int DH, int BQ, int THREADS>
+template <int DH, int DV, int BQ, int THREADS>
 __device__ __forceinline__ void fetch_queries(const mt_attention &a, const float *delta, int h, int query, bf16 *tq, bf16 *td,
                                               float *numbers)
 {
-    int N = (int)a.N, Dh = (int)a.Dh;
+    int N = (int)a.N, Dh = (int)a.Dh, Dv = value_width(a);
     fetch_tile<BQ, DH, THREADS>(tq, (const bf16 *)a.q + (int64_t)h * Dh, a.ldq, query, N, Dh);
-    fetch_tile<BQ, DH, THREADS>(td, (const bf16 *)a.d_o + (int64_t)h * Dh, a.ldo, query, N, Dh);
+    fetch_tile<BQ, DV, THREADS>(td, (const bf16 *)a.d_o + (int64_t)h * Dv, a.ldo, query, N, Dv);
     if ((int)threadIdx.x >= 2 * BQ) return;
     int i = query + (int)threadIdx.x % BQ;
     const float *from = (int)threadIdx.x < BQ ? a.lse : delta;
     copy4(numbers + threadIdx.x, i < N ? from + (int64_t)i * a.H + h : from, i < N);
 }
 
-/* DK, DV: which of the two this launch makes.  Both at once, where registers hold both sums. */
-template <int DH, int BM, int BQ, bool DK, bool DV, bool BENT>
+/* DK, DVALUES: which of the two gradients this launch makes.  Both at once, where registers hold both sums. */
+template <int DH, int DV, int BM, int BQ, bool DK, bool DVALUES, bool BENT>
 __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const float *delta)
 {
     enum { THREADS = BM * 2 };
-    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BQ);
+    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BQ), VALUES = tile_elements<DV>(BQ);
+    static_assert(team<DH>() == team<DV>(), "one team for both products");
     extern __shared__ unsigned char shared[];
-    bf16 *tk = aligned_shared(shared), *tv = tk + tile_elements<DH>(BM), *tq = tv + tile_elements<DH>(BM), *td = tq + 2 * TILE;
-    float *numbers = (float *)(td + 2 * TILE); /* [2][lse, delta][BQ] */
-    int kv = blockIdx.y, group = (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    bf16 *tk = aligned_shared(shared), *tv = tk + tile_elements<DH>(BM), *tq = tv + tile_elements<DV>(BM), *td = tq + 2 * TILE;
+    float *numbers = (float *)(td + 2 * VALUES); /* [2][lse, delta][BQ] */
+    int kv = blockIdx.y, group = (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, Dv = value_width(a), lane = threadIdx.x % 32,
+        warp = threadIdx.x / 32;
     int row0 = warp * 16 / TEAM * TEAM; /* of the team, in the block */
     int k0 = (int)blockIdx.x * BM, end = end_query(a, min(k0 + BM, N) - 1), n_tiles = (end - k0 + BQ - 1) / BQ,
         n_steps = n_tiles * group;
     fetch_tile<BM, DH, THREADS>(tk, (const bf16 *)a.k + (int64_t)kv * Dh, a.ldk, k0, N, Dh);
-    fetch_tile<BM, DH, THREADS>(tv, (const bf16 *)a.v + (int64_t)kv * Dh, a.ldv, k0, N, Dh);
-    fetch_queries<DH, BQ, THREADS>(a, delta, kv * group, k0, tq, td, numbers);
+    fetch_tile<BM, DV, THREADS>(tv, (const bf16 *)a.v + (int64_t)kv * Dv, a.ldv, k0, N, Dv);
+    fetch_queries<DH, DV, BQ, THREADS>(a, delta, kv * group, k0, tq, td, numbers);
     copies_commit();
 
     keys k = my_keys<TEAM>(a, k0, warp, lane);
-    float dk[DK ? DH / 8 : 1][4], dv[DV ? DH / 8 : 1][4], scale_log2 = BENT ? LOG2E : a.scale * LOG2E;
+    float dk[DK ? DH / 8 : 1][4], dv[DVALUES ? DV / 8 : 1][4], scale_log2 = BENT ? LOG2E : a.scale * LOG2E;
     clear<DK ? DH / 8 : 1>(dk);
-    clear<DV ? DH / 8 : 1>(dv);
+    clear<DVALUES ? DV / 8 : 1>(dv);
     for (int step = 0; step < n_steps; step++) {
         int turn = step & 1, query = k0 + step % n_tiles * BQ;
         copies_arrive<0>();
         if (step + 1 < n_steps)
-            fetch_queries<DH, BQ, THREADS>(a, delta, kv * group + (step + 1) / n_tiles, k0 + (step + 1) % n_tiles * BQ,
-                                           tq + (turn ^ 1) * TILE, td + (turn ^ 1) * TILE, numbers + (turn ^ 1) * 2 * BQ);
+            fetch_queries<DH, DV, BQ, THREADS>(a, delta, kv * group + (step + 1) / n_tiles, k0 + (step + 1) % n_tiles * BQ,
+                                               tq + (turn ^ 1) * TILE, td + (turn ^ 1) * VALUES, numbers + (turn ^ 1) * 2 * BQ);
         copies_commit();
         if (seen_by_none(k, query, BQ)) continue;
         const float *lse = numbers + turn * 2 * BQ, *del = lse + BQ;
         float p[BQ / 8][4], dp[BQ / 8][4];
         uint32_t left[BQ / 16][4], left2[BQ / 16][4];
         start_times_transposed<BM, BQ, DH>(p, tk, row0, tq + turn * TILE, lane);
-        if (DK) start_times_transposed<BM, BQ, DH>(dp, tv, row0, td + turn * TILE, lane);
+        if (DK) start_times_transposed<BM, BQ, DV>(dp, tv, row0, td + turn * VALUES, lane);
         finish<DH, DK, BQ / 8>(p);
         bending b = BENT ? bending_of(a, kv * group + step / n_tiles) : bending();
         if (BENT) bend_queries<BQ>(p, b, k, query, lane);
@@ -370,12 +377,12 @@ __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const fl
         for (int n = 0; n < BQ / 8; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) p[n][e] = power2(p[n][e] * scale_log2 - lse[n * 8 + lane % 4 * 2 + e % 2] * LOG2E);
-        if (DV) {
+        if (DVALUES) {
             as_operand<BQ>(left, p);
-            start_times<BQ, DH>(dv, left, td + turn * TILE, lane);
+            start_times<BQ, DV>(dv, left, td + turn * VALUES, lane);
         }
         if (DK) {
-            finish<DH, DV, BQ / 8>(dp);
+            finish<DH, DVALUES, BQ / 8>(dp);
 #pragma unroll
             for (int n = 0; n < BQ / 8; n++)
 #pragma unroll
@@ -387,11 +394,11 @@ __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const fl
             as_operand<BQ>(left2, dp);
             start_times<BQ, DH>(dk, left2, tq + turn * TILE, lane);
         }
-        if (DV) finish<DH, 0, DH / 8>(dv);
+        if (DVALUES) finish<DV, 0, DV / 8>(dv);
         if (DK) finish<DH, 0, DH / 8>(dk);
     }
     if (DK) store_rows<DH>((bf16 *)a.dk + (int64_t)kv * Dh, a.ld_d, k.row0, N, Dh, dk, a.scale, a.scale, lane);
-    if (DV) store_rows<DH>((bf16 *)a.dv + (int64_t)kv * Dh, a.ld_d, k.row0, N, Dh, dv, 1.0f, 1.0f, lane);
+    if (DVALUES) store_rows<DV>((bf16 *)a.dv + (int64_t)kv * Dv, a.ld_d, k.row0, N, Dv, dv, 1.0f, 1.0f, lane);
 }
 
 /* -- launchers ------------------------------------------------------------------------------------- */
@@ -406,57 +413,69 @@ static mt_rc allow(mt_stream *s, const void *kernel, size_t bytes, mt_err *err)
                           "attention", err);
 }
 
-template <int DH, int BM, int BN> static mt_rc forward(mt_stream *s, const mt_attention *a, mt_err *err)
+template <int DH, int BM, int BN, int DV = DH> static mt_rc forward(mt_stream *s, const mt_attention *a, mt_err *err)
 {
-    size_t bytes = shared_for(BM + 4 * BN, DH);
+    size_t bytes = shared_for(BM + 2 * BN, DH) + shared_for(2 * BN, DV) + SHARED_ALIGN;
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->H);
-    void (*kernel)(mt_attention) = is_bent(a) ? forward_kernel<DH, BM, BN, true> : forward_kernel<DH, BM, BN, false>;
+    void (*kernel)(mt_attention) = is_bent(a) ? forward_kernel<DH, DV, BM, BN, true> : forward_kernel<DH, DV, BM, BN, false>;
     MT_TRY(allow(s, (const void *)kernel, bytes, err));
     kernel<<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a);
     return mt__cuda_launched(s, "attention", err);
 }
 
-template <int DH, int BM, int BN> static mt_rc backward_dq(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
+template <int DH, int BM, int BN, int DV = DH>
+static mt_rc backward_dq(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
-    size_t bytes = shared_for(2 * BM + 4 * BN, DH);
+    size_t bytes = shared_for(BM + 2 * BN, DH) + shared_for(BM + 2 * BN, DV) + SHARED_ALIGN;
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->H);
-    void (*kernel)(mt_attention, const float *) = is_bent(a) ? dq_kernel<DH, BM, BN, true> : dq_kernel<DH, BM, BN, false>;
+    void (*kernel)(mt_attention, const float *) = is_bent(a) ? dq_kernel<DH, DV, BM, BN, true> : dq_kernel<DH, DV, BM, BN, false>;
     MT_TRY(allow(s, (const void *)kernel, bytes, err));
     kernel<<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a, delta);
     return mt__cuda_launched(s, "attention backward", err);
 }
 
-template <int DH, int BM, int BQ, bool DK, bool DV>
+template <int DH, int BM, int BQ, bool DK, bool DVALUES, int DV = DH>
 static mt_rc backward_dkv(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
-    size_t bytes = shared_for(2 * BM + 4 * BQ, DH) + 4 * BQ * sizeof(float);
+    size_t bytes = shared_for(BM + 2 * BQ, DH) + shared_for(BM + 2 * BQ, DV) + 4 * BQ * sizeof(float) + SHARED_ALIGN;
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->K);
     void (*kernel)(mt_attention, const float *) =
-        is_bent(a) ? dkv_kernel<DH, BM, BQ, DK, DV, true> : dkv_kernel<DH, BM, BQ, DK, DV, false>;
+        is_bent(a) ? dkv_kernel<DH, DV, BM, BQ, DK, DVALUES, true> : dkv_kernel<DH, DV, BM, BQ, DK, DVALUES, false>;
     MT_TRY(allow(s, (const void *)kernel, bytes, err));
     kernel<<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a, delta);
     return mt__cuda_launched(s, "attention backward", err);
 }
+
+/* Scores and values of widths that have kernels of their own; others take those of the wider one. */
+static bool is_latent(const mt_attention *a) { return a->Dh > 128 && a->Dh <= 192 && value_width(*a) <= 128; }
+static int widest(const mt_attention *a) { return a->Dh > value_width(*a) ? (int)a->Dh : value_width(*a); }
 
 /* Tile sizes: what registers and shared memory hold, and what was fastest (docs/benchmarks.md).  Hopper's are for its
  * warpgroups, 64 rows a team; heads of 96 it computes faster as 128 on those than as 96 without. */
 mt_rc mt__attention_mma_fwd(mt_stream *s, const mt_attention *a, mt_err *err)
 {
     bool roomy = mt_cuda_device_of(s)->shared_bytes >= 160 << 10, hopper = mt_cuda_device_of(s)->hopper;
-    if (a->Dh <= 64) return forward<64, 128, 64>(s, a, err);
-    if (a->Dh <= 128 && hopper) return forward<128, 192, 128>(s, a, err);
-    if (a->Dh <= 96) return forward<96, 128, 64>(s, a, err);
-    if (a->Dh <= 128) return roomy ? forward<128, 128, 64>(s, a, err) : forward<128, 64, 64>(s, a, err);
+    int Dh = widest(a);
+    if (is_latent(a)) return roomy ? forward<192, 128, 64, 128>(s, a, err) : forward<192, 64, 32, 128>(s, a, err);
+    if (Dh <= 64) return forward<64, 128, 64>(s, a, err);
+    if (Dh <= 128 && hopper) return forward<128, 192, 128>(s, a, err);
+    if (Dh <= 96) return forward<96, 128, 64>(s, a, err);
+    if (Dh <= 128) return roomy ? forward<128, 128, 64>(s, a, err) : forward<128, 64, 64>(s, a, err);
     return hopper ? forward<256, 64, 64>(s, a, err) : forward<256, 32, 32>(s, a, err);
 }
 
 static mt_rc backward_hopper(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
-    if (a->Dh <= 64) {
+    int Dh = widest(a);
+    if (is_latent(a)) {
+        MT_TRY((backward_dq<192, 128, 64, 128>(s, a, delta, err)));
+        return backward_dkv<192, 128, 32, true, true, 128>(s, a, delta, err);
+    }
+    if (Dh <= 64) {
         MT_TRY((backward_dq<64, 128, 64>(s, a, delta, err)));
         return backward_dkv<64, 128, 64, true, true>(s, a, delta, err);
     }
-    if (a->Dh <= 128) {
+    if (Dh <= 128) {
         MT_TRY((backward_dq<128, 192, 64>(s, a, delta, err)));
         return backward_dkv<128, 128, 64, true, true>(s, a, delta, err);
     }
@@ -467,16 +486,21 @@ static mt_rc backward_hopper(mt_stream *s, const mt_attention *a, const float *d
 
 mt_rc mt__attention_mma_bwd(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
+    int Dh = widest(a);
     if (mt_cuda_device_of(s)->hopper) return backward_hopper(s, a, delta, err);
-    if (a->Dh <= 64) {
+    if (is_latent(a)) {
+        MT_TRY((backward_dq<192, 64, 32, 128>(s, a, delta, err)));
+        return backward_dkv<192, 64, 16, true, true, 128>(s, a, delta, err);
+    }
+    if (Dh <= 64) {
         MT_TRY((backward_dq<64, 64, 64>(s, a, delta, err)));
         return backward_dkv<64, 64, 64, true, true>(s, a, delta, err);
     }
-    if (a->Dh <= 96) {
+    if (Dh <= 96) {
         MT_TRY((backward_dq<96, 64, 64>(s, a, delta, err)));
         return backward_dkv<96, 64, 32, true, true>(s, a, delta, err);
     }
-    if (a->Dh <= 128) {
+    if (Dh <= 128) {
         MT_TRY((backward_dq<128, 64, 32>(s, a, delta, err)));
         return backward_dkv<128, 64, 32, true, true>(s, a, delta, err);
     }

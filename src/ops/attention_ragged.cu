@@ -312,7 +312,7 @@ void mt__attention_cudnn_expect(mt_stream *s, const mt_attention *a)
 {
     const uint32_t ways = 1u << MT_ATTENTION_CUDNN | 1u << MT_ATTENTION_CUDNN_FAST;
     bool may = (a->use.ways & ways) && a->t == MT_DTYPE_BF16 && (a->softcap == 0 || a->use.caps) && a->alibi == 0 &&
-               a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head;
+               mt_cudnn_widths(a) && a->Dh <= a->use.cudnn_head;
     mt_cudnn_attention *state = may ? state_of(mt_cuda_device_of(s)) : NULL;
     if (state) mt_cudnn_attention_expect(state, a);
 }

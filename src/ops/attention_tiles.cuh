@@ -23,8 +23,9 @@
 /* Rows of a team: known to device code only, since it depends on what that is compiled for. */
 template <int DH> __device__ constexpr int team(void) { return HAS_WGMMA && DH % 64 == 0 ? 64 : 16; }
 template <int DH> __device__ constexpr int tile_elements(int rows) { return rows * (team<DH>() == 64 ? DH : DH + 8); }
-/* What a kernel with so many rows of tiles asks for: enough for either layout, and for wgmma's alignment. */
-static constexpr size_t shared_for(int rows, int DH) { return (size_t)rows * (DH + 8) * sizeof(bf16) + 1024; }
+/* What so many rows of tiles take, in either layout; and what kernels ask for beside them: wgmma's alignment. */
+static constexpr size_t shared_for(int rows, int DH) { return (size_t)rows * (DH + 8) * sizeof(bf16); }
+enum { SHARED_ALIGN = 1024 };
 
 __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
@@ -187,6 +188,10 @@ __device__ __forceinline__ uint64_t describe(const bf16 *p, int column_bytes)
 #define REGS_63                                                                                                                  \
     REGS_31 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, "   \
             "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGS_95                                                                                                                  \
+    REGS_63                                                                                                                      \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, "      \
+    "%87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define REGS_127                                                                                                                 \
     REGS_63                                                                                                                      \
     ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, "      \
@@ -197,6 +202,7 @@ __device__ __forceinline__ uint64_t describe(const bf16 *p, int column_bytes)
 #define ACC_4(d, i)  ACC_1(d, i), ACC_1(d, i + 1), ACC_1(d, i + 2), ACC_1(d, i + 3)
 #define ACC_8(d, i)  ACC_4(d, i), ACC_4(d, i + 4)
 #define ACC_16(d, i) ACC_8(d, i), ACC_8(d, i + 8)
+#define ACC_24(d, i) ACC_16(d, i), ACC_8(d, i + 16)
 #define ACC_32(d, i) ACC_16(d, i), ACC_16(d, i + 16)
 
 /* d [64, N] = (or +=) a [64, 16] b', both in shared memory row by row. */
@@ -225,6 +231,7 @@ template <int N> __device__ __forceinline__ void wgmma_left(float d[][4], const 
 {
     if constexpr (N == 64) WGMMA_LEFT("64", REGS_31, ACC_8(d, 0), "%32", "%33", "%34", "%35", "%36");
     if constexpr (N == 128) WGMMA_LEFT("128", REGS_63, ACC_16(d, 0), "%64", "%65", "%66", "%67", "%68");
+    if constexpr (N == 192) WGMMA_LEFT("192", REGS_95, ACC_24(d, 0), "%96", "%97", "%98", "%99", "%100");
     if constexpr (N == 256) WGMMA_LEFT("256", REGS_127, ACC_32(d, 0), "%128", "%129", "%130", "%131", "%132");
 }
 

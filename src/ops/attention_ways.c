@@ -13,8 +13,9 @@ static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 &
 /* What every tensor-core kernel asks: rows of 16-byte pieces. */
 static bool wide_rows(const mt_attention *a, bool backward)
 {
-    bool fits = a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && a->H <= 65535 &&
-                aligned(a->q, a->ldq) && aligned(a->k, a->ldk) && aligned(a->v, a->ldv) && aligned(a->o, a->ldo);
+    const int64_t Dv = mt_value_width(a->Dh, a->Dv);
+    bool fits = a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && Dv % 8 == 0 && Dv <= 256 && a->scale > 0 &&
+                a->H <= 65535 && aligned(a->q, a->ldq) && aligned(a->k, a->ldk) && aligned(a->v, a->ldv) && aligned(a->o, a->ldo);
     return fits && (!backward ||
                     (aligned(a->d_o, a->ldo) && aligned(a->dq, a->ld_d) && aligned(a->dk, a->ld_d) && aligned(a->dv, a->ld_d)));
 }
@@ -27,9 +28,15 @@ static bool any(const mt_attention *a, bool backward)
     return true;
 }
 
+bool mt_cudnn_widths(const mt_attention *a)
+{
+    const int64_t Dv = mt_value_width(a->Dh, a->Dv);
+    return a->Dh % 16 == 0 && a->Dh >= 32 && (Dv == a->Dh || (a->Dh == 192 && Dv == 128 && a->H == a->K));
+}
+
 static bool cudnn_knows(const mt_attention *a, bool backward)
 {
-    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && (!backward || a->Dh <= a->use.cudnn_head) &&
+    return wide_rows(a, backward) && mt_cudnn_widths(a) && (!backward || a->Dh <= a->use.cudnn_head) &&
            (a->softcap == 0 || a->use.caps) && a->alibi == 0;
 }
 

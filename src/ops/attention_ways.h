@@ -28,6 +28,9 @@ bool mt_cudnn_whole(const mt_attention *a, mt_cudnn_size size);
 int64_t mt_cudnn_pieces(mt_cudnn_size size);
 /* The one for this call; docs 0: none. */
 mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares);
+/* True if cuDNN computes heads of these widths right: values as wide as scores, or DeepSeek's latent attention.  Other pairs were
+ * not tried. */
+bool mt_cudnn_widths(const mt_attention *a);
 /* The run's longest document, rounded up. */
 int64_t mt_cudnn_longest(const mt_attention *a);
 

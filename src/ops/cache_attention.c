@@ -28,9 +28,11 @@ typedef struct piece {
     int64_t start, end;   /* new rows */
     int64_t base;         /* cache row of position 0 */
     int64_t oldest;       /* first position any new row sees; k and v begin there */
-    float *k, *v;         /* [positions, Dh] */
-    float *q, *o, *score; /* [Dh], [Dh], [positions] */
+    float *k, *v;         /* [positions, Dh], [positions, Dv] */
+    float *q, *o, *score; /* [Dh], [Dv], [positions] */
 } piece;
+
+static int64_t value_width(const mt_cache_attention *a) { return mt_value_width(a->Dh, a->Dv); }
 
 static int64_t first_seen(const mt_cache_attention *a, int64_t pos)
 {
@@ -40,18 +42,19 @@ static int64_t first_seen(const mt_cache_attention *a, int64_t pos)
 /* New keys and values of a head into the cache. */
 static void cache_attention_append(const mt_cache_attention *a, const piece *p)
 {
-    size_t bytes = (size_t)a->Dh * mt_dtype_bytes(a->t);
+    const int64_t Dv = value_width(a);
+    const size_t e = mt_dtype_bytes(a->t);
     for (int64_t i = p->start; i < p->end; i++) {
-        int64_t to = ((p->base + a->pos[i]) * a->K + p->kv) * a->Dh;
-        memcpy(mt_at_mut(a->cache_k, a->t, to), mt_at(a->k, a->t, i * a->ldk + p->kv * a->Dh), bytes);
-        memcpy(mt_at_mut(a->cache_v, a->t, to), mt_at(a->v, a->t, i * a->ldv + p->kv * a->Dh), bytes);
+        int64_t to = (p->base + a->pos[i]) * a->K + p->kv;
+        memcpy(mt_at_mut(a->cache_k, a->t, to * a->Dh), mt_at(a->k, a->t, i * a->ldk + p->kv * a->Dh), (size_t)a->Dh * e);
+        memcpy(mt_at_mut(a->cache_v, a->t, to * Dv), mt_at(a->v, a->t, i * a->ldv + p->kv * Dv), (size_t)Dv * e);
     }
 }
 
-static void widen(const mt_cache_attention *a, const piece *p, float *dst, const void *cache, int64_t n)
+static void widen(const mt_cache_attention *a, const piece *p, float *dst, const void *cache, int64_t width, int64_t n)
 {
     for (int64_t j = 0; j < n; j++)
-        mt_to_f32(dst + j * a->Dh, mt_at(cache, a->t, ((p->base + p->oldest + j) * a->K + p->kv) * a->Dh), a->t, (size_t)a->Dh);
+        mt_to_f32(dst + j * width, mt_at(cache, a->t, ((p->base + p->oldest + j) * a->K + p->kv) * width), a->t, (size_t)width);
 }
 
 static bool open_piece(job *j, int64_t index, piece *p)
@@ -64,24 +67,26 @@ static bool open_piece(job *j, int64_t index, piece *p)
     p->base = a->cache_row[doc];
     p->oldest = first_seen(a, a->pos[p->start]);
     int64_t n = a->pos[p->end - 1] + 1 - p->oldest;
-    p->k = mt_cpu_thread_scratch((size_t)(2 * n * a->Dh + 2 * a->Dh + n) * sizeof(float));
+    const int64_t Dv = value_width(a);
+    p->k = mt_cpu_thread_scratch((size_t)((n + 1) * (a->Dh + Dv) + n) * sizeof(float));
     if (!p->k) {
         atomic_store(&j->no_memory, true);
         return false;
     }
     p->v = p->k + n * a->Dh;
-    p->q = p->v + n * a->Dh;
+    p->q = p->v + n * Dv;
     p->o = p->q + a->Dh;
-    p->score = p->o + a->Dh;
+    p->score = p->o + Dv;
     cache_attention_append(a, p);
-    widen(a, p, p->k, a->cache_k, n);
-    widen(a, p, p->v, a->cache_v, n);
+    widen(a, p, p->k, a->cache_k, a->Dh, n);
+    widen(a, p, p->v, a->cache_v, Dv, n);
     return true;
 }
 
 /* New row i, query head h. */
 static void attend(const mt_cache_attention *a, const piece *p, int64_t i, int64_t h)
 {
+    const int64_t Dv = value_width(a);
     int64_t from = first_seen(a, a->pos[i]) - p->oldest, to = a->pos[i] - p->oldest;
     float top = -INFINITY, per_row = a->alibi != 0 ? a->alibi * mt_alibi_slope(a->H, h) : 0.0f;
     double sum = 0;
@@ -93,10 +98,10 @@ static void attend(const mt_cache_attention *a, const piece *p, int64_t i, int64
         if (p->score[j] > top) top = p->score[j];
     }
     for (int64_t j = from; j <= to; j++) sum += (double)(p->score[j] = expf(p->score[j] - top));
-    memset(p->o, 0, (size_t)a->Dh * sizeof *p->o);
-    for (int64_t j = from; j <= to; j++) mt_axpy(p->o, p->score[j], p->v + j * a->Dh, a->Dh);
+    memset(p->o, 0, (size_t)Dv * sizeof *p->o);
+    for (int64_t j = from; j <= to; j++) mt_axpy(p->o, p->score[j], p->v + j * Dv, Dv);
     float inv = (float)(1.0 / sum);
-    for (int64_t d = 0; d < a->Dh; d++) mt_put(a->o, a->t, i * a->ldo + h * a->Dh + d, p->o[d] * inv);
+    for (int64_t d = 0; d < Dv; d++) mt_put(a->o, a->t, i * a->ldo + h * Dv + d, p->o[d] * inv);
 }
 
 static void one_piece(void *arg, int64_t index)

@@ -8,6 +8,9 @@
 
 size_t mt_norm_scratch(const mt_norm *a) { return mt_sum_scratch(a->N, a->db ? 2 * a->D : a->D); }
 
+static int64_t x_row(const mt_norm *a, int64_t i) { return i * (a->ldx ? a->ldx : a->D); }
+static int64_t dx_row(const mt_norm *a, int64_t i) { return i * (a->ld_dx ? a->ld_dx : a->D); }
+
 static float weight(const mt_norm *a, int64_t d) { return a->w ? mt_get(a->w, a->t, d) + (a->one_plus ? 1.0f : 0.0f) : 1.0f; }
 
 static float center(const mt_norm *a, const void *x)
@@ -19,7 +22,7 @@ static float center(const mt_norm *a, const void *x)
 
 static void forward_row(const mt_norm *a, int64_t i)
 {
-    const void *x = mt_at(a->x, a->t, i * a->D);
+    const void *x = mt_at(a->x, a->t, x_row(a, i));
     float c = center(a, x);
     double sum = 0;
     for (int64_t d = 0; d < a->D; d++) {
@@ -53,11 +56,12 @@ mt_rc mt__norm_fwd_run(mt_pool *pool, const mt_norm *a, mt_err *err)
 
 static void backward_row(const mt_norm *a, int64_t i, float *dw, float *db)
 {
-    int64_t base = i * a->D;
-    float r = a->rstd[i], c = center(a, mt_at(a->x, a->t, base));
+    int64_t base = i * a->D, to = dx_row(a, i);
+    const void *x = mt_at(a->x, a->t, x_row(a, i));
+    float r = a->rstd[i], c = center(a, x);
     double dot = 0, sum = 0;
     for (int64_t d = 0; d < a->D; d++) {
-        float xh = (mt_get(a->x, a->t, base + d) - c) * r, dy = mt_get(a->dy, a->t, base + d);
+        float xh = (mt_get(x, a->t, d) - c) * r, dy = mt_get(a->dy, a->t, base + d);
         dot += (double)(weight(a, d) * dy) * xh;
         sum += (double)(weight(a, d) * dy);
         if (dw) dw[d] += dy * xh;
@@ -65,10 +69,10 @@ static void backward_row(const mt_norm *a, int64_t i, float *dw, float *db)
     }
     float mean = (float)(dot / (double)a->D), mean_u = a->centered ? (float)(sum / (double)a->D) : 0.0f;
     for (int64_t d = 0; d < a->D; d++) {
-        float xh = (mt_get(a->x, a->t, base + d) - c) * r, dy = mt_get(a->dy, a->t, base + d);
+        float xh = (mt_get(x, a->t, d) - c) * r, dy = mt_get(a->dy, a->t, base + d);
         float dx = r * (weight(a, d) * dy - xh * mean - mean_u);
-        if (a->dx_add) dx += mt_get(a->dx, a->t, base + d);
-        mt_put(a->dx, a->t, base + d, dx);
+        if (a->dx_add) dx += mt_get(a->dx, a->t, to + d);
+        mt_put(a->dx, a->t, to + d, dx);
     }
 }
 

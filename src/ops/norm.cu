@@ -2,7 +2,7 @@
  * Backward, with u = w * dy:  dx (+)= r * (u - xh * mean(u * xh) (- mean(u) when centered)),  dw += sum over rows of dy * xh,
  * db += sum over rows of dy.
  *
- * Shapes: x, y, add, dy, dx [N, D]; w, b, dw, db [D]; rstd [N].  Bytes moved: every row once.
+ * Shapes: x, y, add, dy, dx [N, D], rows of x and dx in wider ones; w, b, dw, db [D]; rstd [N].  Bytes moved: every row once.
  * Forward: a warp, or where it is long a block, has a row; a thread keeps V vectors of W elements of it in registers.  Backward gives a
  * block many rows, so that each thread can add its own columns' share of dw and db in registers, and brings the next rows in while this
  * one's sums meet; the shares are added in order by a second kernel. */
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_norm a)
     __shared__ float of_warp[2][1][32];
     int64_t base = (int64_t)blockIdx.x * a.D;
     int D = (int)a.D;
-    share<T, W, V> x = load_share<T, W, V>((const T *)a.x + base, D);
+    share<T, W, V> x = load_share<T, W, V>((const T *)a.x + (int64_t)blockIdx.x * a.ldx, D);
     float sum[1] = { 0 }, c = 0, one = a.w && a.one_plus ? 1.0f : 0.0f;
     if (CENTERED) {
 #pragma unroll
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(32 * WARP_ROWS, V <= 4 ? 4 : 3) warp_forward_k
     float v[W], sum = 0, c = 0, one = a.w && a.one_plus ? 1.0f : 0.0f;
 #pragma unroll
     for (int k = 0; k < V; k++)
-        x[k] = first + 32 * W * k < D ? load_raw((const T *)a.x + base + first + 32 * W * k) : raw{ { 0, 0, 0, 0 } };
+        x[k] = first + 32 * W * k < D ? load_raw((const T *)a.x + row * a.ldx + first + 32 * W * k) : raw{ { 0, 0, 0, 0 } };
     if (CENTERED) {
 #pragma unroll
         for (int k = 0; k < V; k++) {
@@ -218,11 +218,11 @@ template <typename T, int W, int V> __device__ __forceinline__ void fetch_row(co
     if (i < to) {
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            int64_t at = i * a.D + column<W>(k);
-            if (column<W>(k) >= a.D) break;
-            copy_late(ring_place<T, W, V>(ring, i, 0, k), (const T *)a.x + at);
-            copy_late(ring_place<T, W, V>(ring, i, 1, k), (const T *)a.dy + at);
-            if (a.dx_add) copy_late(ring_place<T, W, V>(ring, i, 2, k), (const T *)a.dx + at);
+            int d = column<W>(k);
+            if (d >= a.D) break;
+            copy_late(ring_place<T, W, V>(ring, i, 0, k), (const T *)a.x + i * a.ldx + d);
+            copy_late(ring_place<T, W, V>(ring, i, 1, k), (const T *)a.dy + i * a.D + d);
+            if (a.dx_add) copy_late(ring_place<T, W, V>(ring, i, 2, k), (const T *)a.dx + i * a.ld_dx + d);
         }
     }
     asm volatile("cp.async.commit_group;");
@@ -246,9 +246,9 @@ template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V
 template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V> load_row(const mt_norm &a, int64_t i)
 {
     row_share<T, W, V> row;
-    row.x = load_share<T, W, V>((const T *)a.x + i * a.D, (int)a.D);
+    row.x = load_share<T, W, V>((const T *)a.x + i * a.ldx, (int)a.D);
     row.dy = load_share<T, W, V>((const T *)a.dy + i * a.D, (int)a.D);
-    if (a.dx_add) row.old = load_share<T, W, V>((const T *)a.dx + i * a.D, (int)a.D);
+    if (a.dx_add) row.old = load_share<T, W, V>((const T *)a.dx + i * a.ld_dx, (int)a.D);
     return row;
 }
 
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_norm a
                 float f = r * ((to_f32(w.at[e]) + one) * to_f32(dy.v[k].at[e]) - xh * mean - mean_u);
                 out.at[e] = from_f32<T>(a.dx_add ? f + to_f32(old.v[k].at[e]) : f);
             }
-            store<T, W>((T *)a.dx + i * D + d, out);
+            store<T, W>((T *)a.dx + i * a.ld_dx + d, out);
         }
     }
     float *shares = (float *)a.scratch;
@@ -378,7 +378,8 @@ enum { MAX_WIDTH = 32 * 1024 };
 
 template <typename T> static bool is_whole(const mt_norm *a, bool back)
 {
-    return a->D % wide<T>() == 0 && is_aligned_for(a, back) && a->D / wide<T>() <= 4 * 512;
+    const bool rows = a->D % wide<T>() == 0 && a->ldx % wide<T>() == 0 && (!back || a->ld_dx % wide<T>() == 0);
+    return rows && is_aligned_for(a, back) && a->D / wide<T>() <= 4 * 512;
 }
 
 template <typename T> static void forward_by_width(mt_stream *s, const mt_norm *a)
@@ -421,10 +422,13 @@ static mt_rc run(mt_stream *s, const mt_norm *a, bool back, mt_err *err)
 {
     if (a->D > MAX_WIDTH)
         return mt_fail(err, MT_EUNSUPPORTED, "norms over %lld numbers, at most %d", (long long)a->D, (int)MAX_WIDTH);
-    if (a->t == MT_DTYPE_BF16)
-        by_width<bf16>(s, a, back);
+    mt_norm b = *a;
+    if (!b.ldx) b.ldx = b.D;
+    if (!b.ld_dx) b.ld_dx = b.D;
+    if (b.t == MT_DTYPE_BF16)
+        by_width<bf16>(s, &b, back);
     else
-        by_width<float>(s, a, back);
+        by_width<float>(s, &b, back);
     return mt__cuda_launched(s, back ? "norm backward" : "norm", err);
 }
 

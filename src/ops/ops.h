@@ -46,6 +46,7 @@ typedef struct mt_embed {
 typedef struct mt_norm {
     mt_dtype t;
     int64_t N, D;
+    int64_t ldx, ld_dx; /* elements from row to row of x, of dx; 0: packed */
     float eps;
     bool one_plus; /* the stored weight is w - 1 */
     bool centered;
@@ -57,7 +58,7 @@ typedef struct mt_norm {
     const void *b;   /* [D] or NULL */
     const void *add; /* [N, D] or NULL; may be y */
     const void *dy;  /* [N, D] */
-    void *dx;        /* [N, D]; without dx_add it may be dy */
+    void *dx;        /* [N, D]; without dx_add and ld_dx it may be dy */
     float *dw, *db;  /* [D] or NULL: not trained */
     void *scratch;
 } mt_norm;
@@ -116,6 +117,26 @@ typedef struct mt_qk_prepare {
     void *scratch;
 } mt_qk_prepare;
 
+/* Queries and keys of latent attention, from what their projections make.  A head is [nope | rope], of widths dn and dr.
+ * Forward rotates the rope part of every query head in place, and makes key head h of [its own nope | the rope part that a row
+ * has once for all heads, rotated].
+ * Backward turns dq back in place and takes dk apart: d_nope, and d_rope, the sum over the heads in ascending order. */
+typedef struct mt_latent_qk {
+    mt_dtype t;
+    mt_rope_style style;
+    int64_t N, H, dn, dr;
+    int64_t ldq, ldk, ld_nope, ld_rope; /* elements from row to row */
+    const int32_t *pos;                 /* [N] */
+    const float *cos, *sin;             /* [positions, dr/2], already scaled */
+    void *q;                            /* [N, H, dn + dr], or NULL: it was rotated before */
+    const void *nope, *rope;            /* [N, H, dn], [N, dr] */
+    void *k;                            /* [N, H, dn + dr] */
+    int64_t ld_d;                       /* of all that follow */
+    void *dq;                           /* [N, H, dn + dr] */
+    const void *dk;
+    void *d_nope, *d_rope;
+} mt_latent_qk;
+
 /* The implementations of attention there are, and which of them serves a call: attention_ways.c. */
 typedef enum mt_attention_way {
     MT_ATTENTION_PLAIN,      /* a row at a time: every shape, slowly */
@@ -143,6 +164,7 @@ typedef struct mt_attention_use {
 typedef struct mt_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
+    int64_t Dv;                 /* width of a head's values and of its output; 0: Dh */
     int64_t ldq, ldk, ldv, ldo; /* elements from row to row */
     int64_t n_docs, longest;    /* documents, rows of the longest */
     const int32_t *doc_start;   /* [n_docs + 1], device */
@@ -151,8 +173,8 @@ typedef struct mt_attention {
     int64_t window;        /* 0: none */
     float softcap;         /* 0: none */
     float alibi;           /* factor on the slopes of mt_alibi_slope; 0: none */
-    const void *q, *k, *v; /* [N, heads, Dh] */
-    void *o;               /* [N, H, Dh] */
+    const void *q, *k, *v; /* [N, heads, Dh]; v: Dv */
+    void *o;               /* [N, H, Dv] */
     float *lse;            /* [N, H] log of the softmax denominators */
     const void *d_o;       /* rows ldo apart */
     void *dq, *dk, *dv;    /* rows ld_d apart */
@@ -167,6 +189,7 @@ typedef struct mt_attention {
 typedef struct mt_cache_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
+    int64_t Dv;                 /* as in attention; 0: Dh */
     int64_t ldq, ldk, ldv, ldo; /* elements from row to row */
     int64_t n_docs, longest;    /* sequences, most new rows of one */
     int64_t deepest;            /* rows of the longest sequence, cached and new */
@@ -176,11 +199,14 @@ typedef struct mt_cache_attention {
     float scale;
     int64_t window;          /* 0: none */
     float softcap, alibi;    /* as in attention */
-    const void *q, *k, *v;   /* [N, heads, Dh] */
-    void *o;                 /* [N, H, Dh] */
-    void *cache_k, *cache_v; /* [cache rows, K, Dh] */
+    const void *q, *k, *v;   /* [N, heads, Dh]; v: Dv */
+    void *o;                 /* [N, H, Dv] */
+    void *cache_k, *cache_v; /* [cache rows, K, Dh], [cache rows, K, Dv] */
     void *scratch;
 } mt_cache_attention;
+
+/* Width of a head's values. */
+static inline int64_t mt_value_width(int64_t Dh, int64_t Dv) { return Dv ? Dv : Dh; }
 
 typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2, MT_ACT_XIELU } mt_act;
 

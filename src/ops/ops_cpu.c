@@ -45,6 +45,19 @@ float mt_dot(const float *a, const float *b, int64_t n)
     return lane[0];
 }
 
+void mt_rotate(float *x, mt_rope_style style, int64_t dr, const float *cos_row, const float *sin_row, float direction)
+{
+    const int64_t half = dr / 2;
+    if (style == MT_ROPE_NONE) return;
+    for (int64_t j = 0; j < half; j++) {
+        float *p = style == MT_ROPE_HALF ? &x[j] : &x[2 * j];
+        float *q = style == MT_ROPE_HALF ? &x[j + half] : &x[2 * j + 1];
+        float c = cos_row[j], s = direction * sin_row[j], u = *p, v = *q;
+        *p = u * c - v * s;
+        *q = v * c + u * s;
+    }
+}
+
 void mt_axpy(float *y, float alpha, const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) y[i] += alpha * x[i];

@@ -38,6 +38,8 @@ static inline size_t mt_sum_scratch(int64_t N, int64_t width) { return (size_t)(
 
 /* sum of a[i] b[i], in 16 interleaved partial sums: fast, and one fixed order. */
 float mt_dot(const float *a, const float *b, int64_t n);
+/* Rotates x, dr wide, in place by a row of the tables; direction -1 is the inverse rotation. */
+void mt_rotate(float *x, mt_rope_style style, int64_t dr, const float *cos_row, const float *sin_row, float direction);
 /* y += alpha x */
 void mt_axpy(float *y, float alpha, const float *x, int64_t n);
 

@@ -19,16 +19,8 @@ size_t mt_qk_prepare_scratch(const mt_qk_prepare *a) { return a->dwq || a->dwk ?
 /* In place; direction -1 is the inverse rotation. */
 static void rotate(const mt_qk_prepare *a, float *x, int64_t pos, float direction)
 {
-    int64_t half = a->dr / 2;
-    const float *cos_row = a->cos + pos * half, *sin_row = a->sin + pos * half;
-    if (a->style == MT_ROPE_NONE) return;
-    for (int64_t j = 0; j < half; j++) {
-        float *p = a->style == MT_ROPE_HALF ? &x[j] : &x[2 * j];
-        float *q = a->style == MT_ROPE_HALF ? &x[j + half] : &x[2 * j + 1];
-        float c = cos_row[j], s = direction * sin_row[j], u = *p, v = *q;
-        *p = u * c - v * s;
-        *q = v * c + u * s;
-    }
+    const int64_t at = pos * (a->dr / 2);
+    mt_rotate(x, a->style, a->dr, a->cos + at, a->sin + at, direction);
 }
 
 /* The heads that are normed together with head h: itself, or all of its kind. */

@@ -75,7 +75,7 @@ static double attention(const mt_costs *k, const mt_work_item *w, bool backward)
     if (way == MT_ATTENTION_PLAIN) return each * keys / (k->m->shared ? k->m->attention : k->m->flops_f32 / 4);
     keys += a->window && (double)a->window < k->document ? 2 * HALF_TILE : HALF_TILE;
     return each * keys / (k->m->attention * at->rate * head_share(at, a->Dh)) +
-           moved(k, at->rows * w->k + 2 * (double)(a->K * a->Dh));
+           moved(k, at->rows * w->k + (double)(a->K * (a->Dh + mt_value_width(a->Dh, a->Dv))));
 }
 
 /* -- the delta rule -------------------------------------------------------------------------------- */

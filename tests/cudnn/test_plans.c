@@ -112,6 +112,43 @@ static void caps_have_plans_of_their_own(void **state)
     assert_true(made[0] == 1 && made[1] == 2 && made[2] == 2 && made[3] == 2);
 }
 
+/* Scores of 192, values of 128, strides as in rows of latent attention; long documents in parts. */
+static void latent_attention_has_plans(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t longest;
+        mt_attention_way way;
+        bool backward;
+    } cases[] = { { 1024, MT_ATTENTION_CUDNN, false },
+                  { 1024, MT_ATTENTION_CUDNN, true },
+                  { 4096, MT_ATTENTION_CUDNN_FAST, true },
+                  { 16384, MT_ATTENTION_CUDNN, true } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        size_t workspace;
+        mt_attention a = {
+            .t = MT_DTYPE_BF16,
+            .N = cases[i].longest,
+            .H = 16,
+            .K = 16,
+            .Dh = 192,
+            .Dv = 128,
+            .ldq = 3648,
+            .ldk = 3072,
+            .ldv = 4096,
+            .ldo = 2048,
+            .ld_d = 10816,
+            .n_docs = 1,
+            .longest = cases[i].longest,
+            .scale = 0.1f,
+            .use = { .ways = 1u << cases[i].way, .cudnn_head = 256, .workspace = (uint64_t)1 << 30, .parts = true, .caps = true }
+        };
+        assert_ok(mt_cudnn_attention_prepare(cudnn, &a, cases[i].backward, cases[i].way, &workspace, &err));
+        assert_true(workspace <= mt_cudnn_layout_of(&a, cases[i].way, cases[i].backward).workspace_bytes);
+    }
+}
+
 static void a_shape_it_cannot_do_is_refused(void **state)
 {
     (void)state;
@@ -139,6 +176,7 @@ int main(void)
     mt_err err = { 0 };
     const struct CMUnitTest tests[] = { cmocka_unit_test(plans_need_what_was_planned),
                                         cmocka_unit_test(caps_have_plans_of_their_own),
+                                        cmocka_unit_test(latent_attention_has_plans),
                                         cmocka_unit_test(a_shape_it_cannot_do_is_refused) };
     if (!dlopen(MT_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL)) {
         printf("%s\n", dlerror());

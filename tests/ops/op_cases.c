@@ -119,6 +119,11 @@ static const struct {
     { { .N = 33, .D = 72, .eps = 1e-5f }, true, false, true },
     { { .N = 0, .D = 16, .eps = 1e-5f, .centered = true }, true, false, true },
     { { .N = 8203, .D = 40, .eps = 1e-5f, .dx_add = true }, false, false, false },
+    /* rows that lie in wider ones */
+    { { .N = 37, .D = 64, .ldx = 104, .ld_dx = 200, .eps = 1e-6f }, false, false, false },
+    { { .N = 130, .D = 1536, .ldx = 2112, .ld_dx = 2120, .eps = 1e-6f, .dx_add = true }, false, false, false },
+    { { .N = 70, .D = 33, .ldx = 35, .eps = 1e-6f }, true, false, false },
+    { { .N = 70, .D = 512, .ldx = 580, .ld_dx = 577, .eps = 1e-6f, .centered = true }, false, false, false },
     /* bare, from here on: no weights */
     { { .N = 5, .D = 7, .eps = 1e-5f }, true, true, false },
     { { .N = 65, .D = 136, .eps = 1e-5f, .centered = true, .dx_add = true }, false, true, false },
@@ -138,15 +143,15 @@ static void declare_norm(op_run *r, int c)
     bool bare = c >= BARE_NORMS && c < N_NORMS;
     needs(r, a->centered || norm_cases[c].bias, MT_TRAIT(LAYERNORM));
     needs(r, bare, MT_TRAIT(BARE_NORM));
-    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0),
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, a->ldx),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
     op_buf *w = bare ? NULL : op_add(r, &a->w, "w", OP_INPUT, a->t, 1, a->D, 0);
     op_buf *b = norm_cases[c].bias ? op_add(r, &a->b, "b", OP_INPUT, a->t, 1, a->D, 0) : NULL;
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, 0);
-    op_buf *dx = op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->N, a->D, 0);
+    op_buf *dx = op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->N, a->D, a->ld_dx);
     op_add(r, &a->rstd, "rstd", OP_OUTPUT, MT_DTYPE_F32, 1, a->N, 0);
     if (norm_cases[c].add) may_share(r, y, op_add(r, &a->add, "add", OP_INPUT, a->t, a->N, a->D, 0));
-    if (!a->dx_add) may_share(r, dx, dy);
+    if (!a->dx_add && !a->ld_dx) may_share(r, dx, dy);
     if (a->centered) op_scale(r, x, 1.0, 3.0); /* a mean to take off */
     if (!norm_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
     if (!norm_cases[c].frozen && b) grows(r, b, op_add(r, &a->db, "db", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
@@ -368,11 +373,24 @@ static int64_t random_position(const op_run *r, int64_t i)
     return (int64_t)mt_rng_below(r->how.seed, 98, (uint64_t)i, N_POSITIONS);
 }
 
+/* Tables of N_POSITIONS rows, with a factor on both. */
+static void add_rotations(op_run *r, const void *cos_field, const void *sin_field, int64_t dr)
+{
+    op_buf *cos_table = op_add(r, cos_field, "cos", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, dr / 2, 0);
+    op_buf *sin_table = op_add(r, sin_field, "sin", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, dr / 2, 0);
+    for (int64_t p = 0; p < N_POSITIONS; p++)
+        for (int64_t j = 0; j < dr / 2; j++) {
+            double angle = (double)p * pow(10000.0, -2.0 * (double)j / (double)dr);
+            op_set(cos_table, p, j, 1.1 * cos(angle));
+            op_set(sin_table, p, j, 1.1 * sin(angle));
+        }
+}
+
 static void declare_qk_prepare(op_run *r, int c)
 {
     ARGS(mt_qk_prepare, qk_prepare_cases[c].a);
     a->t = r->how.t;
-    int64_t width = (a->H + a->K) * a->Dh, half = a->dr / 2;
+    int64_t width = (a->H + a->K) * a->Dh;
     needs(r, a->whole, MT_TRAIT(WHOLE_QK_NORM));
     needs(r, a->centered || a->own_weights, MT_TRAIT(QK_LAYERNORM));
     needs(r, a->q_beta != 0, MT_TRAIT(QUERY_SCALE));
@@ -380,14 +398,7 @@ static void declare_qk_prepare(op_run *r, int c)
     needs(r, a->bare, MT_TRAIT(BARE_NORM));
     if (!a->ld_qkv) a->ld_qkv = a->ld_qk = a->ld_dqkv = width;
     set_ints(add_ints(r, &a->pos, "pos", a->N), a->N, random_position, r);
-    op_buf *cos_table = op_add(r, &a->cos, "cos", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, half, 0);
-    op_buf *sin_table = op_add(r, &a->sin, "sin", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, half, 0);
-    for (int64_t p = 0; p < N_POSITIONS; p++)
-        for (int64_t j = 0; j < half; j++) {
-            double angle = (double)p * pow(10000.0, -2.0 * (double)j / (double)a->dr);
-            op_set(cos_table, p, j, 1.1 * cos(angle));
-            op_set(sin_table, p, j, 1.1 * sin(angle));
-        }
+    add_rotations(r, &a->cos, &a->sin, a->dr);
     op_buf *qkv = op_add(r, &a->qkv, "qkv", OP_INPUT, a->t, a->N, width, a->ld_qkv);
     op_buf *qk = op_add(r, &a->qk, "qk", OP_OUTPUT, a->t, a->N, width, a->ld_qk);
     op_buf *dqkv = op_add(r, &a->dqkv, "dqkv", OP_INOUT, a->t, a->N, width, a->ld_dqkv);
@@ -409,6 +420,54 @@ static void declare_qk_prepare(op_run *r, int c)
 }
 
 CHECKED_OP(qk_prepare, true, false, NULL)
+
+/* -- latent_qk ------------------------------------------------------------------------------------- */
+
+static const struct {
+    mt_latent_qk a;
+    int64_t gap;  /* elements past the packed row */
+    bool rotated; /* the queries were before */
+} latent_qk_cases[] = {
+    { { .N = 1, .H = 1, .dn = 1, .dr = 2, .style = MT_ROPE_PAIR }, 0, false },
+    { { .N = 5, .H = 3, .dn = 6, .dr = 4, .style = MT_ROPE_PAIR }, 3, false },
+    { { .N = 33, .H = 2, .dn = 7, .dr = 6, .style = MT_ROPE_HALF }, 1, false },
+    { { .N = 65, .H = 16, .dn = 128, .dr = 64, .style = MT_ROPE_PAIR }, 0, false },
+    { { .N = 40, .H = 20, .dn = 192, .dr = 64, .style = MT_ROPE_PAIR }, 8, false },
+    { { .N = 9, .H = 16, .dn = 128, .dr = 64, .style = MT_ROPE_HALF }, 16, true },
+    { { .N = 9, .H = 4, .dn = 24, .dr = 8, .style = MT_ROPE_NONE }, 8, false },
+    { { .N = 0, .H = 4, .dn = 24, .dr = 8, .style = MT_ROPE_PAIR }, 0, false },
+};
+
+static void declare_latent_qk(op_run *r, int c)
+{
+    ARGS(mt_latent_qk, latent_qk_cases[c].a);
+    const int64_t width = a->H * (a->dn + a->dr), nope_width = a->H * a->dn, gap = latent_qk_cases[c].gap;
+    a->t = r->how.t;
+    a->ldq = width + gap;
+    a->ldk = width + 2 * gap;
+    a->ld_nope = nope_width + gap;
+    a->ld_rope = a->dr + gap;
+    a->ld_d = width + 3 * gap;
+    set_ints(add_ints(r, &a->pos, "pos", a->N), a->N, random_position, r);
+    add_rotations(r, &a->cos, &a->sin, a->dr);
+    op_buf *dq = op_add(r, &a->dq, "dq", OP_INOUT, a->t, a->N, width, a->ld_d);
+    if (!latent_qk_cases[c].rotated) {
+        op_buf *q = op_add(r, &a->q, "q", OP_INOUT, a->t, a->N, width, a->ldq);
+        links(r, q, dq);
+        grows(r, q, dq);
+    }
+    op_buf *nope = op_add(r, &a->nope, "nope", OP_INPUT, a->t, a->N, nope_width, a->ld_nope);
+    op_buf *rope = op_add(r, &a->rope, "rope", OP_INPUT, a->t, a->N, a->dr, a->ld_rope);
+    op_buf *k = op_add(r, &a->k, "k", OP_OUTPUT, a->t, a->N, width, a->ldk);
+    op_buf *dk = op_add(r, &a->dk, "dk", OP_INPUT, a->t, a->N, width, a->ld_d);
+    op_buf *d_nope = op_add(r, &a->d_nope, "d_nope", OP_OUTPUT, a->t, a->N, nope_width, a->ld_d);
+    op_buf *d_rope = op_add(r, &a->d_rope, "d_rope", OP_OUTPUT, a->t, a->N, a->dr, a->ld_d);
+    links(r, k, dk);
+    grows(r, nope, d_nope);
+    grows(r, rope, d_rope);
+}
+
+CHECKED_OP(latent_qk, true, false, NULL)
 
 /* -- attention ------------------------------------------------------------------------------------- */
 
@@ -449,6 +508,13 @@ static const attention_case attention_cases[] = {
     { { .H = 6, .K = 2, .Dh = 128, .alibi = 0.125f }, 128, { 90, 1, 40 } },
     { { .H = 3, .K = 1, .Dh = 96, .window = 20, .alibi = 1 }, 0, { 100 } },
     { { .H = 4, .K = 2, .Dh = 64, .alibi = 0.5f, .softcap = 2 }, 16, { 70, 33 } },
+    /* Values of another width. */
+    { { .H = 2, .K = 2, .Dh = 3, .Dv = 2 }, 0, { 5, 1, 7 } },
+    { { .H = 4, .K = 2, .Dh = 10, .Dv = 14, .window = 7 }, 3, { 33, 1, 30 } },
+    { { .H = 2, .K = 2, .Dh = 192, .Dv = 128 }, 0, { 70, 40 } },
+    { { .H = 3, .K = 3, .Dh = 192, .Dv = 128 }, 64, { 130, 1, 65 } },
+    { { .H = 2, .K = 1, .Dh = 64, .Dv = 128, .softcap = 3 }, 8, { 90, 33 } },
+    { { .H = 2, .K = 2, .Dh = 96, .Dv = 64, .window = 20 }, 16, { 100 } },
     /* The last two are one shape: as fast as it goes, and plainly. */
     { { .H = 4, .K = 2, .Dh = 64 }, 0, { 150, 40 } },
     { { .H = 4, .K = 2, .Dh = 64, .use = { .ways = 1u << MT_ATTENTION_PLAIN } }, 0, { 150, 40 } },
@@ -468,6 +534,7 @@ static const attention_case long_attention_cases[] = {
     { { .H = 4, .K = 2, .Dh = 192 }, 0, { 17, 5000, 2111 } },
     { { .H = 4, .K = 2, .Dh = 256, .softcap = 50 }, 0, { 4096, 1, 2500 } },
     { { .H = 4, .K = 2, .Dh = 128, .softcap = 3 }, 8, { 5000, 17, 2047 } },
+    { { .H = 4, .K = 4, .Dh = 192, .Dv = 128 }, 0, { 4096, 1000, 1, 3000 } },
 };
 
 /* Of which the scores' gradients are more than 2 GiB, or have 2^31 elements in a launch of 4 GiB. */
@@ -511,6 +578,10 @@ static const attention_case packed_attention_cases[] = {
       { 385, 1, 64, 63 } }, /* scores of 6, most of them at the cap */
     { { .H = 4, .K = 2, .Dh = 256, .softcap = 3, .window = 64 }, 8, { 300, 1, 90 } },
     { { .H = 4, .K = 2, .Dh = 128, .softcap = 3, .window = 600 }, 0, { 1100, 33 } },
+    { { .H = 16, .K = 16, .Dh = 192, .Dv = 128 }, 0, { 300, 129, 1 } }, /* DeepSeek-V2-Lite */
+    { { .H = 4, .K = 4, .Dh = 192, .Dv = 128, .ldq = 3648, .ldk = 768, .ldv = 1024, .ld_d = 5440 },
+      0,
+      { 600, 1, 90 } }, /* as in the rows of latent attention */
 };
 
 static void declare_attention_of(op_run *r, const attention_case *c)
@@ -529,23 +600,24 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     a->N *= times;
     a->n_docs = listed * times;
     if (r->how.use) a->use = *r->how.use;
-    a->ldo = a->H * a->Dh + gap;
-    if (!a->ldq) a->ldq = a->ldo;
-    if (!a->ld_d) a->ld_d = a->H * a->Dh + 3 * gap;
+    const int64_t Dv = mt_value_width(a->Dh, a->Dv);
+    a->ldo = a->H * Dv + gap;
+    if (!a->ldq) a->ldq = a->H * a->Dh + gap;
+    if (!a->ld_d) a->ld_d = a->H * mt_max_i64(a->Dh, Dv) + 3 * gap;
     if (!a->ldk) a->ldk = a->K * a->Dh + gap;
-    if (!a->ldv) a->ldv = a->K * a->Dh + 2 * gap;
+    if (!a->ldv) a->ldv = a->K * Dv + 2 * gap;
     if (a->scale == 0) a->scale = 1.0f / sqrtf((float)a->Dh);
     op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1);
     for (int64_t d = 0, row = 0; d <= a->n_docs; row += docs[d++ % listed]) op_set(starts, 0, d, (double)row);
     a->host_start = (const int32_t *)(const void *)starts->init;
     op_buf *q = op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldq);
     op_buf *k = op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldk);
-    op_buf *v = op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldv);
-    op_buf *o = op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * a->Dh, a->ldo);
-    op_buf *d_o = op_add(r, &a->d_o, "d_o", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldo);
+    op_buf *v = op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * Dv, a->ldv);
+    op_buf *o = op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * Dv, a->ldo);
+    op_buf *d_o = op_add(r, &a->d_o, "d_o", OP_INPUT, a->t, a->N, a->H * Dv, a->ldo);
     op_buf *dq = op_add(r, &a->dq, "dq", OP_OUTPUT, a->t, a->N, a->H * a->Dh, a->ld_d);
     op_buf *dk = op_add(r, &a->dk, "dk", OP_OUTPUT, a->t, a->N, a->K * a->Dh, a->ld_d);
-    op_buf *dv = op_add(r, &a->dv, "dv", OP_OUTPUT, a->t, a->N, a->K * a->Dh, a->ld_d);
+    op_buf *dv = op_add(r, &a->dv, "dv", OP_OUTPUT, a->t, a->N, a->K * Dv, a->ld_d);
     op_buf *lse = op_add(r, &a->lse, "lse", OP_OUTPUT, MT_DTYPE_F32, a->N, a->H, 0);
     links(r, o, d_o);
     grows(r, q, dq);
@@ -598,6 +670,9 @@ static const cache_attention_case cache_attention_cases[] = {
     { { .H = 5, .K = 5, .Dh = 33, .alibi = 1 }, 5, { { 129, 1 }, { 0, 40 }, { 63, 2 } } },
     { { .H = 8, .K = 2, .Dh = 128, .alibi = 0.125f }, 0, { { 513, 1 }, { 1, 65 } } },
     { { .H = 4, .K = 4, .Dh = 64, .window = 17, .alibi = 0.5f, .softcap = 2 }, 0, { { 150, 1 }, { 10, 20 } } },
+    { { .H = 2, .K = 2, .Dh = 10, .Dv = 7 }, 3, { { 4, 1 }, { 0, 5 } } },
+    { { .H = 4, .K = 4, .Dh = 192, .Dv = 128 }, 0, { { 200, 1 }, { 64, 1 }, { 0, 70 } } },
+    { { .H = 2, .K = 1, .Dh = 64, .Dv = 128 }, 8, { { 33, 2 } } },
 };
 
 static void declare_cache_attention(op_run *r, int index)
@@ -612,9 +687,11 @@ static void declare_cache_attention(op_run *r, int index)
         a->longest = mt_max_i64(a->longest, c->docs[a->n_docs].fresh);
         a->deepest = mt_max_i64(a->deepest, c->docs[a->n_docs].past + c->docs[a->n_docs].fresh);
     }
-    a->ldq = a->ldo = a->H * a->Dh + c->gap;
+    const int64_t Dv = mt_value_width(a->Dh, a->Dv);
+    a->ldq = a->H * a->Dh + c->gap;
+    a->ldo = a->H * Dv + c->gap;
     a->ldk = a->K * a->Dh + c->gap;
-    a->ldv = a->K * a->Dh + 2 * c->gap;
+    a->ldv = a->K * Dv + 2 * c->gap;
     a->scale = 1.0f / sqrtf((float)a->Dh);
     op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1), *pos = add_ints(r, &a->pos, "pos", a->N);
     op_buf *rows = add_ints(r, &a->cache_row, "cache_row", a->n_docs);
@@ -626,10 +703,10 @@ static void declare_cache_attention(op_run *r, int index)
     }
     op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldq);
     op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldk);
-    op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldv);
-    op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * a->Dh, a->ldo);
+    op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * Dv, a->ldv);
+    op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * Dv, a->ldo);
     op_add(r, &a->cache_k, "cache_k", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
-    op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
+    op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * Dv, 0);
     add_scratch(r, &a->scratch, mt_cache_attention_scratch(a));
 }
 

@@ -81,6 +81,32 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     assert_ways(&a, MT_ATTENTION_PLAIN, MT_ATTENTION_PLAIN);
 }
 
+static void values_of_another_width_have_their_ways(void **state)
+{
+    (void)state;
+    const uint32_t all = PLAIN | FLASH | CUDNN | FAST;
+    mt_attention a = call(all, 4, 4096);
+    a.use.cudnn_head = 256;
+    a.H = a.K = 16;
+    a.Dh = 192;
+    a.Dv = 128; /* DeepSeek */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
+    a.use.ways = PLAIN | FLASH | CUDNN;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a.use.cudnn_head = 0; /* an old one */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a.use.cudnn_head = 256;
+    a.K = 4; /* grouped heads of such widths were not tried */
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    a.K = 16;
+    a.Dh = a.Dv = 256; /* GLM-4.7-Flash */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a.Dh = 128; /* nor were others */
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    a.Dv = 100;
+    assert_ways(&a, MT_ATTENTION_PLAIN, MT_ATTENTION_PLAIN);
+}
+
 static void what_cudnn_does_not_know_is_ours(void **state)
 {
     (void)state;
@@ -420,6 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_gets_the_fastest_that_serves),
         cmocka_unit_test(what_cudnn_does_not_know_is_ours),
+        cmocka_unit_test(values_of_another_width_have_their_ways),
         cmocka_unit_test(long_documents_go_in_the_parts_that_were_fastest),
         cmocka_unit_test(sizes_hold_every_call_of_a_run),
         cmocka_unit_test(every_document_is_in_one_parcel),
