@@ -212,6 +212,8 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     case MT_W_K_NORM:
     case MT_W_FINAL_NORM: return c->norm_one_plus ? 0.0f : 1.0f;
     case MT_W_DELTA_NORM:
+    case MT_W_Q_A_NORM:
+    case MT_W_KV_A_NORM:
     case MT_B_DELTA_DT: return 1.0f;
     case MT_W_DELTA_A_LOG: return (float)log(0.01 + 15.99 * mt_rng_uniform(l->seed, stream, (uint64_t)i)); /* never -infinity */
     case MT_W_ALPHA_P: return (float)log(expm1(0.8));

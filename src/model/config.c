@@ -76,7 +76,10 @@ static mt_rc read_dimensions(reader *r)
                      MT__NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length",
                                "max_seq_len")));
     int64_t head = f->default_head_dim ? f->default_head_dim : c->D / c->H;
-    MT_TRY(dimension(r, &c->Dh, head, MT__NAMES("head_dim", "kv_channels")));
+    if (f->latent.kv_rank)
+        MT_TRY(mt__config_read_latent(r));
+    else
+        MT_TRY(dimension(r, &c->Dh, head, MT__NAMES("head_dim", "kv_channels")));
     if (c->L > MAX_LAYERS) return mt_fail(r->err, MT_ERANGE, "%s: %lld layers, at most %d", r->path, (long long)c->L, MAX_LAYERS);
     if (c->H > MAX_HEADS) return mt_fail(r->err, MT_ERANGE, "%s: %lld heads, at most %d", r->path, (long long)c->H, MAX_HEADS);
     if (c->H % c->K)
@@ -85,7 +88,7 @@ static mt_rc read_dimensions(reader *r)
     if (c->H * c->Dh > MAX_DIM)
         return mt_fail(r->err, MT_ERANGE, "%s: %lld heads of %lld; at most %d columns in all", r->path, (long long)c->H,
                        (long long)c->Dh, MAX_DIM);
-    if (c->Dh % 2 && c->family->rope != MT_ROPE_NONE)
+    if (c->Dh % 2 && c->family->rope != MT_ROPE_NONE && !c->latent.kv_rank)
         return mt_fail(r->err, MT_EUNSUPPORTED, "%s: head_dim=%lld is odd; rotary positions need pairs", r->path,
                        (long long)c->Dh);
     return MT_OK;
@@ -188,11 +191,8 @@ static mt_rc refuse_unfit(reader *r)
     if (enc_dec)
         return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models",
                        r->path, r->c->model_type);
-    if (!mt_json_missing(mt_value_get(r->doc, "kv_lora_rank")))
-        return mt_fail(r->err, MT_EUNSUPPORTED,
-                       "%s: \"%s\" uses latent attention (\"kv_lora_rank\"), which is not supported so far", r->path,
-                       r->c->model_type);
-    return MT_OK;
+    const mt_family *f = r->as ? r->as : mt_family_by_model_type(r->c->model_type);
+    return mt__config_refuse_latent(r, f ? f : mt_family_by_architecture(r->c->architecture));
 }
 
 static bool ends_in(const char *text, const char *end)
@@ -332,7 +332,7 @@ static void complete_layers(mt_config *c)
 {
     for (int64_t i = 0; i < c->L; i++) {
         mt_layer_spec *s = &c->layers[i];
-        if (!s->mixer) s->mixer = &mt_mixer_attention;
+        if (!s->mixer) s->mixer = c->latent.kv_rank ? &mt_mixer_latent : &mt_mixer_attention;
         if (!s->ffn) s->ffn = s->E ? &mt_ffn_experts : &mt_ffn_mlp;
         s->input_norm = i == 0 && c->family->embed_norm;
         s->norms = c->norms;
@@ -357,6 +357,7 @@ static mt_rc resolve(reader *r)
     MT_TRY(mt__config_read_experts(r));
     MT_TRY(mt__config_read_windows(r));
     MT_TRY(mt__config_read_rope(r));
+    mt__config_latent_scale(r->c);
     if (r->c->family->read) MT_TRY(r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }));
     complete_layers(r->c);
     return MT_OK;

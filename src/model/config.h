@@ -32,6 +32,7 @@ typedef struct mt_rope_spec {
     double low_freq, high_freq;   /* llama3 */
     double beta_fast, beta_slow;  /* yarn */
     bool truncate;                /* yarn: whole dimensions only */
+    double mscale_all;            /* "mscale_all_dim"; 0: none */
     double attention_factor;      /* on cos and sin; already resolved, 1 unless yarn or longrope */
     double long_attention_factor; /* longrope: of documents that turn by the long list */
     double short_factor[MT_MAX_PAIRS], long_factor[MT_MAX_PAIRS]; /* longrope */
@@ -89,6 +90,12 @@ typedef struct mt_delta_shape {
     int64_t H, K, Dk, Dv, width;
 } mt_delta_shape;
 
+/* Latent attention: ranks of what queries, and keys and values, are expanded from (q_rank 0: queries are projected at once), and
+ * the widths of a head's two parts, unrotated and rotated, and of its values. */
+typedef struct mt_latent_shape {
+    int64_t q_rank, kv_rank, dn, dr, dv;
+} mt_latent_shape;
+
 typedef struct mt_config {
     const mt_family *family;
     const char *decided_by; /* how the family was identified: "model_type", "architectures", "config keys", "tensor names" or
@@ -104,8 +111,9 @@ typedef struct mt_config {
     mt_act act;
     bool tied; /* as config.json says; the files decide (mt_file_names) */
     bool qkv_bias, o_bias, mlp_bias, head_bias;
-    bool o_gate;          /* attention's output is multiplied by the sigmoid of a gate, which is projected with the queries */
-    mt_delta_shape delta; /* of the layers with mt_mixer_delta */
+    bool o_gate;            /* attention's output is multiplied by the sigmoid of a gate, which is projected with the queries */
+    mt_delta_shape delta;   /* of the layers with mt_mixer_delta */
+    mt_latent_shape latent; /* of those with mt_mixer_latent; Dh is dn + dr there */
     bool qk_norm, qk_norm_whole;     /* whole: over all heads together */
     bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has weights of its own */
     bool qk_norm_last, qk_norm_bare; /* after the rotation; without weights */

@@ -67,7 +67,7 @@ static mt_rc read_shared(reader *r, mt_layer_spec *s)
     static const char *const counts[] = { "n_shared_experts", "moe_num_shared_experts", "num_shared_expert", NULL };
     const mt_shared_rule rule = r->c->family->experts->shared;
     const char *key = mt__config_spelling(r->doc, rule == MT_SHARED_WIDTH ? widths : counts);
-    int64_t n = rule == MT_SHARED_MLP ? 1 : 0;
+    int64_t n = rule == MT_SHARED_MLP ? 1 : r->c->family->experts->shared_count;
     if (rule == MT_SHARED_NONE) return MT_OK;
     if (key) MT_TRY(read_number(r, key, 0, &n));
     s->Is = rule == MT_SHARED_WIDTH ? n : n * (rule == MT_SHARED_MLP ? r->c->F : s->I);
@@ -89,6 +89,7 @@ static bool is_listed(const mt_value *list, int64_t layer)
 typedef struct sparse {
     int64_t first, last, step, offset; /* layers i of [first, last] with (i + offset) % step = 0 */
     const mt_value *dense;             /* and not in this list */
+    const mt_value *types;             /* "sparse" in this list, if it is there */
 } sparse;
 
 static mt_rc read_step(reader *r, sparse *s)
@@ -107,6 +108,22 @@ static mt_rc read_after(reader *r, sparse *s)
     return rules->layer_freq ? mt_json_i64(r->doc, "moe_layer_freq", 1, &s->step, r->path, r->err) : MT_OK;
 }
 
+static mt_rc read_types(reader *r, sparse *s)
+{
+    s->types = mt_value_get(r->doc, "mlp_layer_types");
+    if (mt_json_missing(s->types)) return s->types = NULL, read_after(r, s);
+    const bool list = mt_value_has(s->types, MT_VALUE_LIST) && mt_value_items(s->types) >= (size_t)r->c->L;
+    for (int64_t i = 0; list && i < r->c->L; i++) {
+        const mt_value *v = mt_value_at(s->types, (size_t)i);
+        if (mt_value_has(v, MT_VALUE_STR) && (!strcmp(mt_json_string(v), "sparse") || !strcmp(mt_json_string(v), "dense")))
+            continue;
+        return mt_fail(r->err, MT_EFORMAT, "%s: \"mlp_layer_types\": the entry of layer %lld is neither \"dense\" nor \"sparse\"",
+                       r->path, (long long)i);
+    }
+    if (list) return MT_OK;
+    return mt_fail(r->err, MT_EFORMAT, "%s: \"mlp_layer_types\" should list all %lld layers", r->path, (long long)r->c->L);
+}
+
 static mt_rc read_range(reader *r, sparse *s)
 {
     s->offset = 1;
@@ -118,8 +135,10 @@ static mt_rc read_range(reader *r, sparse *s)
 
 static mt_rc read_layers(reader *r, sparse *s)
 {
-    static mt_rc (*const rules[])(
-        reader *, sparse *) = { [MT_SPARSE_STEP] = read_step, [MT_SPARSE_AFTER] = read_after, [MT_SPARSE_RANGE] = read_range };
+    static mt_rc (*const rules[])(reader *, sparse *) = { [MT_SPARSE_STEP] = read_step,
+                                                          [MT_SPARSE_AFTER] = read_after,
+                                                          [MT_SPARSE_RANGE] = read_range,
+                                                          [MT_SPARSE_TYPES] = read_types };
     const mt_sparse_rule rule = r->c->family->experts->layers;
     *s = (sparse){ .last = r->c->L - 1, .step = 1 };
     if (rule != MT_SPARSE_ALL) MT_TRY(rules[rule](r, s));
@@ -130,6 +149,7 @@ static mt_rc read_layers(reader *r, sparse *s)
 
 static bool is_sparse(const sparse *s, int64_t layer)
 {
+    if (s->types) return strcmp(mt_json_string(mt_value_at(s->types, (size_t)layer)), "sparse") == 0;
     return layer >= s->first && layer <= s->last && (layer + s->offset) % s->step == 0 && !is_listed(s->dense, layer);
 }
 
@@ -176,9 +196,9 @@ static mt_rc read_router(reader *r, const mt_layer_spec *s)
     MT_TRY(read_aux_loss(r));
     if (rules->norm_key) MT_TRY(mt_json_bool(r->doc, "norm_topk_prob", rules->norm, &m->norm_topk, r->path, r->err));
     if (!rules->scaled) return MT_OK;
-    MT_TRY(mt_json_f64(r->doc, "routed_scaling_factor", 1, &m->scale, r->path, r->err));
-    MT_TRY(mt_json_i64(r->doc, "n_group", 1, &m->n_group, r->path, r->err));
-    MT_TRY(mt_json_i64(r->doc, "topk_group", 1, &m->topk_group, r->path, r->err));
+    MT_TRY(mt_json_f64(r->doc, "routed_scaling_factor", rules->scale != 0 ? rules->scale : 1, &m->scale, r->path, r->err));
+    MT_TRY(mt_json_i64(r->doc, "n_group", rules->n_group ? rules->n_group : 1, &m->n_group, r->path, r->err));
+    MT_TRY(mt_json_i64(r->doc, "topk_group", rules->topk_group ? rules->topk_group : 1, &m->topk_group, r->path, r->err));
     if (m->scale == 0) return mt_fail(r->err, MT_ERANGE, "%s: \"routed_scaling_factor\" is 0", r->path);
     const mt_route a = { .E = s->E, .T = s->T, .n_group = m->n_group, .topk_group = m->topk_group };
     mt_err why = { 0 };

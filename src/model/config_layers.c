@@ -83,7 +83,7 @@ static mt_rc read_yarn(reader *r, const mt_value *d, mt_rope_spec *rope)
     MT_TRY(mt_json_f64(d, "beta_slow", 1, &rope->beta_slow, r->path, r->err));
     MT_TRY(mt_json_bool(d, "truncate", true, &rope->truncate, r->path, r->err));
     MT_TRY(mt_json_f64(d, "mscale", 0, &mscale, r->path, r->err));
-    MT_TRY(mt_json_f64(d, "mscale_all_dim", 0, &mscale_all, r->path, r->err));
+    mscale_all = rope->mscale_all;
     MT_TRY(mt_json_f64(d, "attention_factor", 0, &given, r->path, r->err));
     if (given != 0)
         rope->attention_factor = given;
@@ -140,6 +140,7 @@ static mt_rc read_scaling(reader *r, const mt_value *d, mt_rope_spec *rope)
     double implied = (double)r->c->max_positions / rope->original_positions;
     MT_TRY(mt_json_f64(d, "factor", rope->type == MT_ROPE_YARN || rope->type == MT_ROPE_LONG ? implied : 1, &rope->factor,
                        r->path, r->err));
+    MT_TRY(mt_json_f64(d, "mscale_all_dim", 0, &rope->mscale_all, r->path, r->err));
     MT_TRY(mt_json_f64(d, "low_freq_factor", 1, &rope->low_freq, r->path, r->err));
     MT_TRY(mt_json_f64(d, "high_freq_factor", 4, &rope->high_freq, r->path, r->err));
     bool logs = rope->type == MT_ROPE_LONG; /* of the positions, so one alone will not do; where they grew by less than 1 it
@@ -191,7 +192,7 @@ static mt_rc read_rope_spec(reader *r, const mt_value *d, double theta, mt_rope_
         MT_TRY(read_scaling(r, d, rope));
     }
     if (!(rope->theta > 1 && rope->theta < 1e15)) return mt_fail(r->err, MT_ERANGE, "%s: rope_theta is %g", r->path, rope->theta);
-    rope->dr = (int64_t)((double)c->Dh * partial);
+    rope->dr = c->latent.kv_rank ? c->latent.dr : (int64_t)((double)c->Dh * partial);
     if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh || rope->dr / 2 > MT_MAX_PAIRS)
         return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path,
                        partial, (long long)c->Dh);

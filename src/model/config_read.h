@@ -24,6 +24,13 @@ const char *mt__config_spelling(const mt_value *doc, const char *const *names);
 mt_rc mt__config_read_windows(mt__config_reader *r);
 mt_rc mt__config_read_rope(mt__config_reader *r); /* needs the windows */
 
+/* -- config_latent.c -- */
+/* Refuses latent attention, or a sparse indexer before it, that no family here computes; f: as far as it is known. */
+mt_rc mt__config_refuse_latent(mt__config_reader *r, const mt_family *f);
+mt_rc mt__config_read_latent(mt__config_reader *r); /* needs H and K; sets Dh */
+/* yarn's share in the scores' scale. */
+void mt__config_latent_scale(mt_config *c); /* needs the rope settings */
+
 /* -- config_experts.c -- */
 /* The key that says how many experts there are; NULL: none does. */
 const char *mt__config_experts_key(const mt_value *doc);

@@ -38,6 +38,17 @@ typedef enum mt_role {
     MT_B_DELTA_DT,
     MT_W_DELTA_NORM,
     MT_W_DELTA_OUT,
+    MT_W_Q_A, /* of latent attention: what queries are expanded from, unless MT_W_Q makes them at once ... */
+    MT_B_Q_A,
+    MT_W_Q_A_NORM,
+    MT_W_Q_B,
+    MT_W_KV_A, /* ... what keys and values are, and the rotated part that all key heads share ... */
+    MT_W_K_ROPE,
+    MT_B_KV_A,
+    MT_B_K_ROPE,
+    MT_W_KV_A_NORM,
+    MT_W_K_B, /* ... and how they are */
+    MT_W_V_B,
     MT_W_POST1,
     MT_W_NORM2,
     MT_B_NORM2,
@@ -93,6 +104,11 @@ typedef enum mt_dim {
     MT_DELTA_VALUES,   /* H Dv */
     MT_DELTA_CHANNELS, /* of its convolution: two of keys, one of values */
     MT_DELTA_WIDTH,
+    MT_Q_RANK, /* of mt_latent_shape */
+    MT_KV_RANK,
+    MT_DR,
+    MT_H_DN,
+    MT_H_DV,
 } mt_dim;
 
 /* How a tensor of the file holds several roles.  Rows of the table that share a name share the tensor, in the table's order. */
@@ -146,6 +162,7 @@ typedef enum mt_sparse_rule {
     MT_SPARSE_STEP,  /* every decoder_sparse_step-th, but for mlp_only_layers */
     MT_SPARSE_AFTER, /* from first_k_dense_replace on */
     MT_SPARSE_RANGE, /* every moe_layer_interval-th of moe_layer_start_index to moe_layer_end_index */
+    MT_SPARSE_TYPES, /* those that mlp_layer_types calls sparse; without that key as AFTER */
 } mt_sparse_rule;
 
 /* The width of the expert that every row passes. */
@@ -161,13 +178,16 @@ typedef struct mt_expert_rules {
     mt_route_kind router;
     bool norm, norm_key; /* weights are divided by their sum; with norm_key, norm_topk_prob decides, and `norm` is its default */
     double norm_eps, norm_floor;
-    bool scaled; /* routed_scaling_factor counts, and n_group, topk_group */
+    bool scaled;  /* routed_scaling_factor counts, and n_group, topk_group */
+    double scale; /* those where they are absent; 0: 1 */
+    int64_t n_group, topk_group;
     bool choice_bias;
     bool mlp_width; /* an expert's width is intermediate_size, not moe_intermediate_size */
     mt_sparse_rule layers;
     int64_t first_dense; /* AFTER: first_k_dense_replace where it is absent */
     bool layer_freq;     /* AFTER: moe_layer_freq counts */
     mt_shared_rule shared;
+    int64_t shared_count; /* COUNT: n_shared_experts where it is absent */
     bool shared_switch;
 } mt_expert_rules;
 
@@ -214,6 +234,7 @@ struct mt_family {
     const mt_tensor_row *tensors;       /* ended by a row without a name */
     const mt_tensor_row *other_tensors; /* the same model as other files name it, told by the experts' names; or NULL */
     const mt_expert_rules *experts;     /* NULL: no layer has any */
+    mt_latent_shape latent;             /* where keys of it are absent; kv_rank 0: its attention is not latent */
     mt_rc (*read)(mt_config *c, const mt_keys *k); /* keys and traits of its own, after all others; or NULL */
 };
 
@@ -228,7 +249,7 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_mpt, mt_family_biogpt, mt_family_hyperclovax, mt_family_mixtral, mt_family_qwen3_moe, mt_family_qwen2_moe,
     mt_family_olmoe, mt_family_deepseek, mt_family_glm4_moe, mt_family_dots1, mt_family_granitemoe, mt_family_granitemoeshared,
     mt_family_ernie4_5_moe, mt_family_hunyuan_v1_moe, mt_family_minimax_m2, mt_family_phimoe, mt_family_qwen3_5,
-    mt_family_qwen3_5_moe, mt_family_qwen3_next;
+    mt_family_qwen3_5_moe, mt_family_qwen3_next, mt_family_deepseek_v2, mt_family_deepseek_v3, mt_family_glm4_moe_lite;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

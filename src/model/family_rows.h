@@ -56,6 +56,23 @@
 #define MT_ROWS_QK_NORM(P) MT_ROW(MT_W_Q_NORM, P "q_norm.weight", MT_DH), MT_ROW(MT_W_K_NORM, P "k_norm.weight", MT_DH)
 #define MT_ROWS_O(P)       MT_ROW(MT_W_O, P ".weight", MT_D, MT_H_DH), MT_ROW(MT_B_O, P ".bias", MT_D)
 
+/* Latent attention.  What one product makes of a row stands together: queries or what they are expanded from, what keys and
+ * values are expanded from, the rotated part of all keys.  A head's rows of kv_b_proj are those of its keys, then of its
+ * values. */
+#define MT_ROWS_LATENT(P)                                                                                                        \
+    MT_ROW(MT_W_Q, P "q_proj.weight", MT_H_DH, MT_D), MT_ROW(MT_W_Q_A, P "q_a_proj.weight", MT_Q_RANK, MT_D),                    \
+        MT_ROW_PACKED(MT_W_KV_A, P "kv_a_proj_with_mqa.weight", MT_PACK_ROWS, MT_KV_RANK, MT_D),                                 \
+        MT_ROW_PACKED(MT_W_K_ROPE, P "kv_a_proj_with_mqa.weight", MT_PACK_ROWS, MT_DR, MT_D),                                    \
+        MT_ROW(MT_B_Q_A, P "q_a_proj.bias", MT_Q_RANK),                                                                          \
+        MT_ROW_PACKED(MT_B_KV_A, P "kv_a_proj_with_mqa.bias", MT_PACK_ROWS, MT_KV_RANK),                                         \
+        MT_ROW_PACKED(MT_B_K_ROPE, P "kv_a_proj_with_mqa.bias", MT_PACK_ROWS, MT_DR),                                            \
+        MT_ROW(MT_W_Q_A_NORM, P "q_a_layernorm.weight", MT_Q_RANK),                                                              \
+        MT_ROW(MT_W_KV_A_NORM, P "kv_a_layernorm.weight", MT_KV_RANK),                                                           \
+        MT_ROW(MT_W_Q_B, P "q_b_proj.weight", MT_H_DH, MT_Q_RANK),                                                               \
+        MT_ROW_PACKED(MT_W_K_B, P "kv_b_proj.weight", MT_PACK_QUERY_HEADS, MT_H_DN, MT_KV_RANK),                                 \
+        MT_ROW_PACKED(MT_W_V_B, P "kv_b_proj.weight", MT_PACK_QUERY_HEADS, MT_H_DV, MT_KV_RANK),                                 \
+        MT_ROW(MT_W_O, P "o_proj.weight", MT_D, MT_H_DV), MT_ROW(MT_B_O, P "o_proj.bias", MT_D)
+
 /* What a gated delta net has besides its projections. */
 #define MT_ROWS_DELTA(P)                                                                                                         \
     MT_ROW_PACKED(MT_W_DELTA_CONV, P "conv1d.weight", MT_PACK_CHANNELS, MT_DELTA_CHANNELS, MT_DELTA_WIDTH),                      \

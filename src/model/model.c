@@ -75,6 +75,11 @@ static int64_t dim_of(const mt_config *c, const mt_layer_spec *s, mt_dim d)
     case MT_DELTA_VALUES: return c->delta.H * c->delta.Dv;
     case MT_DELTA_CHANNELS: return 2 * c->delta.K * c->delta.Dk + c->delta.H * c->delta.Dv;
     case MT_DELTA_WIDTH: return c->delta.width;
+    case MT_Q_RANK: return c->latent.q_rank;
+    case MT_KV_RANK: return c->latent.kv_rank;
+    case MT_DR: return c->latent.dr;
+    case MT_H_DN: return s->H * c->latent.dn;
+    case MT_H_DV: return s->H * c->latent.dv;
     case MT_E: return s->E;
     case MT_I: return s->I;
     case MT_IS: return s->Is;

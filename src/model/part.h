@@ -2,7 +2,8 @@
  *
  * A layer = a frame + a mixer + an ffn.
  *     frame   norms, residual, the order of the branches, the residual added in a branch's last product (frame.c)
- *     mixer   looks across rows: attention (mixer_attention.c), a gated delta net (mixer_delta.c)
+ *     mixer   looks across rows: attention (mixer_attention.c), latent attention (mixer_latent.c), a gated delta net
+ *             (mixer_delta.c)
  *     ffn     looks at one row at a time: a gated or plain mlp (ffn_mlp.c), experts (ffn_experts.c)
  * Each part describes itself: the roles of its weights, the arrays it works on, the work it does.  Planner, engine and tracer
  * loop over these lists and know no array by name, so a new mixer is one file, its ops, its tests, and a family that names it
@@ -146,7 +147,7 @@ struct mt_ffn {
 };
 
 extern const mt_part mt_frame;
-extern const mt_mixer mt_mixer_attention, mt_mixer_delta;
+extern const mt_mixer mt_mixer_attention, mt_mixer_delta, mt_mixer_latent;
 extern const mt_ffn mt_ffn_mlp, mt_ffn_experts;
 
 #endif

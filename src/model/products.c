@@ -5,8 +5,9 @@ void mt_products_add(mt_products *f, const mt_layout *l, mt_role w, mt_role b, i
 {
     const int i = f->n - 1;
     bool touches = i >= 0 && l->at[f->parts[i].w] + f->parts[i].n * f->k == l->at[w] && l->trains[f->parts[i].w] == l->trains[w];
-    if (touches && b != MT_ROLES && l->at[b] >= 0)
-        touches = l->at[f->parts[i].b] + f->parts[i].n == l->at[b] && l->trains[f->parts[i].b] == l->trains[b];
+    const bool biased = b != MT_ROLES && l->at[b] >= 0;
+    if (touches) touches = biased == (f->parts[i].b != MT_ROLES && l->at[f->parts[i].b] >= 0);
+    if (touches && biased) touches = l->at[f->parts[i].b] + f->parts[i].n == l->at[b] && l->trains[f->parts[i].b] == l->trains[b];
     if (touches) {
         f->parts[i].n += n;
     } else {

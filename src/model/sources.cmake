@@ -1,6 +1,7 @@
 set(sources
     config.c
     config_experts.c
+    config_latent.c
     config_layers.c
     ends.c
     families.c
@@ -12,6 +13,7 @@ set(sources
     family_cohere.c
     family_cwm.c
     family_deepseek.c
+    family_deepseek_v3.c
     family_ernie4_5.c
     family_exaone4.c
     family_falcon.c
@@ -52,6 +54,7 @@ set(sources
     layer_kinds.c
     mixer_attention.c
     mixer_delta.c
+    mixer_latent.c
     model.c
     products.c
     rope_table.c

@@ -61,6 +61,14 @@
 #define SHARED(N)           ",\"n_shared_experts\":" #N
 #define SHARED_WIDE(N)      ",\"shared_expert_intermediate_size\":" #N
 #define DENSE(N)            ",\"first_k_dense_replace\":" #N
+/* Latent attention: rank of the queries, widths of a head's scores (unrotated, rotated) and values. */
+#define LATENT(RANK, DN, DR, DV)                                                                                                 \
+    ",\"q_lora_rank\":" #RANK ",\"kv_lora_rank\":512,\"qk_nope_head_dim\":" #DN ",\"qk_rope_head_dim\":" #DR                     \
+    ",\"v_head_dim\":" #DV
+#define GROUPS(N, K, SCALE) ",\"n_group\":" #N ",\"topk_group\":" #K ",\"routed_scaling_factor\":" #SCALE
+#define YARN(FACTOR, MSCALE)                                                                                                     \
+    ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":" #FACTOR ",\"original_max_position_embeddings\":4096,\"mscale\":" #MSCALE  \
+    ",\"mscale_all_dim\":" #MSCALE "}"
 /* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
 #define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                                                \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
@@ -77,6 +85,16 @@
     ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":1000000.0,\"factor\":16.0,\"mscale\":1.0,\"mscale_all_dim\":1." \
     "0,"                                                                                                                         \
     "\"original_max_position_embeddings\":16384,\"llama_4_scaling_beta\":0.1}"
+
+#define DEEPSEEK_V2                                                                                                              \
+    OF("deepseek_v2", 5120, 12288, 60, 128, 128, 102400,                                                                         \
+       LATENT(1536, 128, 64, 128)                                                                                                \
+           EXPERTS(160, 6,                                                                                                       \
+                   WIDE(1536) SHARED(2) DENSE(1) GROUPS(8, 3, 16.0) ",\"topk_method\":\"group_limited_greedy\"" YARN(40, 1.0)    \
+                       POS(163840)))
+#define DEEPSEEK_V3                                                                                                              \
+    OF("deepseek_v3", 7168, 18432, 61, 128, 128, 129280,                                                                         \
+       LATENT(1536, 128, 64, 128) EXPERTS(256, 8, WIDE(2048) SHARED(1) DENSE(3) GROUPS(8, 4, 2.5) YARN(40, 1.0) POS(163840)))
 
 const mt_shape mt_shapes[] = {
     { "smollm2-135m", LLAMA(576, 1536, 30, 9, 3, 49152, POS(8192) TIED) },
@@ -292,12 +310,26 @@ const mt_shape mt_shapes[] = {
                               DH(256) EXPERTS(256, 8, WIDE(1024) SHARED_WIDE(1024) DELTA(64) POS(262144))) },
     { "qwen3.5-397b-a17b", OF("qwen3_5_moe_text", 4096, 1024, 60, 32, 2, 248320,
                               DH(256) EXPERTS(512, 10, WIDE(1024) SHARED_WIDE(1024) DELTA(64) POS(262144))) },
+    { "deepseek-v2-lite",
+      OF("deepseek_v2", 2048, 10944, 27, 16, 16, 102400,
+         LATENT(null, 128, 64, 128) EXPERTS(64, 6, WIDE(1408) SHARED(2) DENSE(1) YARN(40, 0.707) POS(163840))) },
+    { "deepseek-v2", DEEPSEEK_V2 },
+    { "deepseek-v2.5", DEEPSEEK_V2 },
+    { "deepseek-v3", DEEPSEEK_V3 },
+    { "deepseek-v3.1", DEEPSEEK_V3 },
+    { "deepseek-r1", DEEPSEEK_V3 },
+    { "moonlight-16b-a3b",
+      OF("deepseek_v3", 2048, 11264, 27, 16, 16, 163840,
+         LATENT(null, 128, 64, 128)
+             EXPERTS(64, 6, WIDE(1408) SHARED(2) DENSE(1) GROUPS(1, 1, 2.446) ",\"rope_theta\":50000.0" POS(8192))) },
+    { "kimi-k2",
+      OF("kimi_k2", 7168, 18432, 61, 64, 64, 163840,
+         LATENT(1536, 128, 64, 128) EXPERTS(
+             384, 8, WIDE(2048) SHARED(1) DENSE(1) GROUPS(1, 1, 2.827) YARN(32, 1.0) ",\"rope_theta\":50000.0" POS(131072))) },
+    { "glm-4.7-flash", OF("glm4_moe_lite", 2048, 10240, 47, 20, 20, 154880,
+                          LATENT(768, 192, 64, 256) EXPERTS(
+                              64, 4, WIDE(1536) SHARED(1) DENSE(1) GROUPS(1, 1, 1.8) ",\"rope_theta\":1000000.0" POS(202752))) },
     /* Planned, not trained yet: mixtures and hybrids. */
-    { "deepseek-v2-lite", MIX("deepseek_v2", 15.706, 2048, 11264, 27, 16, 16, 128, 102400) },
-    { "deepseek-v2", MIX("deepseek_v2", 235.741, 5120, 12288, 60, 128, 128, 128, 102400) },
-    { "deepseek-v3", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
-    { "deepseek-r1", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
-    { "glm-4.7-flash", MIX("glm4_moe_lite", 29.943, 2048, 7680, 47, 20, 20, 256, 154880) },
     { "gpt-oss-20b", MIX("gpt_oss", 20.915, 2880, 11520, 24, 64, 8, 64, 201088) },
     { "gpt-oss-120b", MIX("gpt_oss", 116.829, 2880, 11520, 36, 64, 8, 64, 201088) },
     { "llama-4-scout-17b-16e", MIX("llama4", 107.770, 5120, 16384, 48, 40, 8, 128, 202048) },

@@ -60,10 +60,10 @@ static void one_row(const rig *r, int64_t d, mt_batch *out)
 static const struct {
     const char *name;
     double torch_bf16; /* 0: not compared */
-} models[] = { { "llama_tied", 0.0307 },    { "mistral_window", 0.0338 }, { "qwen2_window", 0.0815 },
-               { "qwen3", 0.0287 },         { "mixtral", 0.0366 },        { "qwen3_5", 0 },
-               { "qwen3_5_tied", 0.0252 },  { "qwen3_5_vl", 0.0509 },     { "qwen3_next", 0.1365 },
-               { "qwen3_5_moe_vl", 0.0327 } };
+} models[] = { { "llama_tied", 0.0307 },     { "mistral_window", 0.0338 }, { "qwen2_window", 0.0815 },
+               { "qwen3", 0.0287 },          { "mixtral", 0.0366 },        { "qwen3_5", 0 },
+               { "qwen3_5_tied", 0.0252 },   { "qwen3_5_vl", 0.0509 },     { "qwen3_next", 0.1365 },
+               { "qwen3_5_moe_vl", 0.0327 }, { "deepseek_v3", 0.0551 } };
 
 /* The rig's batch in one pass, and its documents one by one. */
 static void compare_with_rows_alone(rig *r)

@@ -253,6 +253,26 @@ static void any_number_of_lanes_continues_a_run(void **state)
     }
 }
 
+/* The model of the workspace with this frozen: stopped and resumed, and in one go. */
+static void resume_with_frozen(void *dir, const char *freeze)
+{
+    setup a, b;
+    set_up(&a, dir, "whole");
+    set(&a, "training.freeze", freeze);
+    outcome whole = run_ok(&a);
+    set_up(&b, dir, "parts");
+    set(&b, "training.freeze", freeze);
+    b.stop_at = 5;
+    run_ok(&b);
+    set_up(&b, dir, "parts");
+    set(&b, "training.freeze", freeze);
+    set(&b, "save.resume", "latest");
+    outcome rest = run_ok(&b);
+    assert_true(rest.resumed);
+    assert_same(&whole, &rest);
+    assert_same_files(&a, &b);
+}
+
 /* Layers of two kinds, with numbers that stay fp32, one of them frozen. */
 static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
 {
@@ -262,21 +282,20 @@ static void so_it_is_for_a_model_with_gated_delta_nets(void **state)
         "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, \"vocab_size\": 61, "
         "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
         "\"linear_value_head_dim\": 8, \"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n");
-    setup a, b;
-    set_up(&a, *state, "whole");
-    set(&a, "training.freeze", "model.layers.1.linear_attn.A_log,*.in_proj_z.weight");
-    outcome whole = run_ok(&a);
-    set_up(&b, *state, "parts");
-    set(&b, "training.freeze", "model.layers.1.linear_attn.A_log,*.in_proj_z.weight");
-    b.stop_at = 5;
-    run_ok(&b);
-    set_up(&b, *state, "parts");
-    set(&b, "training.freeze", "model.layers.1.linear_attn.A_log,*.in_proj_z.weight");
-    set(&b, "save.resume", "latest");
-    outcome rest = run_ok(&b);
-    assert_true(rest.resumed);
-    assert_same(&whole, &rest);
-    assert_same_files(&a, &b);
+    resume_with_frozen(*state, "model.layers.1.linear_attn.A_log,*.in_proj_z.weight");
+}
+
+/* Tensors that hold two roles, a frozen one among them, and a correction bias that stays as it is. */
+static void so_it_is_for_a_model_with_latent_attention(void **state)
+{
+    workspace_write(
+        *state, "model/config.json",
+        "{\"model_type\": \"deepseek_v3\", \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 6, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"vocab_size\": 61, \"q_lora_rank\": 24, \"kv_lora_rank\": 16, "
+        "\"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 8, \"v_head_dim\": 12, \"n_routed_experts\": 4, "
+        "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 16, \"n_group\": 2, \"topk_group\": 1, "
+        "\"first_k_dense_replace\": 5, \"torch_dtype\": \"bfloat16\", \"eos_token_id\": 2}\n");
+    resume_with_frozen(*state, "model.layers.1.self_attn.kv_b_proj.weight,*.q_a_layernorm.weight");
 }
 
 static const char experts_config[] =
@@ -644,6 +663,7 @@ int main(int argc, char **argv)
         RUNS(shares_are_kept),
         RUNS(any_number_of_lanes_continues_a_run),
         RUNS(so_it_is_for_a_model_with_gated_delta_nets),
+        RUNS(so_it_is_for_a_model_with_latent_attention),
         RUNS(so_it_is_for_a_model_with_experts),
         RUNS(so_it_is_for_a_model_with_gated_delta_nets_and_experts),
         RUNS(units_of_other_experts_change_no_bit),

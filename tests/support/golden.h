@@ -39,7 +39,8 @@ static const char *const golden_cases[] = {
     "deepseek", "deepseek_norm", "glm4_moe", "glm4_moe_air", "dots1", "granitemoe", "granitemoeshared", "ernie4_5_moe",
     "ernie4_5_moe_bias", "hunyuan_v1_moe", "minimax_m2", "phimoe", "phimoe_long", "ministral3", "olmo", "olmo_clip",
     "hunyuan", "nanochat", "apertus", "bloom", "gptj", "gpt_neo", "gpt_bigcode", "gpt_bigcode_heads", "mpt", "biogpt",
-    "hyperclovax", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl", "qwen3_5_moe_vl", "qwen3_next",
+    "hyperclovax", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl", "qwen3_5_moe_vl", "qwen3_next", "deepseek_v2",
+    "deepseek_v2_groups", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite",
 };
 /* clang-format on */
 

@@ -23,6 +23,7 @@ static mt_rc open_text(mt_config **out, const char *text, mt_err *err)
 
 #define SHAPE                                                                                                                    \
     "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 100"
+#define MOE     "\"n_routed_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, "
 #define FACTORS "\"short_factor\": [1, 1, 1, 1, 1, 1, 1, 1], \"long_factor\": [1, 1, 1, 1, 1, 1, 1, 1]"
 
 static void class_defaults_fill_what_is_missing(void **state)
@@ -241,6 +242,55 @@ static void a_delta_nets_projections_lie_side_by_side(void **state)
     mt_config_close(c);
 }
 
+static void latent_attention_has_its_own_widths(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"deepseek_v3\", \"head_dim\": 64, \"qk_head_dim\": 192, " MOE SHAPE "}", &err));
+    assert_int_equal(c->Dh, 192); /* head_dim is what transformers calls the rotated width */
+    assert_int_equal(c->rope.dr, 64);
+    assert_int_equal(c->latent.dv, 128);
+    assert_int_equal(c->latent.q_rank, 1536); /* the class's own where the key is absent ... */
+    assert_ptr_equal(c->layers[0].mixer, &mt_mixer_latent);
+    assert_true(fabs(c->attention_scale - 1 / sqrt(192)) < 1e-12);
+    assert_true(c->moe.n_group == 8 && c->moe.topk_group == 4 && c->moe.scale == 2.5 && c->moe.norm_topk);
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"deepseek_v2\", \"q_lora_rank\": null, \"n_group\": 4, " MOE SHAPE "}", &err));
+    assert_int_equal(c->latent.q_rank, 0); /* ... and none where it is null */
+    assert_int_equal(c->moe.n_group, 1);   /* without topk_method they do not count */
+    assert_int_equal(c->layers[0].Is, 12);
+    mt_config_close(c);
+}
+
+static void yarn_scales_the_scores_of_latent_attention(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c,
+                        "{\"model_type\": \"deepseek_v2\", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, "
+                        "\"original_max_position_embeddings\": 4096, \"mscale\": 0.707, \"mscale_all_dim\": 0.707}, " MOE SHAPE
+                        "}",
+                        &err));
+    assert_true(fabs(c->attention_scale * sqrt(192) - 1.58964) < 1e-4); /* DeepSeek-V2-Lite's */
+    assert_true(fabs(c->rope.attention_factor - 1) < 1e-12);
+    mt_config_close(c);
+}
+
+static void kimi_k2_is_deepseek_v3_by_another_name(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(
+        &c, "{\"model_type\": \"kimi_k2\", \"rope_theta\": 50000.0, \"n_group\": 1, \"topk_group\": 1, " MOE SHAPE "}", &err));
+    assert_string_equal(c->family->name, "deepseek_v3");
+    assert_string_equal(c->model_type, "kimi_k2");
+    assert_int_equal(c->n_assumptions, 0);
+    mt_config_close(c);
+}
+
 static void bad_configs_are_refused_in_words(void **state)
 {
     (void)state;
@@ -253,7 +303,34 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{}", "\"hidden_size\" is missing", MT_EFORMAT },
         { "{\"model_type\": \"t5\", \"is_encoder_decoder\": true, " SHAPE "}", "encoder-decoder", MT_EUNSUPPORTED },
         { "{\"model_type\": \"wombat\", \"num_local_experts\": 8, " SHAPE "}", "mixture of experts", MT_EUNSUPPORTED },
-        { "{\"model_type\": \"deepseek_v3\", \"kv_lora_rank\": 512, " SHAPE "}", "latent attention", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"deepseek_v3\", \"kv_lora_rank\": 0, " MOE SHAPE "}", "\"kv_lora_rank\" is 0; 1 to", MT_ERANGE },
+        { "{\"model_type\": \"deepseek_v3\", \"q_lora_rank\": -1, " MOE SHAPE "}", "\"q_lora_rank\" is -1", MT_ERANGE },
+        { "{\"model_type\": \"deepseek_v3\", \"qk_rope_head_dim\": 7, " MOE SHAPE "}", "\"qk_rope_head_dim\" is 7, which is odd",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"deepseek_v3\", \"qk_nope_head_dim\": 500, " MOE SHAPE "}", "are 564 together", MT_ERANGE },
+        { "{\"model_type\": \"deepseek_v3\", \"v_head_dim\": 1000, " MOE SHAPE "}", "\"v_head_dim\" is 1000", MT_ERANGE },
+        { "{\"model_type\": \"deepseek_v3\", \"num_key_value_heads\": 2, " MOE SHAPE "}", "both should be equal",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"deepseek_v3\", \"scoring_func\": \"softmax\", " MOE SHAPE "}",
+          "\"scoring_func\" is \"softmax\"; only \"sigmoid\"", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"deepseek_v3\", \"topk_method\": \"greedy\", " MOE SHAPE "}",
+          "\"topk_method\" is \"greedy\"; only \"noaux_tc\"", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"deepseek_v3\", \"moe_layer_freq\": 2, " MOE SHAPE "}", "\"moe_layer_freq\" is 2", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"deepseek_v2\", \"topk_method\": \"noaux_tc\", " MOE SHAPE "}",
+          "greedy and group_limited_greedy are supported", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"glm4_moe_lite\", \"mlp_layer_types\": [\"dense\", \"sparse\"], " MOE SHAPE "}", "all 3 layers",
+          MT_EFORMAT },
+        { "{\"model_type\": \"glm4_moe_lite\", \"mlp_layer_types\": [\"dense\", \"sparse\", \"mixed\"], " MOE SHAPE "}",
+          "the entry of layer 2", MT_EFORMAT },
+        { "{\"model_type\": \"deepseek_v32\", \"kv_lora_rank\": 512, " MOE SHAPE "}",
+          "\"deepseek_v32\" chooses what each row attends to by a sparse indexer", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"deepseek_v3\", \"index_topk\": 2048, " MOE SHAPE "}", "sparse indexer (\"index_topk\")",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"glm_moe_dsa\", \"kv_lora_rank\": 512, " MOE SHAPE "}", "sparse indexer", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"minicpm3\", \"kv_lora_rank\": 512, " MOE SHAPE "}", "\"minicpm3\" uses latent attention",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"qwen3_moe\", \"kv_lora_rank\": 512, " MOE SHAPE "}", "\"qwen3_moe\" uses latent attention",
+          MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"num_key_value_heads\": 3, " SHAPE "}", "not a multiple", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"head_dim\": 15, " SHAPE "}", "odd", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"head_dim\": 16777216, " SHAPE "}", "4 heads of 16777216", MT_ERANGE },
@@ -380,7 +457,9 @@ static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
     mt_config_close(c);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
+MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_test(yarn_scales_the_scores_of_latent_attention),
+             cmocka_unit_test(kimi_k2_is_deepseek_v3_by_another_name),
+             cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
              cmocka_unit_test(class_defaults_fill_what_is_missing),
              cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same), cmocka_unit_test(dropout_is_noticed),
              cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),

@@ -199,6 +199,12 @@ static void layers_with_experts_follow_the_familys_rule(void **state)
           "\"moe_layer_end_index\":2",
           "xxx." },
         { "\"model_type\":\"hunyuan_v1_moe\",\"moe_topk\":[2,2,2,2]", "xxxx" },
+        { "\"model_type\":\"deepseek_v3\",\"num_experts_per_tok\":2,\"moe_intermediate_size\":3,\"n_group\":1,\"topk_group\":1",
+          "...x" },
+        { "\"model_type\":\"glm4_moe_lite\",\"num_experts_per_tok\":2,\"moe_intermediate_size\":3", ".xxx" },
+        { "\"model_type\":\"glm4_moe_lite\",\"num_experts_per_tok\":2,\"moe_intermediate_size\":3,"
+          "\"mlp_layer_types\":[\"sparse\",\"dense\",\"sparse\",\"dense\"]",
+          "x.x." },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };

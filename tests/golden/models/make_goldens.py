@@ -96,6 +96,11 @@ def experts(model_type, architecture, fused=False, beside=(), long=False, balanc
             "draw": draw}
 
 
+def latent(model_type, architecture, **changes):
+    return experts(model_type, architecture, **{**dict(num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                                                       moe_intermediate_size=6, hidden_act="silu"), **changes})
+
+
 GPT = {"num_key_value_heads": ABSENT, "intermediate_size": ABSENT, "hidden_size": ABSENT, "num_hidden_layers": ABSENT,
        "num_attention_heads": ABSENT, "max_position_embeddings": ABSENT, "n_embd": 16, "n_layer": 2, "n_head": 4}
 CASES = {
@@ -270,6 +275,29 @@ CASES = {
                             n_shared_experts=2, first_k_dense_replace=0, norm_topk_prob=False),
     "dots1": experts("dots1", "Dots1ForCausalLM", num_hidden_layers=3, head_dim=8, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=6,
                      n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.5, sliding_window=5, max_window_layers=2),
+    # Latent attention.  head_dim is the rotated width in files that transformers writes; none is here, and others elsewhere.
+    "deepseek_v2": latent("deepseek_v2", "DeepseekV2ForCausalLM", rows=(7, 23, 12), q_lora_rank=None, v_head_dim=5, n_routed_experts=6, num_experts_per_tok=3,
+                          n_shared_experts=2, first_k_dense_replace=1, topk_method="greedy", n_group=1, topk_group=1, norm_topk_prob=False,
+                          scoring_func="softmax", moe_layer_freq=1, rope_theta=20.0,
+                          rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+                                        "mscale_all_dim": 0.707}),
+    # All experts in one tensor, biases, and factors on cos and sin that are not 1.
+    "deepseek_v2_groups": latent("deepseek_v2", "DeepseekV2ForCausalLM", rows=(7, 23, 12), fused=True, num_hidden_layers=1, q_lora_rank=10, v_head_dim=14,
+                                 n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                                 routed_scaling_factor=3.0, attention_bias=True, mlp_bias=True, rope_theta=20.0,
+                                 rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 0.5}),
+    "deepseek_v3": latent("deepseek_v3", "DeepseekV3ForCausalLM", rows=(7, 23, 12), num_hidden_layers=2, q_lora_rank=10, v_head_dim=5, head_dim=4, qk_head_dim=10,
+                          n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=2.5, n_group=4,
+                          topk_group=2, norm_topk_prob=True, scoring_func="sigmoid", topk_method="noaux_tc", num_nextn_predict_layers=1, rope_theta=20.0,
+                          rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                                        "mscale_all_dim": 1.0},
+                          beside=(("model.layers.2.eh_proj.weight", (16, 32)), ("model.layers.2.enorm.weight", (16,)))),
+    # As Moonlight: queries at once, no groups; here also halves for pairs, and weights that are not normed.
+    "deepseek_v3_plain": latent("deepseek_v3", "DeepseekV3ForCausalLM", num_hidden_layers=1, q_lora_rank=None, v_head_dim=10, n_routed_experts=5,
+                                num_experts_per_tok=2, n_shared_experts=2, first_k_dense_replace=0, routed_scaling_factor=2.446, n_group=1, topk_group=1,
+                                norm_topk_prob=False, rope_interleave=False, attention_bias=True, rope_theta=50.0),
+    "glm4_moe_lite": latent("glm4_moe_lite", "Glm4MoeLiteForCausalLM", num_hidden_layers=2, q_lora_rank=9, v_head_dim=12, n_routed_experts=5, num_experts_per_tok=2,
+                            n_shared_experts=1, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1000.0}),
     "granitemoe": experts("granitemoe", "GraniteMoeForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, embedding_multiplier=3.0,
                           attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=0.8, tie_word_embeddings=True, draw="c"),
     "granitemoeshared": experts("granitemoeshared", "GraniteMoeSharedForCausalLM", num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=2,

@@ -62,6 +62,12 @@ def moe(kind, arch, *dims, **more):
     return usual(kind, arch, *dims, **{"hidden_act": "silu", **more})
 
 
+def latent(kind, arch, D, F, L, H, V, q_rank, widths, experts, **more):
+    (dn, dr, dv), (E, T, wide) = widths, experts
+    return moe(kind, arch, D, F, L, H, H, V, q_lora_rank=q_rank, kv_lora_rank=512, qk_nope_head_dim=dn, qk_rope_head_dim=dr, v_head_dim=dv, n_routed_experts=E,
+               num_experts_per_tok=T, moe_intermediate_size=wide, **more)
+
+
 def baichuan(*dims, **more):
     config = usual("baichuan", "BaichuanForCausalLM", *dims, hidden_act="silu", rms_norm_eps=1e-6, model_max_length=4096, tie_word_embeddings=False, **more)
     del config["num_key_value_heads"]
@@ -99,6 +105,10 @@ def qwen3_5_moe(D, L, H, values, E, T, width):
     del text["intermediate_size"]
     text.update(model_type="qwen3_5_moe_text", num_experts=E, num_experts_per_tok=T, moe_intermediate_size=width, shared_expert_intermediate_size=width)
     return {**config, "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe", "vision_config": {"model_type": "qwen3_5_moe"}}
+
+
+def yarn(factor, mscale):
+    return {"type": "yarn", "factor": factor, "original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1, "mscale": mscale, "mscale_all_dim": mscale}
 
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
@@ -294,6 +304,29 @@ PUBLISHED = {
     "deepseek-moe-16b-base": (moe("deepseek", "DeepseekForCausalLM", 2048, 10944, 28, 16, 16, 102400, n_routed_experts=64, num_experts_per_tok=6,
                                   moe_intermediate_size=1408, n_shared_experts=2, first_k_dense_replace=1, moe_layer_freq=1, norm_topk_prob=False,
                                   rms_norm_eps=1e-6), "deepseek", 16376),
+    "DeepSeek-V2-Lite": (latent("deepseek_v2", "DeepseekV2ForCausalLM", 2048, 10944, 27, 16, 102400, None, (128, 64, 128), (64, 6, 1408), n_shared_experts=2,
+                                first_k_dense_replace=1, topk_method="greedy", n_group=1, topk_group=1, norm_topk_prob=False, routed_scaling_factor=1.0,
+                                scoring_func="softmax", moe_layer_freq=1, rope_theta=10000, max_position_embeddings=163840, rope_scaling=yarn(40, 0.707)),
+                         "deepseek_v2", 15706),
+    "DeepSeek-V2": (latent("deepseek_v2", "DeepseekV2ForCausalLM", 5120, 12288, 60, 128, 102400, 1536, (128, 64, 128), (160, 6, 1536), n_shared_experts=2,
+                           first_k_dense_replace=1, topk_method="group_limited_greedy", n_group=8, topk_group=3, norm_topk_prob=False, routed_scaling_factor=16.0,
+                           scoring_func="softmax", moe_layer_freq=1, rope_theta=10000, max_position_embeddings=163840, rope_scaling=yarn(40, 1.0)),
+                    "deepseek_v2", 235741),
+    "DeepSeek-V3": (latent("deepseek_v3", "DeepseekV3ForCausalLM", 7168, 18432, 61, 128, 129280, 1536, (128, 64, 128), (256, 8, 2048), n_shared_experts=1,
+                           first_k_dense_replace=3, topk_method="noaux_tc", n_group=8, topk_group=4, norm_topk_prob=True, routed_scaling_factor=2.5,
+                           scoring_func="sigmoid", moe_layer_freq=1, rope_theta=10000, max_position_embeddings=163840, rope_scaling=yarn(40, 1.0),
+                           num_nextn_predict_layers=1), "deepseek_v3", 671026),
+    "Moonlight-16B-A3B": (latent("deepseek_v3", "DeepseekV3ForCausalLM", 2048, 11264, 27, 16, 163840, None, (128, 64, 128), (64, 6, 1408), n_shared_experts=2,
+                                 first_k_dense_replace=1, topk_method="noaux_tc", n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.446,
+                                 scoring_func="sigmoid", moe_layer_freq=1, rope_theta=50000.0, max_position_embeddings=8192, rms_norm_eps=1e-5),
+                          "deepseek_v3", 15960),
+    "Kimi-K2-Base": (latent("kimi_k2", "DeepseekV3ForCausalLM", 7168, 18432, 61, 64, 163840, 1536, (128, 64, 128), (384, 8, 2048), n_shared_experts=1,
+                            first_k_dense_replace=1, topk_method="noaux_tc", n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.827,
+                            scoring_func="sigmoid", moe_layer_freq=1, rope_theta=50000.0, max_position_embeddings=131072, rope_scaling=yarn(32, 1.0)),
+                     "deepseek_v3", 1026408),
+    "GLM-4.7-Flash": (latent("glm4_moe_lite", "Glm4MoeLiteForCausalLM", 2048, 10240, 47, 20, 154880, 768, (192, 64, 256), (64, 4, 1536), n_shared_experts=1,
+                             first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.8, rope_theta=1e6,
+                             max_position_embeddings=202752, rms_norm_eps=1e-5, num_nextn_predict_layers=1), "glm4_moe_lite", 29943),
     "GLM-4.5-Air": (moe("glm4_moe", "Glm4MoeForCausalLM", 4096, 10944, 46, 96, 8, 151552, head_dim=128, attention_bias=True, use_qk_norm=False, n_routed_experts=128,
                         num_experts_per_tok=8, moe_intermediate_size=1408, n_shared_experts=1, first_k_dense_replace=1, partial_rotary_factor=0.5), "glm4_moe", 106852),
     "GLM-4.5": (moe("glm4_moe", "Glm4MoeForCausalLM", 5120, 12288, 92, 96, 8, 151552, head_dim=128, attention_bias=True, use_qk_norm=True, n_routed_experts=160,
@@ -325,6 +358,8 @@ def build(config):
     with torch.device("meta"):
         if text["model_type"] in reference.TYPES:
             return reference.build(text), text.get("tie_word_embeddings", False)
+        if text["model_type"] == "kimi_k2":  # deepseek_v3 by another name, which transformers does not have
+            text = {**text, "model_type": "deepseek_v3"}
         c = AutoConfig.for_model(**text)
         return AutoModelForCausalLM.from_config(c), c.tie_word_embeddings
 

@@ -1,0 +1,468 @@
+/* mixer_latent.c - latent attention: one product makes small latents of a row, which are normed and expanded to the queries,
+ * keys and values of all heads; then attention over each document, and the output projection.
+ *
+ *     PROJ   [ q_a | kv_a | rope ]      or, where queries are not expanded, [ q | kv_a | rope ]
+ *     CQ     norm of q_a;     Q    [ H, dn + dr ]  = CQ q_b,   its rope parts rotated
+ *     CKV    norm of kv_a;    KV   [ H dn | H dv ] = CKV (k_b | v_b)
+ *     K      [ H, dn + dr ]: each head its part of KV, then the row's one rope part, rotated
+ *
+ * Widths of scores (dn + dr) and values (dv) differ.  What is kept: the latents from MT_KEEP_MIXER on, and backward expands them
+ * again; the expanded queries and values from MT_KEEP_ALL on, which are an order of magnitude more bytes; K never. */
+#include "base/mem.h"
+#include "model/part.h"
+
+enum { PROJ, CQ, CQ_RSTD, CKV, CKV_RSTD, Q, KV, K, ATTN, LSE, GRAD, DATTN, DC, ARRAYS };
+
+#define LATENT_EPS 1e-6f /* of both norms, whatever config.json says of the others */
+
+/* Widths of a row. */
+static int64_t q_width(const mt_layer_spec *s) { return s->H * s->Dh; }
+static int64_t nope_width(const mt_config *c, const mt_layer_spec *s) { return s->H * c->latent.dn; }
+static int64_t value_width(const mt_config *c, const mt_layer_spec *s) { return s->H * c->latent.dv; }
+static int64_t kv_width(const mt_config *c, const mt_layer_spec *s) { return nope_width(c, s) + value_width(c, s); }
+static bool expands_q(const mt_config *c) { return c->latent.q_rank > 0; }
+
+/* Columns of PROJ. */
+static int64_t kv_a_column(const mt_config *c, const mt_layer_spec *s) { return expands_q(c) ? c->latent.q_rank : q_width(s); }
+static int64_t rope_column(const mt_config *c, const mt_layer_spec *s) { return kv_a_column(c, s) + c->latent.kv_rank; }
+static int64_t proj_width(const mt_config *c, const mt_layer_spec *s) { return rope_column(c, s) + c->latent.dr; }
+
+/* A row of GRAD has the gradients of all of them, since attention writes its three with one stride: those of PROJ, of Q where it
+ * is expanded, of KV, of K. */
+static int64_t dq_column(const mt_config *c, const mt_layer_spec *s) { return expands_q(c) ? proj_width(c, s) : 0; }
+static int64_t dkv_column(const mt_config *c, const mt_layer_spec *s)
+{
+    return proj_width(c, s) + (expands_q(c) ? q_width(s) : 0);
+}
+static int64_t dk_column(const mt_config *c, const mt_layer_spec *s) { return dkv_column(c, s) + kv_width(c, s); }
+static int64_t grad_width(const mt_config *c, const mt_layer_spec *s) { return dk_column(c, s) + q_width(s); }
+
+/* -- what it says of itself ------------------------------------------------------------------------ */
+
+static bool latent_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
+{
+    (void)s;
+    switch (role) {
+    case MT_W_Q: return !expands_q(c);
+    case MT_W_Q_A:
+    case MT_W_Q_A_NORM:
+    case MT_W_Q_B: return expands_q(c);
+    case MT_B_Q_A: return expands_q(c) && c->qkv_bias;
+    case MT_W_KV_A:
+    case MT_W_K_ROPE:
+    case MT_W_KV_A_NORM:
+    case MT_W_K_B:
+    case MT_W_V_B:
+    case MT_W_O: return true;
+    case MT_B_KV_A:
+    case MT_B_K_ROPE: return c->qkv_bias;
+    case MT_B_O: return c->o_bias;
+    default: return false;
+    }
+}
+
+static bool latent_beside(mt_role a, mt_role b)
+{
+    static const mt_role pairs[][2] = { { MT_W_Q, MT_W_KV_A },   { MT_W_Q_A, MT_W_KV_A },    { MT_W_KV_A, MT_W_K_ROPE },
+                                        { MT_B_Q_A, MT_B_KV_A }, { MT_B_KV_A, MT_B_K_ROPE }, { MT_W_K_B, MT_W_V_B } };
+    for (size_t i = 0; i < MT_COUNT(pairs); i++)
+        if (a == pairs[i][0] && b == pairs[i][1]) return true;
+    return false;
+}
+
+static int latent_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
+{
+    const mt_latent_shape *l = &c->latent;
+    const size_t e = mt_dtype_bytes(t), q = (size_t)q_width(s) * e, q_rank = (size_t)l->q_rank * e,
+                 kv_rank = (size_t)l->kv_rank * e, o = (size_t)value_width(c, s) * e;
+    const mt_array arrays[ARRAYS] = {
+        [PROJ] = { "latents", (size_t)proj_width(c, s) * e, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 },
+        [CQ] = { "normed q", q_rank, MT_KEEP_NORMS, MT_EXTENT_MICRO, false, 0, 0 },
+        [CQ_RSTD] = { "rstd q", expands_q(c) ? sizeof(float) : 0, MT_KEEP_NORMS, MT_EXTENT_MICRO, false, 0, 0 },
+        [CKV] = { "normed kv", kv_rank, MT_KEEP_NORMS, MT_EXTENT_MICRO, false, 0, 0 },
+        [CKV_RSTD] = { "rstd kv", sizeof(float), MT_KEEP_NORMS, MT_EXTENT_MICRO, false, 0, 0 },
+        [Q] = { "q", expands_q(c) ? q : 0, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [KV] = { "kv", (size_t)kv_width(c, s) * e, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0, 0 },
+        [K] = { "k", q, MT_KEEPS, MT_EXTENT_MICRO, false, 0, 0 },
+        [ATTN] = { "attn", o, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 },
+        [LSE] = { "lse", (size_t)s->H * sizeof(float), MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0, 0 },
+        [GRAD] = { "dlatents", (size_t)grad_width(c, s) * e, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [DATTN] = { "dattn", o, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+        [DC] = { "dnormed", q_rank > kv_rank ? q_rank : kv_rank, MT_KEEPS, MT_EXTENT_MICRO, true, 0, 0 },
+    };
+    for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
+    return ARRAYS;
+}
+
+/* Without its rows and documents. */
+static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
+{
+    return (mt_attention){ .H = s->H,
+                           .K = s->H,
+                           .Dh = s->Dh,
+                           .Dv = c->latent.dv,
+                           .ldq = expands_q(c) ? q_width(s) : proj_width(c, s),
+                           .ldk = q_width(s),
+                           .ldv = kv_width(c, s),
+                           .ldo = value_width(c, s),
+                           .ld_d = grad_width(c, s),
+                           .scale = (float)c->attention_scale,
+                           .window = s->window };
+}
+
+/* MT_KEEPS: no level keeps K.  That backward makes it again is in the last item. */
+static int latent_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
+{
+    const mt_latent_shape *l = &c->latent;
+    const double D = (double)c->D, q = (double)q_width(s), kv = (double)kv_width(c, s), o = (double)value_width(c, s),
+                 latents = (double)(l->q_rank + l->kv_rank), proj = (double)proj_width(c, s);
+    int n = 0;
+    out[n++] = (mt_work_item){
+        .name = "latents", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = proj, .k = D
+    };
+    out[n++] =
+        (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_NORMS, .n = MT_NORM_NUMBERS * latents };
+    if (expands_q(c))
+        out[n++] = (mt_work_item){
+            .name = "q", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = q, .k = (double)l->q_rank
+        };
+    out[n++] = (mt_work_item){
+        .name = "kv", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = kv, .k = (double)l->kv_rank
+    };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 4 * q };
+    out[n++] = (mt_work_item){ .name = "attention",
+                               .kind = MT_WORK_ATTENTION,
+                               .when = MT_IN_FORWARD,
+                               .keep = MT_KEEP_MIXER,
+                               .n = q,
+                               .k = o,
+                               .attention = attention_shape(c, s) };
+    out[n++] = (mt_work_item){ .name = "o", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = D, .k = o };
+    out[n++] =
+        (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 8 * q + 2 * o + 2 * MT_NORM_NUMBERS * latents };
+    return n;
+}
+
+static size_t latent_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
+{
+    float *some = (float *)1; /* present; never read */
+    const mt_latent_shape *l = &c->latent;
+    const mt_dtype t = shape->t;
+    const int64_t rows = shape->rows;
+    mt_attention att = attention_shape(c, s);
+    att.t = t;
+    att.N = rows;
+    att.n_docs = shape->docs;
+    att.longest = shape->longest;
+    att.use = *shape->attention;
+    const size_t needs[] = {
+        mt_linear_scratch(&(mt_linear){ .t = t, .M = rows, .N = proj_width(c, s), .K = c->D, .dw = some, .db = some }),
+        mt_linear_scratch(&(mt_linear){ .t = t, .M = rows, .N = q_width(s), .K = l->q_rank, .dw = some }),
+        mt_linear_scratch(&(mt_linear){ .t = t, .M = rows, .N = kv_width(c, s), .K = l->kv_rank, .dw = some }),
+        mt_linear_scratch(&(mt_linear){ .t = t, .M = rows, .N = c->D, .K = value_width(c, s), .dw = some, .db = some }),
+        mt_norm_scratch(&(mt_norm){ .t = t, .N = rows, .D = l->q_rank, .dw = some }),
+        mt_norm_scratch(&(mt_norm){ .t = t, .N = rows, .D = l->kv_rank, .dw = some }),
+        mt_attention_scratch(&att),
+    };
+    size_t most = 0;
+    for (size_t i = 0; i < MT_COUNT(needs); i++)
+        if (needs[i] > most) most = needs[i];
+    return most;
+}
+
+/* Keys and values as attention reads them. */
+static mt_cache_bytes latent_cache_bytes(const mt_config *c, const mt_layer_spec *s, mt_dtype t)
+{
+    return (mt_cache_bytes){ .row = (size_t)(q_width(s) + value_width(c, s)) * mt_dtype_bytes(t) };
+}
+
+static size_t latent_cache_scratch(const mt_config *c, const mt_layer_spec *s, mt_dtype t, int64_t rows, int64_t docs,
+                                   int64_t deepest)
+{
+    return mt_cache_attention_scratch(&(mt_cache_attention){ .t = t,
+                                                             .N = rows,
+                                                             .H = s->H,
+                                                             .K = s->H,
+                                                             .Dh = s->Dh,
+                                                             .Dv = c->latent.dv,
+                                                             .n_docs = docs,
+                                                             .longest = rows,
+                                                             .deepest = deepest });
+}
+
+/* -- arguments ------------------------------------------------------------------------------------- */
+
+/* Columns of one of the part's arrays from `column` on. */
+static void *columns(const mt_pass *p, int array, int64_t column) { return mt_pass_rows(p, mt_pass_array(p, array), 1, column); }
+
+static mt_products projections(const mt_pass *p)
+{
+    mt_products f = { .k = p->c->D };
+    if (expands_q(p->c))
+        mt_products_add(&f, p->l, MT_W_Q_A, MT_B_Q_A, p->c->latent.q_rank);
+    else
+        mt_products_add(&f, p->l, MT_W_Q, MT_ROLES, q_width(p->s));
+    mt_products_add(&f, p->l, MT_W_KV_A, MT_B_KV_A, p->c->latent.kv_rank);
+    mt_products_add(&f, p->l, MT_W_K_ROPE, MT_B_K_ROPE, p->c->latent.dr);
+    return f;
+}
+
+/* One of the two latents: where it is in PROJ, its norm, and the product that expands it. */
+typedef struct latent {
+    int64_t column, rank;
+    int normed, rstd; /* arrays */
+    mt_role norm;
+    mt_products expand;
+    int to;           /* the array it is expanded to */
+    int64_t d_column; /* of that array's gradient */
+} latent;
+
+static latent q_latent(const mt_pass *p)
+{
+    latent l = { .column = 0,
+                 .rank = p->c->latent.q_rank,
+                 .normed = CQ,
+                 .rstd = CQ_RSTD,
+                 .norm = MT_W_Q_A_NORM,
+                 .expand = { .k = p->c->latent.q_rank },
+                 .to = Q,
+                 .d_column = dq_column(p->c, p->s) };
+    mt_products_add(&l.expand, p->l, MT_W_Q_B, MT_ROLES, q_width(p->s));
+    return l;
+}
+
+static latent kv_latent(const mt_pass *p)
+{
+    latent l = { .column = kv_a_column(p->c, p->s),
+                 .rank = p->c->latent.kv_rank,
+                 .normed = CKV,
+                 .rstd = CKV_RSTD,
+                 .norm = MT_W_KV_A_NORM,
+                 .expand = { .k = p->c->latent.kv_rank },
+                 .to = KV,
+                 .d_column = dkv_column(p->c, p->s) };
+    mt_products_add(&l.expand, p->l, MT_W_K_B, MT_ROLES, nope_width(p->c, p->s));
+    mt_products_add(&l.expand, p->l, MT_W_V_B, MT_ROLES, value_width(p->c, p->s));
+    return l;
+}
+
+static mt_norm norm_args(const mt_pass *p, const latent *l)
+{
+    return (mt_norm){ .t = p->r->t,
+                      .N = p->mb->n,
+                      .D = l->rank,
+                      .ldx = proj_width(p->c, p->s),
+                      .ld_dx = grad_width(p->c, p->s),
+                      .eps = LATENT_EPS,
+                      .y = mt_pass_array(p, l->normed),
+                      .rstd = mt_pass_array(p, l->rstd),
+                      .x = columns(p, PROJ, l->column),
+                      .w = mt_pass_weight(p, l->norm),
+                      .scratch = p->r->scratch };
+}
+
+static void *queries(const mt_pass *p) { return mt_pass_array(p, expands_q(p->c) ? Q : PROJ); }
+
+static mt_latent_qk qk_args(const mt_pass *p)
+{
+    const mt_config *c = p->c;
+    const mt_layer_spec *s = p->s;
+    const int64_t at = p->mb->rope_row * (c->rope.dr / 2);
+    return (mt_latent_qk){ .t = p->r->t,
+                           .style = s->rope == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style,
+                           .N = p->mb->n,
+                           .H = s->H,
+                           .dn = c->latent.dn,
+                           .dr = c->latent.dr,
+                           .ldq = expands_q(c) ? q_width(s) : proj_width(c, s),
+                           .ldk = q_width(s),
+                           .ld_nope = kv_width(c, s),
+                           .ld_rope = proj_width(c, s),
+                           .pos = p->mb->pos,
+                           .cos = p->r->cos[0] + at,
+                           .sin = p->r->sin[0] + at,
+                           .nope = mt_pass_array(p, KV),
+                           .rope = columns(p, PROJ, rope_column(c, s)),
+                           .k = mt_pass_array(p, K),
+                           .ld_d = grad_width(c, s) };
+}
+
+static mt_attention attention_args(const mt_pass *p)
+{
+    const mt_micro *mb = p->mb;
+    mt_attention a = attention_shape(p->c, p->s);
+    a.t = p->r->t;
+    a.use = p->r->attention;
+    a.N = mb->n;
+    a.n_docs = mb->n_docs;
+    a.longest = mb->longest;
+    a.doc_start = mb->doc_start;
+    a.host_start = mb->host_start;
+    a.q = queries(p);
+    a.k = mt_pass_array(p, K);
+    a.v = columns(p, KV, nope_width(p->c, p->s));
+    a.o = mt_pass_array(p, ATTN);
+    a.lse = mt_pass_array(p, LSE);
+    a.scratch = p->r->scratch;
+    return a;
+}
+
+/* The same rows as continuations of what is cached: all keys, then all values. */
+static mt_cache_attention cached_args(const mt_pass *p)
+{
+    const mt_attention t = attention_args(p);
+    return (mt_cache_attention){ .t = t.t,
+                                 .N = t.N,
+                                 .H = t.H,
+                                 .K = t.K,
+                                 .Dh = t.Dh,
+                                 .Dv = t.Dv,
+                                 .ldq = t.ldq,
+                                 .ldk = t.ldk,
+                                 .ldv = t.ldv,
+                                 .ldo = t.ldo,
+                                 .n_docs = t.n_docs,
+                                 .longest = t.longest,
+                                 .deepest = p->mb->deepest,
+                                 .doc_start = t.doc_start,
+                                 .pos = p->mb->pos,
+                                 .cache_row = p->mb->cache_row,
+                                 .scale = t.scale,
+                                 .window = t.window,
+                                 .q = t.q,
+                                 .k = t.k,
+                                 .v = t.v,
+                                 .o = t.o,
+                                 .cache_k = p->a->cache,
+                                 .cache_v = mt_pass_rows(p, p->a->cache, p->a->cache_rows, q_width(p->s)),
+                                 .scratch = t.scratch };
+}
+
+static mt_linear output_args(const mt_pass *p)
+{
+    return (mt_linear){ .t = p->r->t,
+                        .M = p->mb->n,
+                        .N = p->c->D,
+                        .K = value_width(p->c, p->s),
+                        .alpha = (float)p->c->residual_scale,
+                        .x = mt_pass_array(p, ATTN),
+                        .w = mt_pass_weight(p, MT_W_O),
+                        .scratch = p->r->scratch };
+}
+
+/* -- forward and back ------------------------------------------------------------------------------ */
+
+/* Norm and expand a latent, less what is there already. */
+static mt_rc expand(const mt_pass *p, const latent *l, bool normed, bool expanded, mt_err *err)
+{
+    mt_norm norm = norm_args(p, l);
+    if (!normed) MT_TRY(p->r->ops->norm_fwd(p->r->stream, &norm, err));
+    if (expanded) return MT_OK;
+    return mt_products_forward(p, &l->expand, p->mb->n, norm.y, mt_pass_array(p, l->to), err);
+}
+
+/* From PROJ to the queries, keys and values of all heads; again: less what backward finds. */
+static mt_rc expand_all(const mt_pass *p, bool again, mt_err *err)
+{
+    const bool has_q = again && (!expands_q(p->c) || mt_pass_kept(p, Q)), has_kv = again && mt_pass_kept(p, KV);
+    const latent kv = kv_latent(p);
+    if (expands_q(p->c)) {
+        const latent q = q_latent(p);
+        MT_TRY(expand(p, &q, again && mt_pass_kept(p, CQ), has_q, err));
+    }
+    MT_TRY(expand(p, &kv, again && mt_pass_kept(p, CKV), has_kv, err));
+    mt_latent_qk qk = qk_args(p);
+    if (!has_q) qk.q = queries(p); /* what is kept has been rotated */
+    return p->r->ops->latent_qk_fwd(p->r->stream, &qk, err);
+}
+
+static mt_rc latent_forward(const mt_pass *p, const void *h, mt_err *err)
+{
+    const mt_products f = projections(p);
+    MT_TRY(mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, PROJ), err));
+    MT_TRY(expand_all(p, false, err));
+    if (p->mb->cache_row) {
+        mt_cache_attention cached = cached_args(p);
+        return p->r->ops->cache_attention(p->r->stream, &cached, err);
+    }
+    mt_attention a = attention_args(p);
+    return p->r->ops->attention_fwd(p->r->stream, &a, err);
+}
+
+static mt_rc latent_restore(const mt_pass *p, mt_err *err) { return expand_all(p, true, err); }
+
+static mt_rc latent_output(const mt_pass *p, void *y, const void *add, mt_err *err)
+{
+    mt_linear o = output_args(p);
+    o.b = mt_pass_weight(p, MT_B_O);
+    o.y = y;
+    o.add = add;
+    return p->r->ops->linear_fwd(p->r->stream, &o, err);
+}
+
+static mt_rc latent_backward_output(const mt_pass *p, const void *dy, mt_err *err)
+{
+    mt_linear o = output_args(p);
+    o.dy = dy;
+    o.dx = mt_pass_array(p, DATTN);
+    o.dw = mt_pass_grad(p, MT_W_O);
+    o.db = mt_pass_grad(p, MT_B_O);
+    return p->r->ops->linear_bwd(p->r->stream, &o, err);
+}
+
+/* From the gradient of what a latent is expanded to, to its own. */
+static mt_rc expand_backward(const mt_pass *p, latent *l, mt_err *err)
+{
+    mt_norm norm = norm_args(p, l);
+    void *dc = mt_pass_array(p, DC);
+    l->expand.width = grad_width(p->c, p->s); /* rows of gradients are that far apart */
+    MT_TRY(mt_products_backward(p, &l->expand, p->mb->n, norm.y, columns(p, GRAD, l->d_column), dc, false, err));
+    norm.dy = dc;
+    norm.dx = columns(p, GRAD, l->column);
+    norm.dw = mt_pass_grad(p, l->norm);
+    return p->r->ops->norm_bwd(p->r->stream, &norm, err);
+}
+
+static mt_rc latent_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
+{
+    const mt_config *c = p->c;
+    mt_products f = projections(p);
+    mt_attention a = attention_args(p);
+    a.d_o = mt_pass_array(p, DATTN);
+    a.dq = columns(p, GRAD, dq_column(c, p->s));
+    a.dk = columns(p, GRAD, dk_column(c, p->s));
+    a.dv = columns(p, GRAD, dkv_column(c, p->s) + nope_width(c, p->s));
+    MT_TRY(p->r->ops->attention_bwd(p->r->stream, &a, err));
+    mt_latent_qk qk = qk_args(p);
+    qk.dq = a.dq;
+    qk.dk = a.dk;
+    qk.d_nope = columns(p, GRAD, dkv_column(c, p->s));
+    qk.d_rope = columns(p, GRAD, rope_column(c, p->s));
+    MT_TRY(p->r->ops->latent_qk_bwd(p->r->stream, &qk, err));
+    latent kv = kv_latent(p);
+    MT_TRY(expand_backward(p, &kv, err));
+    if (expands_q(c)) {
+        latent q = q_latent(p);
+        MT_TRY(expand_backward(p, &q, err));
+    }
+    f.width = grad_width(c, p->s);
+    return mt_products_backward(p, &f, p->mb->n, h, mt_pass_array(p, GRAD), dh, dh_add, err);
+}
+
+const mt_mixer mt_mixer_latent = {
+    .part = { .name = "latent attention",
+              .has_role = latent_has_role,
+              .beside = latent_beside,
+              .arrays = latent_arrays,
+              .work = latent_work,
+              .forward_kernels = 9,
+              .backward_kernels = 24,
+              .scratch = latent_scratch },
+    .cache_bytes = latent_cache_bytes,
+    .cache_scratch = latent_cache_scratch,
+    .forward = latent_forward,
+    .output = latent_output,
+    .restore = latent_restore,
+    .backward_output = latent_backward_output,
+    .backward = latent_backward,
+};
