@@ -120,7 +120,12 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
         MT_TRY(set(d, key, text_value(mt_dtype_name(x->dtype)), err));
     }
     const char *stored_as;
-    if (x->source && mt_shards_quantised(x->source, &stored_as)) MT_TRY(drop(d, "quantization_config", err));
+    if (x->source && mt_shards_quantised(x->source, &stored_as) && mt_value_get(&d->root, "quantization_config")) {
+        if (!x->quiet)
+            mt_info("config.json: quantization_config is left out, since weights that were %s are saved as %s", stored_as,
+                    mt_dtype_name(x->dtype != MT_DTYPE_COUNT ? x->dtype : x->model->config->dtype));
+        MT_TRY(drop(d, "quantization_config", err));
+    }
     return add_eos(x, d, "config.json", err);
 }
 

@@ -4,6 +4,8 @@
 #include "torch_file.h"
 #include "workspace.h"
 
+#include "base/json.h"
+#include "base/log.h"
 #include "ckpt/export.h"
 
 #include <dirent.h>
@@ -162,7 +164,50 @@ static void a_tied_head_is_saved_if_it_was_there(void **state)
     same_tensors(twice.s, out.s);
 }
 
+static char said[512];
+
+static void keep_info(void *user, mt_log_level level, const char *text)
+{
+    (void)user;
+    if (level == MT_LOG_INFO && strstr(text, "quantization_config")) snprintf(said, sizeof said, "%s", text);
+}
+
+/* FP8 comes in, bf16 goes out: the same numbers rounded, without scales; what is no part of the model likewise, and what was not
+ * quantised as it was. */
+static void an_fp8_model_is_saved_in_bf16_and_says_so(void **state)
+{
+    mt_err err = { 0 };
+    mt_shards *in, *out;
+    const char *source = MT_TESTS_DIR "/golden/weights/fp8_deepseek";
+    test_path to = workspace_path("%s/out", (char *)*state);
+    mt_log_set_sink(keep_info, NULL);
+    pass_through(source, to.s, MT_DTYPE_COUNT, 0);
+    mt_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(said, "F8_E4M3 are saved as bfloat16"));
+    assert_ok(mt_shards_open(&in, source, &err));
+    assert_ok(mt_shards_open(&out, to.s, &err));
+    assert_int_equal(mt_shards_count(in), mt_shards_count(out));
+    for (size_t i = 0; i < mt_shards_count(in); i++) {
+        const mt_st_tensor *x = mt_shards_at(in, i), *y = mt_shards_find(out, x->name);
+        if (!y) fail_msg("%s was not saved", x->name);
+        assert_int_equal(y->dtype, x->decoder ? MT_DTYPE_BF16 : x->dtype);
+        for (size_t k = 0; k < x->n; k++) {
+            float a, b;
+            mt_st_read(x, k, 1, &a);
+            mt_st_read(y, k, 1, &b);
+            if (x->decoder) a = mt_bf16_to_f32(mt_f32_to_bf16(a));
+            if (mt_f32_bits(a) != mt_f32_bits(b)) fail_msg("%s: number %zu is not what it was", x->name, k);
+        }
+    }
+    const mt_value *config;
+    assert_ok(mt_json_read(&config, workspace_path("%s/config.json", to.s).s, &err));
+    assert_null(mt_value_get(config, "quantization_config"));
+    mt_json_free(config);
+    mt_shards_close(in);
+    mt_shards_close(out);
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_file_comes_back_byte_for_byte), RUNS(shards_come_back_byte_for_byte), RUNS(a_pickle_comes_back_byte_for_byte),
-             RUNS(a_tied_head_is_saved_if_it_was_there))
+             RUNS(a_tied_head_is_saved_if_it_was_there), RUNS(an_fp8_model_is_saved_in_bf16_and_says_so))

@@ -173,14 +173,21 @@ static void compare_ways(const char *dir)
 static void every_family_loads_the_same_by_one_thread_and_many(void **state)
 {
     (void)state;
-    static const char *const models[] = { "llama_fp16", "llama_sharded", "llama_tied",     "phi3_window",  "gemma3_vl",
-                                          "glm4",       "chatglm",       "internlm2_bias", "baichuan",     "gpt_neox",
-                                          "falcon_40b", "falcon_rw",     "gpt2",           "qwen3_5_tied", "qwen3_5_vl" };
+    static const char *const models[] = { "llama_fp16", "llama_sharded",  "llama_tied", "phi3_window", "gemma3_vl",  "glm4",
+                                          "chatglm",    "internlm2_bias", "baichuan",   "gpt_neox",    "falcon_40b", "falcon_rw",
+                                          "gpt2",       "qwen3_5_tied",   "qwen3_5_vl", "deepseek_v2", "deepseek_v3" };
     for (size_t i = 0; i < MT_COUNT(models); i++) {
         char dir[512];
         snprintf(dir, sizeof dir, GOLDEN_DIR "%s", models[i]);
         compare_ways(dir);
     }
+}
+
+/* Roles that share a tensor are taken apart where it is FP8, too; golden_weights compares the tensors with torch. */
+static void an_fp8_model_loads_the_same_by_one_thread_and_many(void **state)
+{
+    (void)state;
+    compare_ways(MT_TESTS_DIR "/golden/weights/fp8_deepseek");
 }
 
 /* A weight of more than a piece, which is half a million numbers: as they lie, fused, regrouped by head, transposed. */
@@ -283,5 +290,6 @@ static void a_file_that_becomes_shorter_is_an_error(void **state)
 
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 RIG_TEST_MAIN(cmocka_unit_test(every_family_loads_the_same_by_one_thread_and_many),
+              cmocka_unit_test(an_fp8_model_loads_the_same_by_one_thread_and_many),
               IN_DIR(weights_of_many_pieces_land_where_their_layout_says), IN_DIR(every_byte_is_told_of_once),
               IN_DIR(a_piece_that_cannot_be_read_ends_the_load), IN_DIR(a_file_that_becomes_shorter_is_an_error))

@@ -68,7 +68,7 @@ static void every_form_reads_the_same_numbers(void **state)
     static const char *const folders[] = {
         "pickle_zip",   "pickle_legacy", "pickle_protocol3", "pickle_protocol4", "pickle_wrapped", "pickle_sharded",
         "pickle_types", "gguf_quants",   "gguf_llama",       "gguf_llama_q8",    "gguf_qwen2",     "gguf_qwen3",
-        "fp8"
+        "fp8",          "fp8_deepseek"
     };
     for (size_t i = 0; i < MT_COUNT(folders); i++) holds_what_is_expected(folders[i]);
 }
