@@ -170,24 +170,38 @@ static size_t latent_scratch(const mt_config *c, const mt_layer_spec *s, const m
     return most;
 }
 
-/* Keys and values as attention reads them. */
+/* -- generation: a row of the cache is [ CKV | the rope part, rotated ] ------------------------------ */
+
+static int64_t cached_width(const mt_config *c) { return c->latent.kv_rank + c->latent.dr; }
+
 static mt_cache_bytes latent_cache_bytes(const mt_config *c, const mt_layer_spec *s, mt_dtype t)
 {
-    return (mt_cache_bytes){ .row = (size_t)(q_width(s) + value_width(c, s)) * mt_dtype_bytes(t) };
+    (void)s;
+    return (mt_cache_bytes){ .row = (size_t)cached_width(c) * mt_dtype_bytes(t) };
+}
+
+/* What is only worked on while sequences are continued: new rows of the cache, and queries and outputs of all heads as wide as the
+ * latent.  In the scratch of ops that need none. */
+typedef struct absorbed {
+    size_t rows, q, o, bytes;
+} absorbed;
+
+static absorbed absorbed_at(const mt_config *c, const mt_layer_spec *s, mt_dtype t, int64_t n)
+{
+    const size_t row = (size_t)n * mt_dtype_bytes(t);
+    absorbed a = { 0 };
+    a.q = mt_round_up(row * (size_t)cached_width(c), MT_ARRAY_ALIGN);
+    a.o = a.q + mt_round_up(row * (size_t)(s->H * cached_width(c)), MT_ARRAY_ALIGN);
+    a.bytes = a.o + row * (size_t)(s->H * c->latent.kv_rank);
+    return a;
 }
 
 static size_t latent_cache_scratch(const mt_config *c, const mt_layer_spec *s, mt_dtype t, int64_t rows, int64_t docs,
                                    int64_t deepest)
 {
-    return mt_cache_attention_scratch(&(mt_cache_attention){ .t = t,
-                                                             .N = rows,
-                                                             .H = s->H,
-                                                             .K = s->H,
-                                                             .Dh = s->Dh,
-                                                             .Dv = c->latent.dv,
-                                                             .n_docs = docs,
-                                                             .longest = rows,
-                                                             .deepest = deepest });
+    (void)docs;
+    (void)deepest;
+    return absorbed_at(c, s, t, rows).bytes;
 }
 
 /* -- arguments ------------------------------------------------------------------------------------- */
@@ -307,37 +321,6 @@ static mt_attention attention_args(const mt_pass *p)
     return a;
 }
 
-/* The same rows as continuations of what is cached: all keys, then all values. */
-static mt_cache_attention cached_args(const mt_pass *p)
-{
-    const mt_attention t = attention_args(p);
-    return (mt_cache_attention){ .t = t.t,
-                                 .N = t.N,
-                                 .H = t.H,
-                                 .K = t.K,
-                                 .Dh = t.Dh,
-                                 .Dv = t.Dv,
-                                 .ldq = t.ldq,
-                                 .ldk = t.ldk,
-                                 .ldv = t.ldv,
-                                 .ldo = t.ldo,
-                                 .n_docs = t.n_docs,
-                                 .longest = t.longest,
-                                 .deepest = p->mb->deepest,
-                                 .doc_start = t.doc_start,
-                                 .pos = p->mb->pos,
-                                 .cache_row = p->mb->cache_row,
-                                 .scale = t.scale,
-                                 .window = t.window,
-                                 .q = t.q,
-                                 .k = t.k,
-                                 .v = t.v,
-                                 .o = t.o,
-                                 .cache_k = p->a->cache,
-                                 .cache_v = mt_pass_rows(p, p->a->cache, p->a->cache_rows, q_width(p->s)),
-                                 .scratch = t.scratch };
-}
-
 static mt_linear output_args(const mt_pass *p)
 {
     return (mt_linear){ .t = p->r->t,
@@ -361,30 +344,116 @@ static mt_rc expand(const mt_pass *p, const latent *l, bool normed, bool expande
     return mt_products_forward(p, &l->expand, p->mb->n, norm.y, mt_pass_array(p, l->to), err);
 }
 
+/* From PROJ to the expanded queries, which are there already if `done`. */
+static mt_rc expand_queries(const mt_pass *p, bool normed, bool done, mt_err *err)
+{
+    if (!expands_q(p->c)) return MT_OK;
+    const latent q = q_latent(p);
+    return expand(p, &q, normed, done, err);
+}
+
 /* From PROJ to the queries, keys and values of all heads; again: less what backward finds. */
 static mt_rc expand_all(const mt_pass *p, bool again, mt_err *err)
 {
     const bool has_q = again && (!expands_q(p->c) || mt_pass_kept(p, Q)), has_kv = again && mt_pass_kept(p, KV);
     const latent kv = kv_latent(p);
-    if (expands_q(p->c)) {
-        const latent q = q_latent(p);
-        MT_TRY(expand(p, &q, again && mt_pass_kept(p, CQ), has_q, err));
-    }
+    MT_TRY(expand_queries(p, again && mt_pass_kept(p, CQ), has_q, err));
     MT_TRY(expand(p, &kv, again && mt_pass_kept(p, CKV), has_kv, err));
     mt_latent_qk qk = qk_args(p);
     if (!has_q) qk.q = queries(p); /* what is kept has been rotated */
     return p->r->ops->latent_qk_fwd(p->r->stream, &qk, err);
 }
 
+/* -- continuing sequences --------------------------------------------------------------------------
+ *
+ * Keys and values of the cache are never expanded.  With k_b and v_b of a head h,
+ *     q_h . (c k_b') + q_rope . k_rope = (q_h k_b) . c + q_rope . k_rope     and     (sum of P c) v_b' = sum of P (c v_b'),
+ * so all heads attend to one key head, the cached rows themselves, whose first kv_rank numbers are the values. */
+
+/* The queries, as wide as a cached row; and the new rows. */
+static mt_rc absorb_queries(const mt_pass *p, const absorbed *at, char *scratch, mt_err *err)
+{
+    const mt_latent_shape *l = &p->c->latent;
+    const int64_t width = cached_width(p->c);
+    mt_latent_qk rotate = qk_args(p), rows = rotate;
+    rotate.q = queries(p);
+    rotate.q_to = mt_pass_rows(p, scratch + at->q, 1, l->kv_rank);
+    rotate.ld_q_to = p->s->H * width;
+    rotate.q_apart = width;
+    rotate.k = NULL;
+    MT_TRY(p->r->ops->latent_qk_fwd(p->r->stream, &rotate, err));
+    rows.H = 1;
+    rows.dn = rows.ld_nope = l->kv_rank;
+    rows.ldk = width;
+    rows.nope = mt_pass_array(p, CKV);
+    rows.k = scratch + at->rows;
+    MT_TRY(p->r->ops->latent_qk_fwd(p->r->stream, &rows, err));
+    for (int64_t h = 0; h < p->s->H; h++) {
+        mt_linear a = { .t = p->r->t, .M = p->mb->n, .N = l->dn, .K = l->kv_rank, .ldx = p->s->H * width, .ldy = rotate.ldq };
+        a.dy = mt_pass_rows(p, queries(p), h, p->s->Dh);
+        a.w = mt_pass_rows(p, mt_pass_weight(p, MT_W_K_B), h, l->dn * l->kv_rank);
+        a.dx = mt_pass_rows(p, scratch + at->q, h, width);
+        MT_TRY(p->r->ops->linear_bwd(p->r->stream, &a, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc attend_to_latents(const mt_pass *p, const absorbed *at, char *scratch, mt_err *err)
+{
+    const mt_micro *mb = p->mb;
+    const int64_t width = cached_width(p->c), rank = p->c->latent.kv_rank;
+    mt_cache_attention a = { .t = p->r->t, .N = mb->n, .H = p->s->H, .K = 1, .Dh = width, .Dv = rank };
+    a.ldq = a.H * width;
+    a.ldk = width;
+    a.ldo = a.H * rank;
+    a.n_docs = mb->n_docs;
+    a.longest = mb->longest;
+    a.deepest = mb->deepest;
+    a.doc_start = mb->doc_start;
+    a.pos = mb->pos;
+    a.cache_row = mb->cache_row;
+    a.scale = (float)p->c->attention_scale;
+    a.window = p->s->window;
+    a.q = scratch + at->q;
+    a.k = scratch + at->rows;
+    a.o = scratch + at->o;
+    a.cache_k = p->a->cache;
+    return p->r->ops->cache_attention(p->r->stream, &a, err);
+}
+
+static mt_rc expand_outputs(const mt_pass *p, const absorbed *at, char *scratch, mt_err *err)
+{
+    const mt_latent_shape *l = &p->c->latent;
+    for (int64_t h = 0; h < p->s->H; h++) {
+        mt_linear a = { .t = p->r->t, .M = p->mb->n, .N = l->dv, .K = l->kv_rank };
+        a.ldx = p->s->H * l->kv_rank;
+        a.ldy = value_width(p->c, p->s);
+        a.x = mt_pass_rows(p, scratch + at->o, h, l->kv_rank);
+        a.w = mt_pass_rows(p, mt_pass_weight(p, MT_W_V_B), h, l->dv * l->kv_rank);
+        a.y = mt_pass_rows(p, mt_pass_array(p, ATTN), h, l->dv);
+        MT_TRY(p->r->ops->linear_fwd(p->r->stream, &a, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc continue_sequences(const mt_pass *p, mt_err *err)
+{
+    const absorbed at = absorbed_at(p->c, p->s, p->r->t, p->mb->n);
+    const latent kv = kv_latent(p);
+    char *scratch = p->r->scratch;
+    MT_TRY(expand_queries(p, false, false, err));
+    MT_TRY(expand(p, &kv, false, true, err));
+    MT_TRY(absorb_queries(p, &at, scratch, err));
+    MT_TRY(attend_to_latents(p, &at, scratch, err));
+    return expand_outputs(p, &at, scratch, err);
+}
+
 static mt_rc latent_forward(const mt_pass *p, const void *h, mt_err *err)
 {
     const mt_products f = projections(p);
     MT_TRY(mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, PROJ), err));
+    if (p->mb->cache_row) return continue_sequences(p, err);
     MT_TRY(expand_all(p, false, err));
-    if (p->mb->cache_row) {
-        mt_cache_attention cached = cached_args(p);
-        return p->r->ops->cache_attention(p->r->stream, &cached, err);
-    }
     mt_attention a = attention_args(p);
     return p->r->ops->attention_fwd(p->r->stream, &a, err);
 }

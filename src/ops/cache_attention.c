@@ -29,6 +29,7 @@ typedef struct piece {
     int64_t base;         /* cache row of position 0 */
     int64_t oldest;       /* first position any new row sees; k and v begin there */
     float *k, *v;         /* [positions, Dh], [positions, Dv] */
+    int64_t ldv;          /* of v: Dv, or Dh where values are the beginnings of keys */
     float *q, *o, *score; /* [Dh], [Dv], [positions] */
 } piece;
 
@@ -47,6 +48,7 @@ static void cache_attention_append(const mt_cache_attention *a, const piece *p)
     for (int64_t i = p->start; i < p->end; i++) {
         int64_t to = (p->base + a->pos[i]) * a->K + p->kv;
         memcpy(mt_at_mut(a->cache_k, a->t, to * a->Dh), mt_at(a->k, a->t, i * a->ldk + p->kv * a->Dh), (size_t)a->Dh * e);
+        if (!a->cache_v) continue;
         memcpy(mt_at_mut(a->cache_v, a->t, to * Dv), mt_at(a->v, a->t, i * a->ldv + p->kv * Dv), (size_t)Dv * e);
     }
 }
@@ -73,13 +75,14 @@ static bool open_piece(job *j, int64_t index, piece *p)
         atomic_store(&j->no_memory, true);
         return false;
     }
-    p->v = p->k + n * a->Dh;
-    p->q = p->v + n * Dv;
+    p->v = a->cache_v ? p->k + n * a->Dh : p->k;
+    p->ldv = a->cache_v ? Dv : a->Dh;
+    p->q = p->k + n * (a->Dh + Dv);
     p->o = p->q + a->Dh;
     p->score = p->o + Dv;
     cache_attention_append(a, p);
     widen(a, p, p->k, a->cache_k, a->Dh, n);
-    widen(a, p, p->v, a->cache_v, Dv, n);
+    if (a->cache_v) widen(a, p, p->v, a->cache_v, Dv, n);
     return true;
 }
 
@@ -99,7 +102,7 @@ static void attend(const mt_cache_attention *a, const piece *p, int64_t i, int64
     }
     for (int64_t j = from; j <= to; j++) sum += (double)(p->score[j] = expf(p->score[j] - top));
     memset(p->o, 0, (size_t)Dv * sizeof *p->o);
-    for (int64_t j = from; j <= to; j++) mt_axpy(p->o, p->score[j], p->v + j * Dv, Dv);
+    for (int64_t j = from; j <= to; j++) mt_axpy(p->o, p->score[j], p->v + j * p->ldv, Dv);
     float inv = (float)(1.0 / sum);
     for (int64_t d = 0; d < Dv; d++) mt_put(a->o, a->t, i * a->ldo + h * Dv + d, p->o[d] * inv);
 }

@@ -5,7 +5,11 @@
  * sequence's keys and values once per query head (grouped heads meet in the cache of the device). */
 #include "ops/attention.cuh"
 
-enum { WARPS = 4, PER_LANE = 16 }; /* heads up to 512 wide */
+enum {
+    WARPS = 4,
+    USUAL = 16,
+    MOST = 18
+}; /* numbers of a head that a lane holds: of 512, and of a latent of 512 with a rope part of 64 */
 
 template <typename T> __global__ void append_kernel(mt_cache_attention a)
 {
@@ -13,20 +17,20 @@ template <typename T> __global__ void append_kernel(mt_cache_attention a)
     if (i >= a.doc_start[d + 1]) return;
     int64_t to = (int64_t)a.cache_row[d] + a.pos[i];
     for (int64_t j = threadIdx.x; j < keys; j += blockDim.x) ((T *)a.cache_k)[to * keys + j] = ((const T *)a.k)[i * a.ldk + j];
-    for (int64_t j = threadIdx.x; j < values; j += blockDim.x)
+    for (int64_t j = threadIdx.x; a.cache_v && j < values; j += blockDim.x)
         ((T *)a.cache_v)[to * values + j] = ((const T *)a.v)[i * a.ldv + j];
 }
 
-template <typename T> __global__ void attend_kernel(mt_cache_attention a)
+template <typename T, int PER_LANE> __global__ void attend_kernel(mt_cache_attention a)
 {
     extern __shared__ float joined[]; /* [WARPS][Dv + 2]: weighted sum, maximum, sum */
     int64_t d = blockIdx.z, h = blockIdx.y, i = a.doc_start[d] + blockIdx.x;
     if (i >= a.doc_start[d + 1]) return;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, Dv = (int)a.Dv;
     int64_t last = a.pos[i], first = a.window && last >= a.window ? last - a.window + 1 : 0;
-    int64_t head = (int64_t)a.cache_row[d] * a.K + h / (a.H / a.K), k_row = a.K * a.Dh, v_row = a.K * a.Dv;
+    int64_t head = (int64_t)a.cache_row[d] * a.K + h / (a.H / a.K), k_row = a.K * a.Dh, v_row = a.cache_v ? a.K * a.Dv : k_row;
     const T *q = (const T *)a.q + i * a.ldq + h * a.Dh, *k = (const T *)a.cache_k + head * a.Dh,
-            *v = (const T *)a.cache_v + head * a.Dv;
+            *v = a.cache_v ? (const T *)a.cache_v + head * a.Dv : k;
     bending b = bending_by(1.0f, a.softcap, a.alibi, a.H, (int)h); /* the scale is in qs */
     float qs[PER_LANE], o[PER_LANE] = { 0 }, top = -INFINITY, sum = 0;
 #pragma unroll
@@ -64,7 +68,9 @@ template <typename T> static void run(mt_stream *s, const mt_cache_attention *a)
 {
     dim3 rows((unsigned)a->longest, (unsigned)a->n_docs), heads((unsigned)a->longest, (unsigned)a->H, (unsigned)a->n_docs);
     append_kernel<T><<<rows, 128, 0, mt_cuda_raw(s)>>>(*a);
-    attend_kernel<T><<<heads, WARPS * 32, (size_t)(WARPS * (a->Dv + 2)) * sizeof(float), mt_cuda_raw(s)>>>(*a);
+    void (*kernel)(mt_cache_attention) =
+        a->Dh <= 32 * USUAL && a->Dv <= 32 * USUAL ? attend_kernel<T, USUAL> : attend_kernel<T, MOST>;
+    kernel<<<heads, WARPS * 32, (size_t)(WARPS * (a->Dv + 2)) * sizeof(float), mt_cuda_raw(s)>>>(*a);
 }
 
 mt_rc mt__cache_attention_cuda(mt_stream *s, const mt_cache_attention *a, mt_err *err)
@@ -72,7 +78,7 @@ mt_rc mt__cache_attention_cuda(mt_stream *s, const mt_cache_attention *a, mt_err
     mt_cache_attention b = *a;
     if (!b.Dv) b.Dv = b.Dh;
     const int widest = (int)(b.Dh > b.Dv ? b.Dh : b.Dv);
-    if (widest > 32 * PER_LANE) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", widest, 32 * PER_LANE);
+    if (widest > 32 * MOST) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", widest, 32 * MOST);
     if (a->n_docs > 65535) return mt_fail(err, MT_EUNSUPPORTED, "%lld sequences in a pass, at most 65535", (long long)a->n_docs);
     if (a->t == MT_DTYPE_BF16)
         run<bf16>(s, &b);

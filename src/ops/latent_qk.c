@@ -19,16 +19,30 @@ static void rotate(const mt_latent_qk *a, float *x, int64_t pos, float direction
     mt_rotate(x, a->style, a->dr, a->cos + at, a->sin + at, direction);
 }
 
-/* The rope parts of a row's heads, each in place. */
-static void rotate_heads(const mt_latent_qk *a, void *row, int64_t pos, float direction)
+/* The rope parts of a row's heads, to others that are `apart` elements from each other. */
+static void rotate_heads(const mt_latent_qk *a, const void *from, void *to, int64_t apart, int64_t pos, float direction)
 {
     float x[MAX_ROPE];
     for (int64_t h = 0; h < a->H; h++) {
-        void *part = mt_at_mut(row, a->t, h * (a->dn + a->dr) + a->dn);
-        mt_to_f32(x, part, a->t, (size_t)a->dr);
+        mt_to_f32(x, mt_at(from, a->t, h * (a->dn + a->dr)), a->t, (size_t)a->dr);
         rotate(a, x, pos, direction);
-        mt_from_f32(part, a->t, x, (size_t)a->dr);
+        mt_from_f32(mt_at_mut(to, a->t, h * apart), a->t, x, (size_t)a->dr);
     }
+}
+
+static void rotate_in_place(const mt_latent_qk *a, void *row, int64_t pos, float direction)
+{
+    void *first = mt_at_mut(row, a->t, a->dn);
+    rotate_heads(a, first, first, a->dn + a->dr, pos, direction);
+}
+
+static void rotate_queries(const mt_latent_qk *a, int64_t i)
+{
+    void *row = mt_at_mut(a->q, a->t, i * a->ldq);
+    if (a->q_to)
+        rotate_heads(a, mt_at(row, a->t, a->dn), mt_at_mut(a->q_to, a->t, i * a->ld_q_to), a->q_apart, a->pos[i], 1.0f);
+    else
+        rotate_in_place(a, row, a->pos[i], 1.0f);
 }
 
 static void forward_row(void *arg, int64_t i)
@@ -36,7 +50,8 @@ static void forward_row(void *arg, int64_t i)
     const mt_latent_qk *a = arg;
     const size_t e = mt_dtype_bytes(a->t);
     float x[MAX_ROPE];
-    if (a->q) rotate_heads(a, mt_at_mut(a->q, a->t, i * a->ldq), a->pos[i], 1.0f);
+    if (a->q) rotate_queries(a, i);
+    if (!a->k) return;
     mt_to_f32(x, mt_at(a->rope, a->t, i * a->ld_rope), a->t, (size_t)a->dr);
     rotate(a, x, a->pos[i], 1.0f);
     for (int64_t h = 0; h < a->H; h++) {
@@ -52,7 +67,7 @@ static void backward_row(void *arg, int64_t i)
     const size_t e = mt_dtype_bytes(a->t);
     const int64_t row = i * a->ld_d;
     float sum[MAX_ROPE] = { 0 }, x[MAX_ROPE];
-    rotate_heads(a, mt_at_mut(a->dq, a->t, row), a->pos[i], -1.0f);
+    rotate_in_place(a, mt_at_mut(a->dq, a->t, row), a->pos[i], -1.0f);
     for (int64_t h = 0; h < a->H; h++) {
         int64_t from = row + h * (a->dn + a->dr);
         memcpy(mt_at_mut(a->d_nope, a->t, row + h * a->dn), mt_at(a->dk, a->t, from), (size_t)a->dn * e);

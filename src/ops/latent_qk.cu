@@ -29,20 +29,19 @@ __device__ __forceinline__ pair rotated(pair p, const float *cos_row, const floa
     return pair{ p.u * c - p.v * s, p.v * c + p.u * s };
 }
 
-/* The rope parts of all heads of a row, in place. */
+/* The rope parts of all heads of a row, to others that are `apart` elements from each other. */
 template <typename T, mt_rope_style STYLE>
-__device__ __forceinline__ void rotate_heads(const mt_latent_qk &a, T *row, const float *cos_row, const float *sin_row,
-                                             float direction)
+__device__ __forceinline__ void rotate_heads(const mt_latent_qk &a, const T *from, T *to, int64_t apart, const float *cos_row,
+                                             const float *sin_row, float direction)
 {
-    if constexpr (STYLE != MT_ROPE_NONE) {
-        int half = (int)a.dr / 2, heads = (int)a.H;
-        for (int at = threadIdx.x; at < heads * half; at += THREADS) {
-            T *x = row + (int64_t)(at / half) * (a.dn + a.dr) + a.dn;
-            places w = pair_of<STYLE>(at % half, half);
-            pair p = rotated<STYLE>(pair{ to_f32(x[w.u]), to_f32(x[w.v]) }, cos_row, sin_row, at % half, direction);
-            x[w.u] = from_f32<T>(p.u);
-            x[w.v] = from_f32<T>(p.v);
-        }
+    int half = (int)a.dr / 2, heads = (int)a.H;
+    for (int at = threadIdx.x; at < heads * half; at += THREADS) {
+        const T *x = from + (int64_t)(at / half) * (a.dn + a.dr);
+        T *y = to + (int64_t)(at / half) * apart;
+        places w = pair_of<STYLE>(at % half, half);
+        pair p = rotated<STYLE>(pair{ to_f32(x[w.u]), to_f32(x[w.v]) }, cos_row, sin_row, at % half, direction);
+        y[w.u] = from_f32<T>(p.u);
+        y[w.v] = from_f32<T>(p.v);
     }
 }
 
@@ -63,8 +62,12 @@ template <typename T, int W, mt_rope_style STYLE> __global__ void __launch_bound
     int half = (int)a.dr / 2, heads = (int)a.H;
     const float *cos_row = a.cos + (int64_t)a.pos[i] * half, *sin_row = a.sin + (int64_t)a.pos[i] * half;
     const T *rope = (const T *)a.rope + i * a.ld_rope;
-    T *k = (T *)a.k + i * a.ldk;
-    if (a.q) rotate_heads<T, STYLE>(a, (T *)a.q + i * a.ldq, cos_row, sin_row, 1.0f);
+    T *k = (T *)a.k + i * a.ldk, *q = (T *)a.q + i * a.ldq + a.dn;
+    if (a.q_to)
+        rotate_heads<T, STYLE>(a, q, (T *)a.q_to + i * a.ld_q_to, a.q_apart, cos_row, sin_row, 1.0f);
+    else if (a.q)
+        rotate_heads<T, STYLE>(a, q, q, wide, cos_row, sin_row, 1.0f);
+    if (!a.k) return;
     copy_nope<T, W>(a, k, wide, (const T *)a.nope + i * a.ld_nope, a.dn);
     for (int at = threadIdx.x; at < heads * half; at += THREADS) {
         places w = pair_of<STYLE>(at % half, half);
@@ -83,7 +86,8 @@ template <typename T, int W, mt_rope_style STYLE> __global__ void __launch_bound
     const float *cos_row = a.cos + (int64_t)a.pos[i] * half, *sin_row = a.sin + (int64_t)a.pos[i] * half;
     const T *dk = (const T *)a.dk + row;
     T *d_rope = (T *)a.d_rope + row;
-    rotate_heads<T, STYLE>(a, (T *)a.dq + row, cos_row, sin_row, -1.0f);
+    T *dq = (T *)a.dq + row + a.dn;
+    rotate_heads<T, STYLE>(a, dq, dq, wide, cos_row, sin_row, -1.0f);
     copy_nope<T, W>(a, (T *)a.d_nope + row, a.dn, dk, wide);
     for (int j = threadIdx.x; j < half; j += THREADS) {
         places w = pair_of<STYLE>(j, half);

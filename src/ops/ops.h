@@ -118,8 +118,8 @@ typedef struct mt_qk_prepare {
 } mt_qk_prepare;
 
 /* Queries and keys of latent attention, from what their projections make.  A head is [nope | rope], of widths dn and dr.
- * Forward rotates the rope part of every query head in place, and makes key head h of [its own nope | the rope part that a row
- * has once for all heads, rotated].
+ * Forward rotates the rope part of every query head, in place or to another, and makes key head h of [its own nope | the rope part
+ * that a row has once for all heads, rotated].
  * Backward turns dq back in place and takes dk apart: d_nope, and d_rope, the sum over the heads in ascending order. */
 typedef struct mt_latent_qk {
     mt_dtype t;
@@ -129,8 +129,10 @@ typedef struct mt_latent_qk {
     const int32_t *pos;                 /* [N] */
     const float *cos, *sin;             /* [positions, dr/2], already scaled */
     void *q;                            /* [N, H, dn + dr], or NULL: it was rotated before */
+    void *q_to;                         /* the first rope part of the queries' copy, or NULL: they rotate in place */
+    int64_t ld_q_to, q_apart;           /* its elements from row to row, from head to head */
     const void *nope, *rope;            /* [N, H, dn], [N, dr] */
-    void *k;                            /* [N, H, dn + dr] */
+    void *k;                            /* [N, H, dn + dr], or NULL: not wanted */
     int64_t ld_d;                       /* of all that follow */
     void *dq;                           /* [N, H, dn + dr] */
     const void *dk;
@@ -201,7 +203,8 @@ typedef struct mt_cache_attention {
     float softcap, alibi;    /* as in attention */
     const void *q, *k, *v;   /* [N, heads, Dh]; v: Dv */
     void *o;                 /* [N, H, Dv] */
-    void *cache_k, *cache_v; /* [cache rows, K, Dh], [cache rows, K, Dv] */
+    void *cache_k, *cache_v; /* [cache rows, K, Dh], [cache rows, K, Dv]; cache_v NULL: values are the first Dv of the keys, and
+                              * there is no v */
     void *scratch;
 } mt_cache_attention;
 

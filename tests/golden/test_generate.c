@@ -131,6 +131,10 @@ static void compare_with_recomputing(rig *r, const char *name, mt_dtype t, const
     rig_stop(r);
 }
 
+/* Cached latents are rounded in other places than expanded ones, and then a router may choose another expert: bf16 says nothing of
+ * such a model.  deepseek_v3_dense has latents and no router. */
+static bool rounding_decides(const mt_config *c) { return c->latent.kv_rank && c->layers[c->L - 1].E; }
+
 static void cached_generation_is_recomputing_every_step(void **state)
 {
     (void)state;
@@ -145,9 +149,13 @@ static void cached_generation_is_recomputing_every_step(void **state)
         /* Prompts in pieces. */
         generate(&r, &(setup){ .compute = MT_DTYPE_F32, .slots = (int64_t)n, .pass_tokens = 5 }, prompts, n, got);
         compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
+        if (rounding_decides(r.config)) {
+            rig_close(&r);
+            continue;
+        }
         generate(&r, &(setup){ .compute = MT_DTYPE_BF16, .slots = (int64_t)n, .pass_tokens = 64 }, prompts, n, got);
-        /* A bf16 step is 4e-3: a sum rounded the other way. */
-        compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_BF16, prompts, n, got, 5e-3);
+        /* A bf16 step is 4e-3: a sum rounded the other way.  Of latents, which are not expanded, more is rounded otherwise. */
+        compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_BF16, prompts, n, got, r.config->latent.kv_rank ? 2e-2 : 5e-3);
         rig_close(&r);
     }
     mt_free(got);

@@ -427,15 +427,18 @@ static const struct {
     mt_latent_qk a;
     int64_t gap;  /* elements past the packed row */
     bool rotated; /* the queries were before */
+    bool apart;   /* their rope parts go to another place */
 } latent_qk_cases[] = {
-    { { .N = 1, .H = 1, .dn = 1, .dr = 2, .style = MT_ROPE_PAIR }, 0, false },
-    { { .N = 5, .H = 3, .dn = 6, .dr = 4, .style = MT_ROPE_PAIR }, 3, false },
-    { { .N = 33, .H = 2, .dn = 7, .dr = 6, .style = MT_ROPE_HALF }, 1, false },
-    { { .N = 65, .H = 16, .dn = 128, .dr = 64, .style = MT_ROPE_PAIR }, 0, false },
-    { { .N = 40, .H = 20, .dn = 192, .dr = 64, .style = MT_ROPE_PAIR }, 8, false },
-    { { .N = 9, .H = 16, .dn = 128, .dr = 64, .style = MT_ROPE_HALF }, 16, true },
-    { { .N = 9, .H = 4, .dn = 24, .dr = 8, .style = MT_ROPE_NONE }, 8, false },
-    { { .N = 0, .H = 4, .dn = 24, .dr = 8, .style = MT_ROPE_PAIR }, 0, false },
+    { { .N = 1, .H = 1, .dn = 1, .dr = 2, .style = MT_ROPE_PAIR }, 0, false, false },
+    { { .N = 5, .H = 3, .dn = 6, .dr = 4, .style = MT_ROPE_PAIR }, 3, false, false },
+    { { .N = 33, .H = 2, .dn = 7, .dr = 6, .style = MT_ROPE_HALF }, 1, false, false },
+    { { .N = 65, .H = 16, .dn = 128, .dr = 64, .style = MT_ROPE_PAIR }, 0, false, false },
+    { { .N = 40, .H = 20, .dn = 192, .dr = 64, .style = MT_ROPE_PAIR }, 8, false, false },
+    { { .N = 9, .H = 16, .dn = 128, .dr = 64, .style = MT_ROPE_HALF }, 16, true, false },
+    { { .N = 9, .H = 4, .dn = 24, .dr = 8, .style = MT_ROPE_NONE }, 8, false, false },
+    { { .N = 0, .H = 4, .dn = 24, .dr = 8, .style = MT_ROPE_PAIR }, 0, false, false },
+    { { .N = 17, .H = 4, .dn = 24, .dr = 8, .style = MT_ROPE_PAIR }, 8, false, true },
+    { { .N = 3, .H = 2, .dn = 5, .dr = 6, .style = MT_ROPE_HALF }, 1, false, true },
 };
 
 static void declare_latent_qk(op_run *r, int c)
@@ -451,7 +454,12 @@ static void declare_latent_qk(op_run *r, int c)
     set_ints(add_ints(r, &a->pos, "pos", a->N), a->N, random_position, r);
     add_rotations(r, &a->cos, &a->sin, a->dr);
     op_buf *dq = op_add(r, &a->dq, "dq", OP_INOUT, a->t, a->N, width, a->ld_d);
-    if (!latent_qk_cases[c].rotated) {
+    if (latent_qk_cases[c].apart) {
+        a->q_apart = a->dr;
+        a->ld_q_to = a->H * a->dr + gap;
+        op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, width, a->ldq);
+        op_add(r, &a->q_to, "q_to", OP_OUTPUT, a->t, a->N, a->H * a->dr, a->ld_q_to);
+    } else if (!latent_qk_cases[c].rotated) {
         op_buf *q = op_add(r, &a->q, "q", OP_INOUT, a->t, a->N, width, a->ldq);
         links(r, q, dq);
         grows(r, q, dq);
@@ -673,7 +681,11 @@ static const cache_attention_case cache_attention_cases[] = {
     { { .H = 2, .K = 2, .Dh = 10, .Dv = 7 }, 3, { { 4, 1 }, { 0, 5 } } },
     { { .H = 4, .K = 4, .Dh = 192, .Dv = 128 }, 0, { { 200, 1 }, { 64, 1 }, { 0, 70 } } },
     { { .H = 2, .K = 1, .Dh = 64, .Dv = 128 }, 8, { { 33, 2 } } },
+    /* Values are the beginnings of keys, from here on: latents. */
+    { { .H = 3, .K = 1, .Dh = 12, .Dv = 8 }, 3, { { 4, 1 }, { 0, 5 } } },
+    { { .H = 16, .K = 1, .Dh = 576, .Dv = 512 }, 0, { { 200, 1 }, { 64, 1 }, { 0, 40 } } },
 };
+enum { N_LATENT_CACHES = 2 };
 
 static void declare_cache_attention(op_run *r, int index)
 {
@@ -703,10 +715,11 @@ static void declare_cache_attention(op_run *r, int index)
     }
     op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldq);
     op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldk);
-    op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * Dv, a->ldv);
+    const bool latents = index >= (int)MT_COUNT(cache_attention_cases) - N_LATENT_CACHES;
+    if (!latents) op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * Dv, a->ldv);
     op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * Dv, a->ldo);
     op_add(r, &a->cache_k, "cache_k", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
-    op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * Dv, 0);
+    if (!latents) op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * Dv, 0);
     add_scratch(r, &a->scratch, mt_cache_attention_scratch(a));
 }
 

@@ -40,7 +40,7 @@ static const char *const golden_cases[] = {
     "ernie4_5_moe_bias", "hunyuan_v1_moe", "minimax_m2", "phimoe", "phimoe_long", "ministral3", "olmo", "olmo_clip",
     "hunyuan", "nanochat", "apertus", "bloom", "gptj", "gpt_neo", "gpt_bigcode", "gpt_bigcode_heads", "mpt", "biogpt",
     "hyperclovax", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl", "qwen3_5_moe_vl", "qwen3_next", "deepseek_v2",
-    "deepseek_v2_groups", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite",
+    "deepseek_v2_groups", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "deepseek_v3_dense",
 };
 /* clang-format on */
 

@@ -296,6 +296,9 @@ CASES = {
     "deepseek_v3_plain": latent("deepseek_v3", "DeepseekV3ForCausalLM", num_hidden_layers=1, q_lora_rank=None, v_head_dim=10, n_routed_experts=5,
                                 num_experts_per_tok=2, n_shared_experts=2, first_k_dense_replace=0, routed_scaling_factor=2.446, n_group=1, topk_group=1,
                                 norm_topk_prob=False, rope_interleave=False, attention_bias=True, rope_theta=50.0),
+    # Dense throughout: no choice of experts that rounding could turn.
+    "deepseek_v3_dense": latent("deepseek_v3", "DeepseekV3ForCausalLM", num_hidden_layers=1, q_lora_rank=10, v_head_dim=8, n_routed_experts=4, num_experts_per_tok=2,
+                                n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1, rope_theta=50.0),
     "glm4_moe_lite": latent("glm4_moe_lite", "Glm4MoeLiteForCausalLM", num_hidden_layers=2, q_lora_rank=9, v_head_dim=12, n_routed_experts=5, num_experts_per_tok=2,
                             n_shared_experts=1, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1000.0}),
     "granitemoe": experts("granitemoe", "GraniteMoeForCausalLM", num_local_experts=5, num_experts_per_tok=2, intermediate_size=6, embedding_multiplier=3.0,
