@@ -36,6 +36,7 @@ bool mt_add_size(size_t a, size_t b, size_t *out);
 
 static inline size_t mt_round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 static inline int64_t mt_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int mt_min_int(int a, int b) { return a < b ? a : b; }
 static inline int64_t mt_clamp_i64(int64_t x, int64_t lowest, int64_t highest)
 {
     if (x < lowest) return lowest;

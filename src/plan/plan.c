@@ -570,7 +570,6 @@ static mt_rc add_units(mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 /* What the units of a group share. */
@@ -579,15 +578,15 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     const mt_layout *l = &p->model->layouts[g];
     const mt_group_place *at = &p->place.groups[g];
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, trains = p->job.train && l->n_train > 0;
-    for (int s = 0; s < min_int(at->streamed, at->ring_slots); s++) {
+    for (int s = 0; s < mt_min_int(at->streamed, at->ring_slots); s++) {
         MT_TRY(plan_add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * size_of(p->arithmetic.compute), err));
         MT_TRY(f32 ? plan_add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_elems + l->n_low) * 2, err)
                    : plan_add(p, MT_BUF_EXACT, g, s, MT_DEVICE, (size_t)l->n_exact * 8, err));
     }
     if (!trains) return MT_OK;
-    for (int s = 0; s < min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)
+    for (int s = 0; s < mt_min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)
         MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, mt_plan_sum_bytes(p, l->n_train), err));
-    for (int s = 0; s < min_int(at->hosted, at->out_slots) && mt_plan_lanes(p) == 1; s++)
+    for (int s = 0; s < mt_min_int(at->hosted, at->out_slots) && mt_plan_lanes(p) == 1; s++)
         MT_TRY(plan_add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
     return MT_OK;
 }

@@ -192,15 +192,13 @@ void mt__seq_ring_updated(mt_sequence *s, int u)
     if (in_place >= 0) s->ring[in_place].version++; /* still the newest */
 }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
-
 void mt__seq_ring_open(mt_sequence *s)
 {
     s->n_ring = 0;
     for (int g = 0; g < s->model->n_groups; g++) {
         const mt_group_place *at = &s->plan->place.groups[g];
         s->groups[g].first_ring = s->n_ring;
-        s->groups[g].n_ring = min_int(at->streamed, at->ring_slots);
+        s->groups[g].n_ring = mt_min_int(at->streamed, at->ring_slots);
         s->n_ring += s->groups[g].n_ring;
     }
     for (int u = 0; u < s->model->n_units; u++) {

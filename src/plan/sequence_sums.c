@@ -113,8 +113,6 @@ mt_rc mt__seq_sums_end(mt_sequence *s, int u, mt_err *err)
     return send_sums(s, kind, u, s->units[u].sum, 0, err);
 }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
-
 void mt__seq_sums_open(mt_sequence *s)
 {
     s->many_sweeps = mt_plan_many_sweeps(s->plan);
@@ -125,8 +123,8 @@ void mt__seq_sums_open(mt_sequence *s)
         const mt_group_place *at = &s->plan->place.groups[g];
         bool trains = s->plan->job.train && s->model->layouts[g].n_train;
         s->groups[g].sums =
-            (seq_turn){ .first = s->n_sums, .n = trains && !stay_on_device(s) ? min_int(at->members, at->sum_slots) : 0 };
-        s->groups[g].outs = (seq_turn){ .first = s->n_outs, .n = trains ? min_int(at->hosted, at->out_slots) : 0 };
+            (seq_turn){ .first = s->n_sums, .n = trains && !stay_on_device(s) ? mt_min_int(at->members, at->sum_slots) : 0 };
+        s->groups[g].outs = (seq_turn){ .first = s->n_outs, .n = trains ? mt_min_int(at->hosted, at->out_slots) : 0 };
         s->n_sums += s->groups[g].sums.n;
         s->n_outs += s->groups[g].outs.n;
     }

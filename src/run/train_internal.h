@@ -203,6 +203,8 @@ void mt__train_samples_close(mt_trainer *t);
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *out, mt_err *err);
 /* What decides bits, as pairs of the open map. */
 void mt__train_put_arithmetic(mt_json_out *j, const mt_arithmetic *a);
+/* The settings of the checkpoint that the run continues from; released with mt_settings_deinit. */
+mt_rc mt__train_saved_settings(const mt_trainer *t, mt_settings *out, mt_err *err);
 /* Such a text.  *now changes only if it holds a date. */
 mt_rc mt__train_state_parse(const char *text, size_t n, saved_state *out, struct tm *now, mt_err *err);
 /* Find the checkpoint to go on from, if the settings ask for one: t->resume.from. */

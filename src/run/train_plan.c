@@ -111,17 +111,10 @@ static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
 static mt_rc saved_batch(const mt_trainer *t, int64_t *out, mt_err *err)
 {
     mt_settings was;
-    char *text = NULL;
-    size_t n;
-    MT_TRY(mt_ckpt_read(&text, &n, t->resume.from, "settings.yaml", err));
-    mt_rc rc = mt_settings_init(&was, err);
-    if (!rc) {
-        rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
-        *out = was.training.batch_size;
-        mt_settings_deinit(&was);
-    }
-    mt_free(text);
-    return rc;
+    MT_TRY(mt__train_saved_settings(t, &was, err));
+    *out = was.training.batch_size;
+    mt_settings_deinit(&was);
+    return MT_OK;
 }
 
 static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)

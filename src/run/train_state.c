@@ -355,23 +355,30 @@ static mt_rc train_state_judge(const mt_setting_changes *c, mt_err *err)
     return MT_OK;
 }
 
+mt_rc mt__train_saved_settings(const mt_trainer *t, mt_settings *out, mt_err *err)
+{
+    char *text = NULL;
+    size_t n;
+    MT_TRY(mt_ckpt_read(&text, &n, t->resume.from, "settings.yaml", err));
+    mt_rc rc = mt_settings_init(out, err);
+    if (!rc) {
+        rc = mt_settings_parse(out, text, n, "settings.yaml", err);
+        if (rc) mt_settings_deinit(out);
+    }
+    mt_free(text);
+    return rc;
+}
+
 static mt_rc compare_settings(const mt_trainer *t, bool *same_metrics, mt_err *err)
 {
     mt_settings was;
     mt_setting_changes changes = { 0 };
-    char *text = NULL;
-    size_t n;
-    MT_TRY(mt_ckpt_read(&text, &n, t->resume.from, "settings.yaml", err));
-    mt_rc rc = mt_settings_init(&was, err);
-    if (!rc) {
-        rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
-        if (!rc) rc = mt_settings_diff(&changes, &was, t->s, err);
-        if (!rc) rc = train_state_judge(&changes, err);
-        *same_metrics = !rc && strcmp(was.logging.metrics_file, t->s->logging.metrics_file) == 0;
-        mt_setting_changes_free(&changes);
-        mt_settings_deinit(&was);
-    }
-    mt_free(text);
+    MT_TRY(mt__train_saved_settings(t, &was, err));
+    mt_rc rc = mt_settings_diff(&changes, &was, t->s, err);
+    if (!rc) rc = train_state_judge(&changes, err);
+    *same_metrics = !rc && strcmp(was.logging.metrics_file, t->s->logging.metrics_file) == 0;
+    mt_setting_changes_free(&changes);
+    mt_settings_deinit(&was);
     return rc;
 }
 
