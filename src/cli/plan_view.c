@@ -180,8 +180,9 @@ static void put_disk(mt_str *out, const mt_plan_answer *a, const mt_terminal *te
     put_line(out, &text, 2, term);
 }
 
-static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
+static void put_times(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
+    const mt_times *t = &a->plan->times;
     const struct {
         const char *name;
         double seconds;
@@ -192,7 +193,8 @@ static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
                   { "data (tokens made ready meanwhile)", t->data } };
     mt_str text = { 0 };
     mt_str_puts(out, "\n");
-    mt_str_printf(&text, "time of a step: %s, bound by %s", mt_seconds_text(t->step).s, t->bound);
+    mt_str_printf(&text, "time of a step: %s, bound by %s%s", mt_seconds_text(t->step).s, t->bound,
+                  a->updates.wait > 0 && !strstr(t->bound, "Adam") ? " and by waits for updates" : "");
     put_line(out, &text, 2, term);
     for (size_t i = 0; i < MT_COUNT(parts); i++) {
         if (parts[i].seconds > 0)
@@ -211,6 +213,8 @@ static void put_updates(mt_str *out, const mt_plan_answer *a, const mt_terminal 
     if (u->batch)
         mt_str_printf(&text, "; %s tokens a step hide them (%lld samples, %s tokens/s)",
                       grouped((double)(u->batch * a->q.seq_len)).s, (long long)u->batch, grouped(u->batch_tokens_s).s);
+    else if (u->tried)
+        mt_str_printf(&text, "; %s tokens a step do not hide them", grouped((double)(u->tried * a->q.seq_len)).s);
     if (u->form != a->q.form.moments)
         mt_str_printf(&text, "; adam_state: %s makes them shorter (%s tokens/s)", mt_moments_name(u->form),
                       grouped(u->form_tokens_s).s);
@@ -341,7 +345,7 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
     put_memory(out, a, MT_DEVICE, term);
     put_memory(out, a, MT_HOST, term);
     put_disk(out, a, term);
-    put_times(out, &a->plan->times, term);
+    put_times(out, a, term);
     put_updates(out, a, term);
     mt_plan_scale_show(out, &a->scale, &a->q);
     put_batch(out, a, term);

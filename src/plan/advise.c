@@ -181,18 +181,27 @@ static mt_rc waits_of(const mt_question *q, int64_t batch, double *tokens_s, dou
     return rc;
 }
 
-/* The first of twice, four times, ... as many samples with which next to nothing waits. */
+static mt_rc try_hidden(mt_update_advice *out, const mt_question *q, int64_t batch, bool *is_hidden, mt_err *err)
+{
+    double share, tokens_s;
+    MT_TRY(waits_of(q, batch, &tokens_s, &share, err));
+    *is_hidden = share < HIDDEN;
+    if (batch > out->tried) out->tried = batch;
+    if (!*is_hidden) return MT_OK;
+    out->batch = batch;
+    out->batch_tokens_s = tokens_s;
+    return MT_OK;
+}
+
+/* The first of twice, four times, ... as many samples with which next to nothing waits, or three quarters of it. */
 static mt_rc find_hidden(mt_update_advice *out, const mt_question *q, mt_err *err)
 {
-    double share;
-    for (int64_t batch = 2 * q->batch; batch <= 16 * q->batch && batch * q->seq_len <= MT_MOST_TOKENS; batch *= 2) {
+    bool is_hidden = false;
+    for (int64_t batch = 2 * q->batch; !is_hidden && batch <= 16 * q->batch && batch * q->seq_len <= MT_MOST_TOKENS; batch *= 2) {
         if (!advise_fits(q, batch)) return MT_OK;
-        MT_TRY(waits_of(q, batch, &out->batch_tokens_s, &share, err));
-        if (share >= HIDDEN) continue;
-        out->batch = batch;
-        return MT_OK;
+        MT_TRY(try_hidden(out, q, batch, &is_hidden, err));
     }
-    return MT_OK;
+    return is_hidden && out->batch % 4 == 0 ? try_hidden(out, q, out->batch / 4 * 3, &is_hidden, err) : MT_OK;
 }
 
 static mt_rc find_form(mt_update_advice *out, const mt_question *q, double tokens_s, mt_err *err)

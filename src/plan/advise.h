@@ -56,6 +56,7 @@ mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *
 typedef struct mt_update_advice {
     double wait;     /* seconds by which the step would be shorter if updates on the host took no time; 0: hardly any */
     int64_t batch;   /* samples of a step in which they are hidden; 0: none was found */
+    int64_t tried;   /* the most samples that were looked at; 0: more than the question's do not fit */
     mt_moments form; /* of Adam's moments, a smaller one with which the step is faster; the question's: none is */
     double batch_tokens_s, form_tokens_s; /* with either */
 } mt_update_advice;

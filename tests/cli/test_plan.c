@@ -405,6 +405,30 @@ static void the_recommended_batch_has_one_speed(void **state)
     assert_true(planned > 0 && planned / advised < 1.0001 && planned / advised > 0.9999);
 }
 
+/* Where compute waits for updates, more tokens a step are the first thing that helps, and smaller moments the next. */
+static void updates_that_are_waited_for_name_tokens_first(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shape, *hides, *bound;
+        int samples;
+    } cases[] = { { "qwen2.5-32b", " tokens a step hide them (", " and by waits for updates\n", 16 },
+                  { "mistral-large-2407", " tokens a step do not hide them; ", "bound by Adam on the host\n", 1 } };
+    char args[128], out[16384];
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        snprintf(args, sizeof args, "plan --shape %s --gpu h200 --ram 3T --cores 16 --home host --batch-size %d", cases[i].shape,
+                 cases[i].samples);
+        assert_int_equal(run_program(args, out, sizeof out), 0);
+        if (!strstr(out, cases[i].bound)) fail_msg("no \"%s\" in:\n%s", cases[i].bound, out);
+        unwrap(out);
+        const char *limit = strstr(out, "updates are the limit: compute waits "), *tokens = strstr(out, cases[i].hides),
+                   *moments = strstr(out, " makes them shorter (");
+        if (!limit || !tokens || !moments || limit > tokens || tokens > moments) fail_msg("%s", out);
+    }
+    assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu h200 --ram 115G", out, sizeof out), 0);
+    assert_null(strstr(out, "waits for updates")); /* all of its state is on the GPU */
+}
+
 static void unknown_names_lead_on(void **state)
 {
     (void)state;
@@ -423,6 +447,7 @@ MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is
              cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has),
              cmocka_unit_test(json_has_nothing_that_is_not_written_down), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
              cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
+             cmocka_unit_test(updates_that_are_waited_for_name_tokens_first),
              cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused),
              cmocka_unit_test(a_config_json_stands_for_its_folder), cmocka_unit_test(a_gguf_file_is_a_model_too),
              cmocka_unit_test(what_train_would_refuse_or_assume_is_said),

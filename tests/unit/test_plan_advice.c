@@ -586,6 +586,9 @@ static void updates_that_are_the_limit_are_said_to_be(void **state)
     assert_ok(mt_advise_updates(&few, &w.q, plan, &err));
     HOLDS(&w, few.wait > 0.1 * plan->predicted_seconds && few.batch > w.q.batch, "waits %.2f s; hidden with %lld samples",
           few.wait, (long long)few.batch);
+    HOLDS(&w, few.tried >= few.batch && few.batch_tokens_s > (double)job.step_tokens / plan->predicted_seconds,
+          "%.0f tokens/s with %lld samples of %lld that were tried", few.batch_tokens_s, (long long)few.batch,
+          (long long)few.tried);
     HOLDS(&w, few.form != MT_MOMENTS_F32 && few.form_tokens_s > (double)job.step_tokens / plan->predicted_seconds,
           "%.0f tokens/s with other moments", few.form_tokens_s);
     mt_plan_free(plan);
