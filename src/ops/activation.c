@@ -1,6 +1,6 @@
 /* activation.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place.
  * With weights, y and the dy of dgate and dup are times the row's weight, and the weight's gradient is the sum of dy act(gate)
- * up. */
+ * up; where they are of the input, gate and up are times the weight instead. */
 #include "ops/ops_cpu.h"
 
 #include <math.h>
@@ -61,6 +61,26 @@ static float activate(mt_act act, curve shape, float x, float *slope)
     return x * cdf;
 }
 
+/* What a gate and its up become: y = act * by, with the derivatives of both. */
+typedef struct gated {
+    float act, by, act_slope, by_slope;
+} gated;
+
+static gated gate_up(const mt_activation *a, curve shape, float gate, float up)
+{
+    gated g = { .by = up, .by_slope = 1.0f };
+    if (a->act != MT_ACT_CLAMPED) {
+        g.act = activate(a->act, shape, gate, &g.act_slope);
+        return g;
+    }
+    float x = fminf(gate, a->limit), s = 1.0f / (1.0f + expf(-a->steep * x));
+    g.act = x * s;
+    g.act_slope = gate > a->limit ? 0.0f : s * (1.0f + a->steep * x * (1.0f - s));
+    g.by = fminf(fmaxf(up, -a->limit), a->limit) + 1.0f;
+    g.by_slope = up < -a->limit || up > a->limit ? 0.0f : 1.0f;
+    return g;
+}
+
 static int64_t n_rows(const mt_activation *a) { return a->first ? *a->last - *a->first : a->N; }
 
 /* The pair of packed row i; with weights. */
@@ -70,12 +90,13 @@ static float weight_of(const mt_activation *a, int64_t i) { return a->weights ? 
 static void forward_row(void *arg, int64_t i)
 {
     const mt_activation *a = arg;
-    float slope, w = weight_of(a, i);
+    float w = weight_of(a, i), in = a->weigh_input ? w : 1.0f, out = a->weigh_input ? 1.0f : w;
     const curve shape = curve_of(a);
     int64_t base = i * (a->plain ? a->F : 2 * a->F);
     for (int64_t f = 0; f < a->F; f++) {
-        float gate = mt_get(a->gu, a->t, base + f), up = a->plain ? 1.0f : mt_get(a->gu, a->t, base + a->F + f);
-        mt_put(a->y, a->t, i * a->F + f, activate(a->act, shape, gate, &slope) * up * w);
+        float gate = mt_get(a->gu, a->t, base + f) * in, up = a->plain ? 1.0f : mt_get(a->gu, a->t, base + a->F + f) * in;
+        gated g = gate_up(a, shape, gate, up);
+        mt_put(a->y, a->t, i * a->F + f, g.act * g.by * out);
     }
 }
 
@@ -83,6 +104,8 @@ static mt_rc activation_check(const mt_activation *a, mt_err *err)
 {
     if (a->act == MT_ACT_XIELU && (!a->plain || a->first || a->weights))
         return mt_fail(err, MT_EUNSUPPORTED, "xIELU with a gate or experts is not supported");
+    if (a->plain && (a->act == MT_ACT_CLAMPED || a->weigh_input))
+        return mt_fail(err, MT_EUNSUPPORTED, "a clamped activation and weights of its input need a gate");
     return MT_OK;
 }
 
@@ -97,17 +120,18 @@ mt_rc mt__activation_fwd_run(mt_pool *pool, const mt_activation *a, mt_err *err)
 static void backward_row(void *arg, int64_t i)
 {
     const mt_activation *a = arg;
-    float w = weight_of(a, i), dw = 0;
+    float w = weight_of(a, i), in = a->weigh_input ? w : 1.0f, out = a->weigh_input ? 1.0f : w, dw = 0;
     const curve shape = curve_of(a);
     for (int64_t f = 0; f < a->F; f++) {
         int64_t at_gate = i * (a->plain ? a->F : 2 * a->F) + f, at_up = at_gate + a->F, at = i * a->F + f;
         float gate = mt_get(a->gu, a->t, at_gate), up = a->plain ? 1.0f : mt_get(a->gu, a->t, at_up),
-              dy = mt_get(a->dy, a->t, at), slope;
-        float act = activate(a->act, shape, gate, &slope);
-        dw += dy * (act * up);
-        mt_put(a->dgu, a->t, at_gate, dy * w * up * slope);
-        if (!a->plain) mt_put(a->dgu, a->t, at_up, dy * w * act);
-        if (a->y) mt_put(a->y, a->t, at, act * up * w);
+              dy = mt_get(a->dy, a->t, at);
+        gated g = gate_up(a, shape, gate * in, up * in);
+        float dgate = dy * w * g.by * g.act_slope, dup = dy * w * g.act * g.by_slope; /* of what gu holds */
+        dw += a->weigh_input ? dy * (g.by * g.act_slope * gate + g.act * g.by_slope * up) : dy * (g.act * g.by);
+        mt_put(a->dgu, a->t, at_gate, dgate);
+        if (!a->plain) mt_put(a->dgu, a->t, at_up, dup);
+        if (a->y) mt_put(a->y, a->t, at, g.act * g.by * out);
     }
     if (a->dweights) a->dweights[pair_of(a, i)] = dw;
 }

@@ -57,6 +57,26 @@ template <mt_act ACT> __device__ __forceinline__ float activate(const curve &sha
     return x * cdf;
 }
 
+/* What a gate and its up become: y = act * by, with the derivatives of both. */
+typedef struct gated {
+    float act, by, act_slope, by_slope;
+} gated;
+
+template <mt_act ACT> __device__ __forceinline__ gated gate_up(const mt_activation &a, const curve &shape, float gate, float up)
+{
+    gated g = { 0.0f, up, 0.0f, 1.0f };
+    if (ACT != MT_ACT_CLAMPED) {
+        g.act = activate<ACT>(shape, gate, &g.act_slope);
+        return g;
+    }
+    float x = fminf(gate, a.limit), s = 1.0f / (1.0f + expf(-a.steep * x));
+    g.act = x * s;
+    g.act_slope = gate > a.limit ? 0.0f : s * (1.0f + a.steep * x * (1.0f - s));
+    g.by = fminf(fmaxf(up, -a.limit), a.limit) + 1.0f;
+    g.by_slope = up < -a.limit || up > a.limit ? 0.0f : 1.0f;
+    return g;
+}
+
 /* Not fused into the product that follows it differently forward and backward: the same bits of y in both. */
 __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
 
@@ -68,11 +88,13 @@ template <typename T, int W, mt_act ACT, bool PLAIN, bool PACKED> __global__ voi
         int64_t i = at / per_row, f = at % per_row * W;
         const T *gu = (const T *)a.gu + i * (PLAIN ? 1 : 2) * a.F + f;
         vec<T, W> gate = load<T, W>(gu), up = PLAIN ? gate : load<T, W>(gu + a.F), y;
-        float w = PACKED && a.weights ? a.weights[pair_of(a, i)] : 1.0f;
+        float w = PACKED && a.weights ? a.weights[pair_of(a, i)] : 1.0f, in = PACKED && a.weigh_input ? w : 1.0f;
+        if (PACKED && a.weigh_input) w = 1.0f;
 #pragma unroll
         for (int k = 0; k < W; k++) {
-            float slope, act = activate<ACT>(shape, to_f32(gate.at[k]), &slope);
-            float out = times(act, PLAIN ? 1.0f : to_f32(up.at[k]));
+            float u = PLAIN ? 1.0f : to_f32(up.at[k]), v = to_f32(gate.at[k]);
+            gated g = PACKED ? gate_up<ACT>(a, shape, times(v, in), times(u, in)) : gate_up<ACT>(a, shape, v, u);
+            float out = times(g.act, g.by);
             y.at[k] = from_f32<T>(PACKED ? times(out, w) : out);
         }
         store<T, W>((T *)a.y + i * a.F + f, y);
@@ -89,19 +111,19 @@ __device__ __forceinline__ float backward_piece(const mt_activation &a, const cu
     T *dgu = (T *)a.dgu + from;
     vec<T, W> gate = load<T, W>(gu), up = PLAIN ? gate : load<T, W>(gu + a.F), dy = load<T, W>((const T *)a.dy + i * a.F + f), y,
               dgate, dup;
-    float dw = 0;
+    float dw = 0, in = WEIGHTED && a.weigh_input ? w : 1.0f, by = WEIGHTED && a.weigh_input ? 1.0f : w;
 #pragma unroll
     for (int k = 0; k < W; k++) {
-        float slope, act = activate<ACT>(shape, to_f32(gate.at[k]), &slope), u = PLAIN ? 1.0f : to_f32(up.at[k]),
-                     d = to_f32(dy.at[k]);
-        float out = times(act, u);
+        float v = to_f32(gate.at[k]), u = PLAIN ? 1.0f : to_f32(up.at[k]), d = to_f32(dy.at[k]);
+        gated g = WEIGHTED ? gate_up<ACT>(a, shape, times(v, in), times(u, in)) : gate_up<ACT>(a, shape, v, u);
+        float out = times(g.act, g.by);
         if (WEIGHTED) {
-            dw += d * out;
+            dw += a.weigh_input ? d * (g.by * g.act_slope * v + g.act * g.by_slope * u) : d * out;
             d = times(d, w);
         }
-        dgate.at[k] = from_f32<T>(d * u * slope);
-        dup.at[k] = from_f32<T>(d * act);
-        y.at[k] = from_f32<T>(WEIGHTED ? times(out, w) : out);
+        dgate.at[k] = from_f32<T>(d * g.by * g.act_slope);
+        dup.at[k] = from_f32<T>(d * g.act * g.by_slope);
+        y.at[k] = from_f32<T>(WEIGHTED ? times(out, by) : out);
     }
     store<T, W>(dgu, dgate);
     if (!PLAIN) store<T, W>(dgu + a.F, dup);
@@ -228,6 +250,7 @@ template <typename T, int W> static void by_act(mt_stream *s, const mt_activatio
     case MT_ACT_RELU: launch<T, W, MT_ACT_RELU>(s, a, back); break;
     case MT_ACT_RELU2: launch<T, W, MT_ACT_RELU2>(s, a, back); break;
     case MT_ACT_XIELU: launch_xielu<T, W>(s, a, back); break;
+    case MT_ACT_CLAMPED: launch_by_form<T, W, MT_ACT_CLAMPED, false>(s, a, back); break;
     }
 }
 
@@ -245,6 +268,8 @@ static mt_rc run(mt_stream *s, const mt_activation *a, bool back, mt_err *err)
 {
     if (a->act == MT_ACT_XIELU && (!a->plain || a->first || a->weights))
         return mt_fail(err, MT_EUNSUPPORTED, "xIELU with a gate or experts is not supported");
+    if (a->plain && (a->act == MT_ACT_CLAMPED || a->weigh_input))
+        return mt_fail(err, MT_EUNSUPPORTED, "a clamped activation and weights of its input need a gate");
     if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         by_width<bf16>(s, a, back);

@@ -3,7 +3,8 @@
  * One piece of work is a document and a key/value head: its query heads read the same keys, and their
  * gradients meet there without two threads writing one place.  Scores, softmax and sums are fp32.
  * Backward rebuilds the probabilities from lse:  P = exp(S - lse),  delta = sum_j P dP = o . do,
- *   dV += P do,   dS = P (dP - delta) (1 - tanh^2 under a softcap),   dQ = scale dS K,   dK = scale dS' Q. */
+ *   dV += P do,   dS = P (dP - delta) (1 - tanh^2 under a softcap),   dQ = scale dS K,   dK = scale dS' Q.
+ * A sink is one more score of every row of its head: it takes part of the softmax and adds nothing to o. */
 #include "ops/ops_cpu.h"
 
 #include "base/mem.h"
@@ -76,18 +77,23 @@ static float score(const mt_attention *a, const float *q, const float *k, int64_
 
 static float alibi_of(const mt_attention *a, int64_t h) { return a->alibi != 0 ? a->alibi * mt_alibi_slope(a->H, h) : 0.0f; }
 
-static int64_t first_key(const mt_attention *a, int64_t i) { return a->window && i >= a->window ? i - a->window + 1 : 0; }
+/* Row i of a document sees this row first. */
+static int64_t first_key(const mt_attention *a, int64_t i)
+{
+    int64_t from = a->window && i >= a->window ? i - a->window + 1 : 0;
+    return a->chunk ? mt_max_i64(from, i / a->chunk * a->chunk) : from;
+}
 
 static void forward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *q, float *o, float *s)
 {
     const int64_t from = first_key(a, i), Dv = value_width(a);
     widen(a, q, a->q, a->ldq, p->start + i, 1, h, a->Dh);
-    float top = -INFINITY, per_row = alibi_of(a, h), slope;
+    float top = a->sinks ? a->sinks[h] : -INFINITY, per_row = alibi_of(a, h), slope;
     for (int64_t j = from; j <= i; j++) {
         s[j] = score(a, q, p->k + j * a->Dh, i - j, per_row, &slope);
         if (s[j] > top) top = s[j];
     }
-    double sum = 0;
+    double sum = a->sinks ? (double)expf(a->sinks[h] - top) : 0;
     for (int64_t j = from; j <= i; j++) sum += (double)(s[j] = expf(s[j] - top));
     memset(o, 0, (size_t)Dv * sizeof *o);
     for (int64_t j = from; j <= i; j++) mt_axpy(o, s[j], p->v + j * Dv, Dv);
@@ -160,9 +166,25 @@ static void backward_piece(void *arg, int64_t index)
     }
 }
 
+/* All rows of a head in order, whichever documents they are of. */
+static void backward_sink(void *arg, int64_t h)
+{
+    const mt_attention *a = arg;
+    const int64_t Dv = value_width(a);
+    double sum = 0;
+    for (int64_t i = 0; i < a->N; i++) {
+        float delta = 0, share = expf(a->sinks[h] - a->lse[i * a->H + h]);
+        for (int64_t d = 0, at = i * a->ldo + h * Dv; d < Dv; d++, at++)
+            delta += mt_get(a->o, a->t, at) * mt_get(a->d_o, a->t, at);
+        sum += (double)(share * delta);
+    }
+    a->dsinks[h] -= (float)sum;
+}
+
 mt_rc mt__attention_bwd_run(mt_pool *pool, const mt_attention *a, mt_err *err)
 {
     job j = { .a = a };
     mt_pool_for(pool, a->n_docs * a->K, backward_piece, &j);
+    if (a->dsinks) mt_pool_for(pool, a->H, backward_sink, (void *)a);
     return attention_finish(&j, err);
 }

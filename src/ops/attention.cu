@@ -5,11 +5,16 @@
  *
  * Shapes: q, dq [N, H, Dh]; k, dk [N, K, Dh]; o [N, H, Dv]; v, dv [N, K, Dv]; lse, delta [N, H] fp32.  The plain kernels give a warp one row and
  * head and walk the keys (or queries) it meets, one at a time: no tiles, no atomics, every sum in one order.  bf16 with
- * the usual head widths takes the tensor cores instead (attention_mma.cu). */
+ * the usual head widths takes the tensor cores instead (attention_mma.cu).
+ *
+ * Sinks are a pass over o and lse after forward, whichever kernels made them, and one over lse and delta after backward: those in
+ * between need not know of them, and layers without sinks pay nothing.
+ *     o = o / (1 + exp(sink - lse)),   lse = log(exp(lse) + exp(sink)),   dsink -= sum over rows of exp(sink - lse) delta */
 #include "ops/attention.cuh"
 
 extern "C" {
 #include "base/log.h"
+#include "ops/attention_ways.h"
 }
 
 enum { THREADS = 256, N_WARPS = THREADS / 32, MAX_HEAD = 512 };
@@ -153,6 +158,29 @@ template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) dkv
     store_row<T, PLACES>(a.dv, a.ld_d, j, kv, value_width(a), lane, dv, 1.0f);
 }
 
+/* -- sinks ----------------------------------------------------------------------------------------- */
+
+template <typename T> __global__ void __launch_bounds__(THREADS) sink_kernel(mt_attention a)
+{
+    int i, h, lane = threadIdx.x % 32;
+    if (!my_row(a.N, a.H, &i, &h)) return;
+    float *at = a.lse + (int64_t)i * a.H + h, lse = *at, sink = a.sinks[h], kept = 1.0f / (1.0f + expf(sink - lse));
+    T *o = (T *)a.o + (int64_t)i * a.ldo + (int64_t)h * value_width(a);
+    for (int d = lane; d < value_width(a); d += 32) o[d] = from_f32<T>(to_f32(o[d]) * kept);
+    __syncwarp(); /* all lanes have read it */
+    if (lane == 0) *at = fmaxf(lse, sink) + log1pf(expf(-fabsf(lse - sink)));
+}
+
+/* A thread adds up SUM_ROWS rows of a head. */
+__global__ void dsink_kernel(mt_attention a, const float *delta, float *partial)
+{
+    int64_t h = (int64_t)blockIdx.y * blockDim.x + threadIdx.x, first = (int64_t)blockIdx.x * SUM_ROWS;
+    if (h >= a.H) return;
+    float sink = a.sinks[h], sum = 0;
+    for (int64_t i = first; i < first + SUM_ROWS && i < a.N; i++) sum -= expf(sink - a.lse[i * a.H + h]) * delta[i * a.H + h];
+    partial[blockIdx.x * a.H + h] = sum;
+}
+
 static unsigned blocks_for(int64_t rows, int64_t heads) { return (unsigned)div_up(rows * heads, N_WARPS); }
 
 /* Of scores and values. */
@@ -205,16 +233,14 @@ static mt_attention without(mt_stream *s, const mt_attention *a, mt_attention_wa
     return other;
 }
 
-mt_rc mt__attention_fwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
+static mt_rc forward_by_way(mt_stream *s, const mt_attention *a, mt_err *err)
 {
-    MT_TRY(check(a, err));
-    if (a->N == 0) return MT_OK;
     mt_attention_way way = mt_attention_choose(a, false);
     if (way == MT_ATTENTION_CUDNN) {
         mt_rc rc = mt__attention_cudnn_fwd(s, a, err);
         if (rc != MT_EUNSUPPORTED) return rc;
         mt_attention other = without(s, a, way, err);
-        return mt__attention_fwd_cuda(s, &other, err);
+        return forward_by_way(s, &other, err);
     }
     if (way == MT_ATTENTION_FLASH) return mt__attention_mma_fwd(s, a, err);
     if (a->t == MT_DTYPE_BF16)
@@ -224,19 +250,33 @@ mt_rc mt__attention_fwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
     return mt__cuda_launched(s, "attention", err);
 }
 
-mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
+mt_rc mt__attention_fwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
+    MT_TRY(forward_by_way(s, a, err));
+    if (!a->sinks) return MT_OK;
+    if (a->t == MT_DTYPE_BF16)
+        sink_kernel<bf16><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+    else
+        sink_kernel<float><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+    return mt__cuda_launched(s, "attention sinks", err);
+}
+
+/* *sums: where in the scratch this way leaves delta. */
+static mt_rc backward_by_way(mt_stream *s, const mt_attention *a, const float **sums, mt_err *err)
+{
     mt_attention_way way = mt_attention_choose(a, true);
     if (way == MT_ATTENTION_CUDNN || way == MT_ATTENTION_CUDNN_FAST) {
+        *sums = (const float *)((const char *)a->scratch + mt_cudnn_layout_of(a, way, true).delta);
         mt_rc rc = mt__attention_cudnn_bwd(s, a, way, err);
         if (rc != MT_EUNSUPPORTED) return rc;
         mt_attention other = without(s, a, way, err);
-        return mt__attention_bwd_cuda(s, &other, err);
+        return backward_by_way(s, &other, sums, err);
     }
     mt__attention_cudnn_expect(s, a);
     float *delta = (float *)a->scratch;
+    *sums = delta;
     bool fours = value_width(*a) % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 8) &&
                  is_aligned(a->d_o, 8); /* of all rows alike: where one lies must choose no bits */
     if (a->t == MT_DTYPE_BF16 && fours)
@@ -251,4 +291,19 @@ mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
     else
         backward<float>(s, a, delta);
     return mt__cuda_launched(s, "attention backward", err);
+}
+
+mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
+{
+    mt_attention b = *a; /* its scratch comes after that of the sinks */
+    float *partial = (float *)a->scratch;
+    const float *delta;
+    MT_TRY(check(a, err));
+    if (a->N == 0) return MT_OK;
+    b.scratch = (char *)a->scratch + mt_sinks_scratch(a);
+    MT_TRY(backward_by_way(s, &b, &delta, err));
+    if (!a->dsinks) return MT_OK;
+    dsink_kernel<<<dim3((unsigned)sum_blocks(a->N), (unsigned)div_up(a->H, 64)), 64, 0, mt_cuda_raw(s)>>>(*a, delta, partial);
+    MT_TRY(mt__cuda_launched(s, "attention sinks backward", err));
+    return mt__sum_rows_cuda(s, a->dsinks, partial, sum_blocks(a->N), a->H, a->H, err);
 }

@@ -29,13 +29,15 @@ __device__ __forceinline__ int first_key(const mt_attention &a, int i)
 {
     int start = a.doc_start[doc_of(a, i)];
     int64_t from = a.window ? i - a.window + 1 : start;
+    if (a.chunk) start += (int)((i - start) / a.chunk * a.chunk);
     return from > start ? (int)from : start;
 }
 
 __device__ __forceinline__ int end_query(const mt_attention &a, int j)
 {
-    int end = a.doc_start[doc_of(a, j) + 1];
+    int doc = doc_of(a, j), start = a.doc_start[doc], end = a.doc_start[doc + 1];
     int64_t to = a.window ? j + a.window : end;
+    if (a.chunk) end = (int)min((int64_t)end, start + ((j - start) / a.chunk + 1) * a.chunk);
     return to < end ? (int)to : end;
 }
 

@@ -2,6 +2,7 @@
 #include "ops/attention_ways.h"
 
 #include "base/mem.h"
+#include "ops/ops_cpu.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ bool mt_cudnn_widths(const mt_attention *a)
 static bool cudnn_knows(const mt_attention *a, bool backward)
 {
     return wide_rows(a, backward) && mt_cudnn_widths(a) && (!backward || a->Dh <= a->use.cudnn_head) &&
-           (a->softcap == 0 || a->use.caps) && a->alibi == 0;
+           (a->softcap == 0 || a->use.caps) && a->alibi == 0 && !(a->chunk && a->chunk < a->longest);
 }
 
 /* Launches of parts of a document that are too small for the GPU are slower than our own kernels. */
@@ -338,8 +339,10 @@ mt_cudnn_layout mt_cudnn_layout_of(const mt_attention *a, mt_attention_way way, 
 
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Enough for whatever way any call of the run may take. */
-size_t mt_attention_scratch(const mt_attention *a)
+size_t mt_sinks_scratch(const mt_attention *a) { return a->sinks ? mt_round_up(mt_sum_scratch(a->N, a->H), PART_ALIGN) : 0; }
+
+/* Without sinks and chunks. */
+static size_t scratch_of_ways(const mt_attention *a)
 {
     mt_cudnn_size sizes[MT_CUDNN_SIZES];
     size_t bytes = (size_t)(a->N * a->H) * sizeof(float); /* delta */
@@ -351,4 +354,12 @@ size_t mt_attention_scratch(const mt_attention *a)
     for (int i = 0, n = cudnn && backward ? mt_cudnn_sizes(a, true, sizes) : 0; i < n; i++)
         bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
     return bytes;
+}
+
+/* Enough for whatever way any call of the run may take: where documents are short, chunks cut none of them. */
+size_t mt_attention_scratch(const mt_attention *a)
+{
+    mt_attention whole = *a;
+    whole.chunk = 0;
+    return mt_sinks_scratch(a) + scratch_of_ways(&whole);
 }

@@ -76,6 +76,9 @@ bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p);
 /* Elements from row to row of dq as cuDNN writes it: a->ld_d, or else it lies in the scratch. */
 int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way);
 
+/* Bytes at the start of a call's scratch for the gradient of its sinks; 0: it has none. */
+size_t mt_sinks_scratch(const mt_attention *a);
+
 mt_cudnn_layout mt_cudnn_layout_of(const mt_attention *a, mt_attention_way way, bool backward);
 
 #endif

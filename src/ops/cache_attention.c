@@ -37,7 +37,8 @@ static int64_t value_width(const mt_cache_attention *a) { return mt_value_width(
 
 static int64_t first_seen(const mt_cache_attention *a, int64_t pos)
 {
-    return a->window && pos >= a->window ? pos - a->window + 1 : 0;
+    int64_t from = a->window && pos >= a->window ? pos - a->window + 1 : 0;
+    return a->chunk ? mt_max_i64(from, pos / a->chunk * a->chunk) : from;
 }
 
 /* New keys and values of a head into the cache. */
@@ -91,7 +92,7 @@ static void attend(const mt_cache_attention *a, const piece *p, int64_t i, int64
 {
     const int64_t Dv = value_width(a);
     int64_t from = first_seen(a, a->pos[i]) - p->oldest, to = a->pos[i] - p->oldest;
-    float top = -INFINITY, per_row = a->alibi != 0 ? a->alibi * mt_alibi_slope(a->H, h) : 0.0f;
+    float top = a->sinks ? a->sinks[h] : -INFINITY, per_row = a->alibi != 0 ? a->alibi * mt_alibi_slope(a->H, h) : 0.0f;
     double sum = 0;
     mt_to_f32(p->q, mt_at(a->q, a->t, i * a->ldq + h * a->Dh), a->t, (size_t)a->Dh);
     for (int64_t j = from; j <= to; j++) {
@@ -100,6 +101,7 @@ static void attend(const mt_cache_attention *a, const piece *p, int64_t i, int64
         if (a->softcap != 0) p->score[j] = a->softcap * tanhf(p->score[j] / a->softcap);
         if (p->score[j] > top) top = p->score[j];
     }
+    if (a->sinks) sum = (double)expf(a->sinks[h] - top);
     for (int64_t j = from; j <= to; j++) sum += (double)(p->score[j] = expf(p->score[j] - top));
     memset(p->o, 0, (size_t)Dv * sizeof *p->o);
     for (int64_t j = from; j <= to; j++) mt_axpy(p->o, p->score[j], p->v + j * p->ldv, Dv);

@@ -28,6 +28,7 @@ template <typename T, int PER_LANE> __global__ void attend_kernel(mt_cache_atten
     if (i >= a.doc_start[d + 1]) return;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, Dv = (int)a.Dv;
     int64_t last = a.pos[i], first = a.window && last >= a.window ? last - a.window + 1 : 0;
+    if (a.chunk) first = max(first, last / a.chunk * a.chunk);
     int64_t head = (int64_t)a.cache_row[d] * a.K + h / (a.H / a.K), k_row = a.K * a.Dh, v_row = a.cache_v ? a.K * a.Dv : k_row;
     const T *q = (const T *)a.q + i * a.ldq + h * a.Dh, *k = (const T *)a.cache_k + head * a.Dh,
             *v = a.cache_v ? (const T *)a.cache_v + head * a.Dv : k;
@@ -54,8 +55,9 @@ template <typename T, int PER_LANE> __global__ void attend_kernel(mt_cache_atten
         if (lane + 32 * n < Dv) mine[lane + 32 * n] = o[n];
     if (lane == 0) mine[Dv] = top, mine[Dv + 1] = sum;
     __syncthreads();
-    float highest = -INFINITY, total = 0;
+    float highest = a.sinks ? a.sinks[h] : -INFINITY, total = 0;
     for (int w = 0; w < WARPS; w++) highest = fmaxf(highest, joined[w * (Dv + 2) + Dv]);
+    if (a.sinks) total = expf(a.sinks[h] - highest);
     for (int w = 0; w < WARPS; w++) total += joined[w * (Dv + 2) + Dv + 1] * expf(joined[w * (Dv + 2) + Dv] - highest);
     for (int x = threadIdx.x; x < Dv; x += blockDim.x) {
         float y = 0;

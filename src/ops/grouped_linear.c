@@ -146,10 +146,22 @@ static void db_of_expert(void *arg, int64_t e)
     for (int64_t j = 0; j < a->N; j++) {
         float sum = 0;
         for (int64_t i = from; i < to; i++) {
-            int64_t row = a->gather_dy ? a->rows[a->offsets[a->e0] + i] : i;
-            sum += mt_get(a->dy, a->t, row * a->N + j);
+            int64_t at = a->offsets[a->e0] + i, row = a->gather_dy ? a->rows[at] : i;
+            sum += mt_get(a->dy, a->t, row * a->N + j) * (a->weights ? a->weights[a->order[at]] : 1.0f);
         }
         a->db[e * a->N + j] = (a->dw_set ? 0.0f : a->db[e * a->N + j]) + sum;
+    }
+}
+
+/* What a weight would change through the bias of its row's expert. */
+static void dweights_of_expert(void *arg, int64_t e)
+{
+    const mt_grouped_linear *a = ((const product *)arg)->a;
+    for (int64_t i = begin_of(a, e); i < begin_of(a, e + 1); i++) {
+        int64_t at = a->offsets[a->e0] + i, row = a->gather_dy ? a->rows[at] : i;
+        float sum = 0;
+        for (int64_t j = 0; j < a->N; j++) sum += mt_get(a->dy, a->t, row * a->N + j) * mt_get(a->b, a->t, e * a->N + j);
+        a->dweights[a->order[at]] += sum;
     }
 }
 
@@ -170,5 +182,6 @@ mt_rc mt__grouped_linear_bwd_run(mt_pool *pool, const mt_grouped_linear *a, mt_e
     product p = { .a = a };
     if (a->dw) MT_TRY(grouped_linear_run(pool, a, true, a->K, dw_tile, err));
     if (a->db) mt_pool_for(pool, a->c, db_of_expert, &p);
+    if (a->dweights) mt_pool_for(pool, a->c, dweights_of_expert, &p);
     return a->dx ? grouped_linear_run(pool, a, false, a->K, dx_tile, err) : MT_OK;
 }

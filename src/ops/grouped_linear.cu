@@ -108,6 +108,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) plain_kernel(mt_groupe
 
 enum { BIAS_WARPS = 16 };
 
+/* The weight of packed row i. */
+__device__ __forceinline__ float weight_of(const mt_grouped_linear &a, int i) { return a.weights[a.order[a.offsets[a.e0] + i]]; }
+
 /* 32 columns of an expert: its warps take every 16th row, ascending, and their sums are added in order. */
 template <typename T> __global__ void bias_kernel(mt_grouped_linear a)
 {
@@ -117,8 +120,10 @@ template <typename T> __global__ void bias_kernel(mt_grouped_linear a)
     int64_t j = (int64_t)blockIdx.x * 32 + lane;
     float x = 0;
     if (j < a.N)
-        for (int i = begin + warp; i < end; i += BIAS_WARPS)
-            x += to_f32(((const T *)a.dy)[source_row(a, a.gather_dy, i) * a.N + j]);
+        for (int i = begin + warp; i < end; i += BIAS_WARPS) {
+            float d = to_f32(((const T *)a.dy)[source_row(a, a.gather_dy, i) * a.N + j]);
+            x += a.weights ? d * weight_of(a, i) : d;
+        }
     of_warp[warp][lane] = x;
     __syncthreads();
     if (warp || j >= a.N) return;
@@ -127,10 +132,26 @@ template <typename T> __global__ void bias_kernel(mt_grouped_linear a)
     *db = a.dw_set ? x : *db + x;
 }
 
+/* dweights += dy . b of the row's expert.  Blocks of an expert take its rows in turn; a warp takes a row. */
+template <typename T> __global__ void bias_weights_kernel(mt_grouped_linear a)
+{
+    int lane = threadIdx.x % 32, warp = blockIdx.x * BIAS_WARPS + threadIdx.x / 32, warps = gridDim.x * BIAS_WARPS;
+    int begin = a.offsets[a.e0 + blockIdx.y] - a.offsets[a.e0], end = a.offsets[a.e0 + blockIdx.y + 1] - a.offsets[a.e0];
+    const T *b = (const T *)a.b + blockIdx.y * a.N;
+    for (int i = begin + warp; i < end; i += warps) {
+        const T *dy = (const T *)a.dy + source_row(a, a.gather_dy, i) * a.N;
+        float sum = 0;
+        for (int64_t j = lane; j < a.N; j += 32) sum += to_f32(dy[j]) * to_f32(b[j]);
+        sum = warp_sum(sum);
+        if (lane == 0) a.dweights[a.order[a.offsets[a.e0] + i]] += sum;
+    }
+}
+
 template <typename T> static void launch_bias(mt_stream *s, const mt_grouped_linear *a)
 {
-    dim3 blocks((unsigned)div_up(a->N, 32), (unsigned)a->c);
-    bias_kernel<T><<<blocks, BIAS_WARPS * 32, 0, mt_cuda_raw(s)>>>(*a);
+    dim3 columns((unsigned)div_up(a->N, 32), (unsigned)a->c), rows(BIAS_WARPS, (unsigned)a->c);
+    if (a->db) bias_kernel<T><<<columns, BIAS_WARPS * 32, 0, mt_cuda_raw(s)>>>(*a);
+    if (a->dweights) bias_weights_kernel<T><<<rows, BIAS_WARPS * 32, 0, mt_cuda_raw(s)>>>(*a);
 }
 
 /* -- the op ---------------------------------------------------------------------------------------- */
@@ -164,8 +185,12 @@ mt_rc mt__grouped_linear_fwd_cuda(mt_stream *s, const mt_grouped_linear *a, mt_e
 mt_rc mt__grouped_linear_bwd_cuda(mt_stream *s, const mt_grouped_linear *a, mt_err *err)
 {
     if (a->dw) MT_TRY(multiply(s, a, TO_W, err));
-    if (a->db && a->t == MT_DTYPE_BF16) launch_bias<bf16>(s, a);
-    if (a->db && a->t != MT_DTYPE_BF16) launch_bias<float>(s, a);
-    if (a->db) MT_TRY(mt__cuda_launched(s, "biases of experts", err));
+    if (a->db || a->dweights) {
+        if (a->t == MT_DTYPE_BF16)
+            launch_bias<bf16>(s, a);
+        else
+            launch_bias<float>(s, a);
+        MT_TRY(mt__cuda_launched(s, "biases of experts", err));
+    }
     return a->dx ? multiply(s, a, TO_X, err) : MT_OK;
 }

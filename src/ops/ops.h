@@ -91,7 +91,7 @@ typedef enum mt_rope_style {
 
 /* Per head: optional RMS norm over Dh (whole: over all query heads, and over all key heads; centered: LayerNorm), then the first
  * dr dimensions rotate by the row's position.  norm_last: the rotation first, then the norm.
- * q_beta: query heads of a row at position p are then times 1 + q_beta log(1 + floor(p / q_period)); only without a norm.
+ * q_beta: query heads of a row at position p are then times 1 + q_beta log(1 + floor((p + q_shift) / q_period)); only without a norm.
  * Forward reads q and k from qkv and writes them to qk; without norm the two may be the same memory.
  * Backward turns gradients of the rotated q, k (in dqkv) into gradients of what forward read, in place. */
 typedef struct mt_qk_prepare {
@@ -114,6 +114,7 @@ typedef struct mt_qk_prepare {
     bool bare;        /* norms without weights: wq and wk are NULL */
     float q_beta;     /* 0: query heads are not scaled by position */
     int64_t q_period; /* positions per step of that scale */
+    int64_t q_shift;  /* positions that the first row counts as */
     void *scratch;
 } mt_qk_prepare;
 
@@ -162,7 +163,10 @@ typedef struct mt_attention_use {
 
 /* o = softmax(S + mask) v per head, S = scale q k'; a row sees the rows of its own document up to itself, at most
  * `window` of them (itself included).  Query head h reads key head h / (H / K).
- * alibi: row i adds alibi slope(h) (j - i) to its score of row j; softcap: then S = softcap tanh(S / softcap). */
+ * alibi: row i adds alibi slope(h) (j - i) to its score of row j; softcap: then S = softcap tanh(S / softcap).
+ * chunk: a document is cut every `chunk` rows, and a row sees those of its own chunk alone.
+ * sinks: each head's softmax has one more score, sinks[h], whose share goes nowhere: the denominator and lse count it.  So backward
+ * needs no more than lse;  dsinks[h] -= sum over rows of exp(sinks[h] - lse) (o . do). */
 typedef struct mt_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
@@ -175,6 +179,9 @@ typedef struct mt_attention {
     int64_t window;        /* 0: none */
     float softcap;         /* 0: none */
     float alibi;           /* factor on the slopes of mt_alibi_slope; 0: none */
+    int64_t chunk;         /* 0: none */
+    const float *sinks;    /* [H], fp32 whatever t is, or NULL */
+    float *dsinks;         /* [H] or NULL: not trained */
     const void *q, *k, *v; /* [N, heads, Dh]; v: Dv */
     void *o;               /* [N, H, Dv] */
     float *lse;            /* [N, H] log of the softmax denominators */
@@ -201,6 +208,8 @@ typedef struct mt_cache_attention {
     float scale;
     int64_t window;          /* 0: none */
     float softcap, alibi;    /* as in attention */
+    int64_t chunk;           /* likewise; positions of the sequence count */
+    const float *sinks;      /* likewise */
     const void *q, *k, *v;   /* [N, heads, Dh]; v: Dv */
     void *o;                 /* [N, H, Dv] */
     void *cache_k, *cache_v; /* [cache rows, K, Dh], [cache rows, K, Dv]; cache_v NULL: values are the first Dv of the keys, and
@@ -211,7 +220,15 @@ typedef struct mt_cache_attention {
 /* Width of a head's values. */
 static inline int64_t mt_value_width(int64_t Dh, int64_t Dv) { return Dv ? Dv : Dh; }
 
-typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2, MT_ACT_XIELU } mt_act;
+typedef enum mt_act {
+    MT_ACT_SILU,
+    MT_ACT_GELU_TANH,
+    MT_ACT_GELU_ERF,
+    MT_ACT_RELU,
+    MT_ACT_RELU2,
+    MT_ACT_XIELU,
+    MT_ACT_CLAMPED, /* of a gate and its up: g = min(gate, limit), u = clamp(up, -limit, limit), y = g sigmoid(steep g) (u + 1) */
+} mt_act;
 
 /* xIELU: with p = softplus(alpha_p), n = beta + softplus(alpha_n), it is p x^2 + beta x for x > 0, else
  * n (expm1(min(x, eps)) - x) + beta x.  Both alphas are learned; beta and eps are not. */
@@ -225,7 +242,10 @@ enum { MT_XIELU_BLOCKS = 1024 }; /* most shares that the alphas' gradients are a
  * Rows of experts: `first` and `last` make the number of rows *last - *first, at most N, known to the device alone; row i is then
  * the pair order[*first + i] of expert_sort.  With weights, y is times the weight of the row's pair, and backward also writes
  * dweights[pair] = sum over f of dy[f] act(gate)[f] up[f].  That is the gradient of a routing weight if dy is the gradient of the
- * unweighted sum's input: <dy w_down, act(gate) up> = <dy, expert output>, so no expert output is kept or made again. */
+ * unweighted sum's input: <dy w_down, act(gate) up> = <dy, expert output>, so no expert output is kept or made again.
+ * weigh_input: the weight is one of the row that the expert reads.  Its first product is linear, so gate and up are times the
+ * weight and y is not; dgu are gradients of gate and up as they are in gu, and dweights[pair] = sum over f of the gradients of the
+ * weighted gate and up times gate and up. */
 typedef struct mt_activation {
     mt_dtype t;
     mt_act act;
@@ -239,6 +259,8 @@ typedef struct mt_activation {
     const int32_t *order;           /* pairs by packed row; with weights */
     const float *weights;           /* [pairs] or NULL: 1 */
     float *dweights;                /* [pairs]; backward, with weights */
+    bool weigh_input;               /* the weights are of gate and up; with weights */
+    float limit, steep;             /* MT_ACT_CLAMPED */
     const float *alpha_p, *alpha_n; /* [1] each; xIELU, which is plain and has no packed rows */
     float *dalpha_p, *dalpha_n;     /* or NULL: not trained */
     void *scratch;                  /* backward of xIELU */
@@ -335,6 +357,8 @@ typedef struct mt_expert_sort {
  *     y[i] = x[i] w[e]' (+ b[e]);   dx[i] = dy[i] w[e],   dw[e] += sum over its i of dy[i]' x[i],   db[e] += sum of dy[i].
  * gather_x: x has a row per token, and x[i] above is x[rows[offsets[e0] + i]]; gather_dy: likewise dy.  dx is always packed.
  * w, b, dw, db hold the c experts of this call.  dw_set: dw and db are written, not added to; an expert without rows gets zeros.
+ * weights: y counts times the weight of its pair, order[offsets[e0] + i], and x was weighted before, so dw is right as it is; but
+ *     db[e] += sum of weights[pair] dy[i],   dweights[pair] += dy[i] . b[e].
  * Rows are summed in ascending order, in a grouping that depends on N, K and the expert's own rows alone. */
 typedef struct mt_grouped_linear {
     mt_dtype t;
@@ -350,6 +374,9 @@ typedef struct mt_grouped_linear {
     const void *dy;    /* [M, N], or a row per token */
     void *dx;          /* [M, K] or NULL */
     float *dw, *db;    /* [c, N, K], [c, N], or NULL */
+    const int32_t *order;
+    const float *weights; /* [pairs], or NULL: 1; backward of biases */
+    float *dweights;      /* [pairs] or NULL: there is no bias */
     void *scratch;
 } mt_grouped_linear;
 
@@ -591,7 +618,10 @@ typedef struct mt_join_halves {
     X(BARE_NORM, "norms without weights (norm: no w; rope: bare)")                                                               \
     X(QK_NORM_LAST, "query and key norms after the rotation (rope: norm_last)")                                                  \
     X(XIELU, "the xIELU activation (activation: MT_ACT_XIELU)")                                                                  \
-    X(BOUND, "bounded queries, keys and values (bound)")
+    X(BOUND, "bounded queries, keys and values (bound)")                                                                         \
+    X(SINKS, "attention sinks (attention: sinks)")                                                                               \
+    X(CHUNKS, "attention in chunks (attention: chunk)")                                                                          \
+    X(CLAMPED, "the clamped activation (activation: MT_ACT_CLAMPED)")
 
 enum mt_trait_bit {
 #define MT_TRAIT_BIT(name, words) MT_TRAIT_BIT_##name,

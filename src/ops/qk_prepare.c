@@ -51,7 +51,7 @@ static float weight(const mt_qk_prepare *a, int64_t h, int64_t d)
 static void scale_query(const mt_qk_prepare *a, float *x, int64_t h, int64_t pos)
 {
     if (a->q_beta == 0 || h >= a->H) return;
-    float scale = 1.0f + a->q_beta * logf((float)(1 + pos / a->q_period));
+    float scale = 1.0f + a->q_beta * logf((float)(1 + (pos + a->q_shift) / a->q_period));
     for (int64_t d = 0; d < a->Dh; d++) x[d] *= scale;
 }
 

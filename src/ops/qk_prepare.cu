@@ -10,7 +10,7 @@ enum { THREADS = 256, MAX_HEAD = 512 };
 /* What head h of a row at this position is multiplied by after its rotation. */
 __device__ __forceinline__ float query_scale(const mt_qk_prepare &a, int64_t h, int pos)
 {
-    return h < a.H ? 1.0f + a.q_beta * logf((float)(1 + pos / a.q_period)) : 1.0f;
+    return h < a.H ? 1.0f + a.q_beta * logf((float)(1 + (pos + a.q_shift) / a.q_period)) : 1.0f;
 }
 
 /* W neighbouring pairs of one head; direction -1 is the inverse rotation. */

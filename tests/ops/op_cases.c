@@ -366,6 +366,9 @@ static const struct {
       false },
     { { .style = MT_ROPE_PAIR, .N = 13, .H = 3, .K = 1, .Dh = 10, .dr = 6, .q_beta = 0.25f, .q_period = 7 }, false, false },
     { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .q_beta = 1.0f, .q_period = 1 }, false, false },
+    { { .style = MT_ROPE_NONE, .N = 40, .H = 5, .K = 1, .Dh = 128, .dr = 128, .q_beta = 0.3f, .q_period = 4, .q_shift = 1 },
+      false,
+      false },
 };
 
 static int64_t random_position(const op_run *r, int64_t i)
@@ -479,6 +482,9 @@ CHECKED_OP(latent_qk, true, false, NULL)
 
 /* -- attention ------------------------------------------------------------------------------------- */
 
+/* Marks a case with sinks; declaring it puts a buffer in their place. */
+static const float with_sinks[1];
+
 /* Leading dimensions: `gap` elements past the packed row. */
 typedef struct attention_case {
     mt_attention a;
@@ -523,6 +529,18 @@ static const attention_case attention_cases[] = {
     { { .H = 3, .K = 3, .Dh = 192, .Dv = 128 }, 64, { 130, 1, 65 } },
     { { .H = 2, .K = 1, .Dh = 64, .Dv = 128, .softcap = 3 }, 8, { 90, 33 } },
     { { .H = 2, .K = 2, .Dh = 96, .Dv = 64, .window = 20 }, 16, { 100 } },
+    { { .H = 1, .K = 1, .Dh = 2, .sinks = with_sinks }, 0, { 1, 3 } },
+    { { .H = 3, .K = 1, .Dh = 33, .sinks = with_sinks }, 5, { 19, 1, 50 } },
+    { { .H = 8, .K = 1, .Dh = 64, .sinks = with_sinks }, 0, { 129, 1, 64 } },
+    { { .H = 4, .K = 2, .Dh = 64, .window = 17, .sinks = with_sinks }, 64, { 150, 40 } },
+    { { .H = 70, .K = 10, .Dh = 16, .window = 5, .sinks = with_sinks }, 0, { 40, 33 } }, /* more heads than a block has threads */
+    { { .H = 2, .K = 1, .Dh = 128, .softcap = 2, .sinks = with_sinks }, 0, { 70, 3 } },
+    { { .H = 2, .K = 1, .Dh = 16, .chunk = 1 }, 0, { 5, 9 } },
+    { { .H = 3, .K = 1, .Dh = 33, .chunk = 7 }, 5, { 19, 7, 50, 6 } },
+    { { .H = 4, .K = 2, .Dh = 64, .chunk = 64 }, 0, { 150, 64, 65, 1 } },
+    { { .H = 5, .K = 1, .Dh = 128, .chunk = 37 }, 128, { 200, 3, 111 } },
+    { { .H = 2, .K = 1, .Dh = 256, .chunk = 1000 }, 8, { 140, 66 } }, /* cuts nothing */
+    { { .H = 4, .K = 2, .Dh = 64, .chunk = 50, .window = 17, .sinks = with_sinks }, 0, { 150, 40 } },
     /* The last two are one shape: as fast as it goes, and plainly. */
     { { .H = 4, .K = 2, .Dh = 64 }, 0, { 150, 40 } },
     { { .H = 4, .K = 2, .Dh = 64, .use = { .ways = 1u << MT_ATTENTION_PLAIN } }, 0, { 150, 40 } },
@@ -543,6 +561,9 @@ static const attention_case long_attention_cases[] = {
     { { .H = 4, .K = 2, .Dh = 256, .softcap = 50 }, 0, { 4096, 1, 2500 } },
     { { .H = 4, .K = 2, .Dh = 128, .softcap = 3 }, 8, { 5000, 17, 2047 } },
     { { .H = 4, .K = 4, .Dh = 192, .Dv = 128 }, 0, { 4096, 1000, 1, 3000 } },
+    { { .H = 16, .K = 2, .Dh = 64, .sinks = with_sinks }, 0, { 5000, 17, 2047 } },
+    { { .H = 16, .K = 2, .Dh = 64, .window = 128, .sinks = with_sinks }, 0, { 5000, 17, 2047 } },
+    { { .H = 5, .K = 1, .Dh = 128, .chunk = 2048 }, 0, { 5000, 17, 2049 } },
 };
 
 /* Of which the scores' gradients are more than 2 GiB, or have 2^31 elements in a launch of 4 GiB. */
@@ -590,6 +611,23 @@ static const attention_case packed_attention_cases[] = {
     { { .H = 4, .K = 4, .Dh = 192, .Dv = 128, .ldq = 3648, .ldk = 768, .ldv = 1024, .ld_d = 5440 },
       0,
       { 600, 1, 90 } }, /* as in the rows of latent attention */
+    { { .H = 64, .K = 8, .Dh = 64, .ldq = 80 * 64, .ldk = 80 * 64, .ldv = 80 * 64, .ld_d = 80 * 64, .sinks = with_sinks },
+      0,
+      { 600, 1, 90, 129 } }, /* GPT-OSS */
+    { { .H = 64,
+        .K = 8,
+        .Dh = 64,
+        .window = 128,
+        .ldq = 80 * 64,
+        .ldk = 80 * 64,
+        .ldv = 80 * 64,
+        .ld_d = 80 * 64,
+        .sinks = with_sinks },
+      0,
+      { 600, 1, 90 } },
+    { { .H = 4, .K = 4, .Dh = 128, .sinks = with_sinks }, 0, { 385, 1, 64, 63 } },
+    { { .H = 5, .K = 1, .Dh = 128, .chunk = 128 }, 0, { 300, 128, 1, 129 } },
+    { { .H = 5, .K = 1, .Dh = 128, .chunk = 400 }, 0, { 300, 128, 1, 129 } }, /* cuts nothing */
 };
 
 static void declare_attention_of(op_run *r, const attention_case *c)
@@ -599,6 +637,8 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     a->t = r->how.t;
     needs(r, a->softcap != 0, MT_TRAIT(ATTENTION_SOFTCAP));
     needs(r, a->alibi != 0, MT_TRAIT(ALIBI));
+    needs(r, a->chunk != 0, MT_TRAIT(CHUNKS));
+    needs(r, a->sinks != NULL, MT_TRAIT(SINKS));
     int64_t listed = 0, times;
     while (listed < 8 && docs[listed] > 0) {
         a->N += docs[listed];
@@ -634,6 +674,9 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     /* A row that sees only itself has none: what is left is o's rounding.  Of few numbers all may be small. */
     dq->floor = dk->floor = a->N * a->H * a->Dh <= 80 ? 0.3 : 0.1;
     lse->floor = 0.1;
+    if (a->sinks)
+        grows(r, op_add(r, &a->sinks, "sinks", OP_INPUT, MT_DTYPE_F32, 1, a->H, 0),
+              op_add(r, &a->dsinks, "dsinks", OP_SUM, MT_DTYPE_F32, 1, a->H, 0));
     add_scratch(r, &a->scratch, mt_attention_scratch(a));
 }
 
@@ -684,6 +727,10 @@ static const cache_attention_case cache_attention_cases[] = {
     /* Values are the beginnings of keys, from here on: latents. */
     { { .H = 3, .K = 1, .Dh = 12, .Dv = 8 }, 3, { { 4, 1 }, { 0, 5 } } },
     { { .H = 16, .K = 1, .Dh = 576, .Dv = 512 }, 0, { { 200, 1 }, { 64, 1 }, { 0, 40 } } },
+    { { .H = 8, .K = 2, .Dh = 64, .sinks = with_sinks }, 64, { { 200, 1 }, { 64, 1 }, { 0, 130 } } },
+    { { .H = 3, .K = 1, .Dh = 33, .window = 9, .sinks = with_sinks }, 5, { { 129, 1 }, { 0, 40 }, { 63, 2 } } },
+    { { .H = 4, .K = 2, .Dh = 128, .chunk = 32 }, 0, { { 150, 1 }, { 31, 2 }, { 32, 1 }, { 0, 100 } } },
+    { { .H = 2, .K = 1, .Dh = 16, .chunk = 1, .sinks = with_sinks }, 0, { { 3, 4 } } },
 };
 enum { N_LATENT_CACHES = 2 };
 
@@ -694,6 +741,8 @@ static void declare_cache_attention(op_run *r, int index)
     a->t = r->how.t;
     needs(r, a->softcap != 0, MT_TRAIT(ATTENTION_SOFTCAP));
     needs(r, a->alibi != 0, MT_TRAIT(ALIBI));
+    needs(r, a->chunk != 0, MT_TRAIT(CHUNKS));
+    needs(r, a->sinks != NULL, MT_TRAIT(SINKS));
     for (; a->n_docs < 6 && c->docs[a->n_docs].fresh; a->n_docs++) {
         a->N += c->docs[a->n_docs].fresh;
         a->longest = mt_max_i64(a->longest, c->docs[a->n_docs].fresh);
@@ -720,6 +769,8 @@ static void declare_cache_attention(op_run *r, int index)
     op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * Dv, a->ldo);
     op_add(r, &a->cache_k, "cache_k", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
     if (!latents) op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * Dv, 0);
+    op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
+    if (a->sinks) op_add(r, &a->sinks, "sinks", OP_INPUT, MT_DTYPE_F32, 1, a->H, 0);
     add_scratch(r, &a->scratch, mt_cache_attention_scratch(a));
 }
 
@@ -747,19 +798,25 @@ static const mt_activation activation_cases[] = {
     { .act = MT_ACT_XIELU, .plain = true, .N = 1, .F = 5 },
     { .act = MT_ACT_XIELU, .plain = true, .N = 70, .F = 264 },
     { .act = MT_ACT_XIELU, .plain = true, .N = 0, .F = 64 },
+    { .act = MT_ACT_CLAMPED, .N = 13, .F = 37, .limit = 1.0f, .steep = 1.702f },
+    { .act = MT_ACT_CLAMPED, .N = 70, .F = 264, .limit = 0.5f, .steep = 3.0f },
     { .act = MT_ACT_SILU, .N = 70, .F = 264 },
     { .act = MT_ACT_XIELU, .plain = true, .N = 131, .F = 37 },
-    /* Packed rows of experts: the device alone knows how many; the last three have weights. */
+    /* Packed rows of experts: the device alone knows how many; from the third on they have weights. */
     { .act = MT_ACT_SILU, .N = 33, .F = 40 },
     { .act = MT_ACT_SILU, .N = 0, .F = 16 },
     { .act = MT_ACT_SILU, .N = 21, .F = 1032 },
     { .act = MT_ACT_RELU2, .plain = true, .N = 70, .F = 37 },
     { .act = MT_ACT_GELU_TANH, .N = 5, .F = 3000 },
+    { .act = MT_ACT_CLAMPED, .N = 33, .F = 40, .limit = 1.0f, .steep = 1.702f },
+    { .act = MT_ACT_CLAMPED, .N = 5, .F = 3000, .limit = 7.0f, .steep = 1.702f },
+    { .act = MT_ACT_SILU, .N = 33, .F = 40, .weigh_input = true },
+    { .act = MT_ACT_GELU_ERF, .N = 21, .F = 1037, .weigh_input = true },
 };
 enum {
-    ACTIVATION_KEPT = 19,
-    ACTIVATION_PACKED = 21,
-    ACTIVATION_WEIGHTED = 23
+    ACTIVATION_KEPT = 21,
+    ACTIVATION_PACKED = 23,
+    ACTIVATION_WEIGHTED = 25
 }; /* from ACTIVATION_KEPT on y was kept, so backward does not write it */
 
 /* Differences across relu's corner say nothing about its slopes: keep the numbers away from it. */
@@ -768,6 +825,14 @@ static void avoid_zero(op_buf *b)
     for (int64_t i = 0; i < b->rows; i++)
         for (int64_t j = 0; j < b->width; j++)
             if (fabs(op_get(b, b->init, i, j)) < 0.0625) op_set(b, i, j, j % 2 ? 0.125 : -0.125);
+}
+
+/* Likewise the corners of clamps. */
+static void avoid_limits(op_buf *b, double limit)
+{
+    for (int64_t i = 0; i < b->rows; i++)
+        for (int64_t j = 0; j < b->width; j++)
+            if (fabs(fabs(op_get(b, b->init, i, j)) - limit) < 0.0625) op_set(b, i, j, j % 2 ? limit + 0.125 : 0.125 - limit);
 }
 
 /* The case's rows are packed rows [7, 7 + n); their pairs are in the opposite order. */
@@ -810,6 +875,8 @@ static void declare_activation(op_run *r, int c)
                                                                     : NULL;
     op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, width, 0);
     if (relu) avoid_zero(gu);
+    needs(r, a->act == MT_ACT_CLAMPED, MT_TRAIT(CLAMPED));
+    if (a->act == MT_ACT_CLAMPED) avoid_limits(gu, (double)a->limit);
     if (a->act == MT_ACT_XIELU) learn_xielu(r, a);
     y->phases = OP_FWD;
     if (again) again->phases = OP_BWD;

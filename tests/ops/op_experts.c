@@ -323,6 +323,9 @@ CHECKED_OP(expert_sort, false, true, check_expert_sort)
 
 /* -- grouped_linear -------------------------------------------------------------------------------- */
 
+/* Marks a case whose dy is of rows that count times weights; declaring it puts a buffer in their place. */
+static const float with_weights[1];
+
 static const struct {
     mt_grouped_linear a;
     int64_t tokens, T, E;
@@ -348,6 +351,31 @@ static const struct {
     { { .N = 64, .K = 64, .e0 = 0, .c = 8, .gather_x = true }, 100, 2, 8, EVEN, true, false, true },
     { { .N = 16, .K = 16, .e0 = 0, .c = 4 }, 0, 2, 4, EVEN, true, false, false },
     { { .N = 256, .K = 128, .e0 = 0, .c = 3, .gather_x = true }, 256, 1, 3, EVEN, false, false, false }, /* whole tiles */
+    { { .N = 5, .K = 3, .e0 = 0, .c = 3, .gather_dy = true, .weights = with_weights }, 17, 2, 3, EVEN, true, false, true },
+    { { .N = 40, .K = 24, .e0 = 64, .c = 64, .gather_dy = true, .weights = with_weights },
+      200,
+      6,
+      160,
+      GAPPED,
+      true,
+      false,
+      true },
+    { { .N = 264, .K = 136, .e0 = 1, .c = 2, .gather_dy = true, .dw_set = true, .weights = with_weights },
+      300,
+      2,
+      4,
+      EVEN,
+      true,
+      false,
+      true },
+    { { .N = 33, .K = 8, .e0 = 0, .c = 2, .gather_dy = true, .weights = with_weights },
+      90,
+      1,
+      2,
+      CROWDED,
+      true,
+      true,
+      true }, /* a frozen bias */
     /* large_experts, on a GPU alone: more tiles than it has processors, so that blocks go from one to the next */
     { { .N = 1096, .K = 520, .e0 = 0, .c = 8, .gather_x = true }, 4000, 2, 8, EVEN, true, false, false },
     { { .N = 520, .K = 1096, .e0 = 0, .c = 60, .gather_dy = true, .dw_set = true }, 2000, 4, 60, GAPPED, false, false, false },
@@ -383,7 +411,13 @@ static void declare_grouped_linear(op_run *r, int c)
     links(r, y, a->gather_dy ? packed_dy(r, a, dy, &m, n) : dy);
     if (grouped_linear_cases[c].bias) {
         op_buf *b = op_add(r, &a->b, "b", OP_INPUT, a->t, a->c, a->N, 0);
-        if (!grouped_linear_cases[c].frozen) grows(r, b, op_add(r, &a->db, "db", sum, MT_DTYPE_F32, a->c, a->N, 0));
+        op_buf *db = grouped_linear_cases[c].frozen ? NULL : op_add(r, &a->db, "db", sum, MT_DTYPE_F32, a->c, a->N, 0);
+        if (db && !a->weights) grows(r, b, db); /* weighted: y alone does not have it */
+    }
+    if (a->weights) {
+        add_table(r, &a->order, "order", m.order, tokens * T);
+        op_add(r, &a->weights, "weights", OP_INPUT, MT_DTYPE_F32, 1, tokens * T, 0);
+        op_add(r, &a->dweights, "dweights", OP_SUM, MT_DTYPE_F32, 1, tokens * T, 0);
     }
     if (!grouped_linear_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", sum, MT_DTYPE_F32, a->c * a->N, a->K, 0));
     if (!grouped_linear_cases[c].no_dx) {
@@ -394,10 +428,38 @@ static void declare_grouped_linear(op_run *r, int c)
     routes_free(&m);
 }
 
+/* Element (i, j) of dy times what it counts in sum over rows of weights (y + b). */
+static const char *check_weighted(op_run *r, const mt_grouped_linear *a)
+{
+    const op_buf *db = op_named(r, "db"), *dweights = op_named(r, "dweights"), *weights = op_named(r, "weights");
+    const op_buf *offsets = op_named(r, "offsets"), *order = op_named(r, "order"), *rows = op_named(r, "rows");
+    const op_buf *dy = op_named(r, "dy"), *b = op_named(r, "b");
+    for (int64_t e = 0; e < a->c; e++) {
+        int64_t from = int_at(offsets, offsets->init, a->e0 + e), to = int_at(offsets, offsets->init, a->e0 + e + 1);
+        for (int64_t j = 0; db && j < a->N; j++) {
+            double want = a->dw_set ? 0 : op_get(db, db->init, e, j);
+            for (int64_t i = from; i < to; i++)
+                want += op_get(weights, weights->init, 0, int_at(order, order->init, i)) *
+                        op_get(dy, dy->init, int_at(rows, rows->init, i), j);
+            if (fabs(op_get(db, db->result, e, j) - want) > 1e-4 * (1 + fabs(want))) return "db is not the weighted sum";
+        }
+        for (int64_t i = from; i < to; i++) {
+            int64_t pair = int_at(order, order->init, i), row = int_at(rows, rows->init, i);
+            double want = op_get(dweights, dweights->init, 0, pair);
+            for (int64_t j = 0; j < a->N; j++) want += op_get(dy, dy->init, row, j) * op_get(b, b->init, e, j);
+            if (fabs(op_get(dweights, dweights->result, 0, pair) - want) > 1e-3 * (1 + fabs(want)))
+                return "dweights is not the product with the bias";
+        }
+    }
+    return NULL;
+}
+
 /* What an expert without rows gets is exactly nothing. */
 static const char *check_grouped_linear(const op_run *run)
 {
     op_run *r = (op_run *)(uintptr_t)run;
+    const char *wrong = op_named(r, "dweights") ? check_weighted(r, &grouped_linear_cases[r->case_index].a) : NULL;
+    if (wrong) return wrong;
     const mt_grouped_linear *a = &grouped_linear_cases[r->case_index].a;
     const op_buf *dw = op_named(r, "dw"), *offsets = op_named(r, "offsets");
     for (int64_t e = 0; dw && e < a->c; e++) {

@@ -12,6 +12,8 @@ enum { MAX_ROWS = 64, SLOTS = 3, LONGEST = 24 };
 typedef struct shape {
     int64_t H, K, Dh, window;
     float softcap, alibi;
+    int64_t chunk;
+    bool sinks;
 } shape;
 
 /* Random numbers of either dtype; the stream tells arrays apart. */
@@ -30,6 +32,8 @@ typedef struct world {
     void *qkv, *whole, *pieced, *cache;
     mt_pool *pool;
 } world;
+
+static const float sinks[] = { -1.0f, 0.5f, 2.0f, 0.0f, -3.0f, 1.0f };
 
 static mt_attention whole_args(const world *w, float *lse)
 {
@@ -50,6 +54,8 @@ static mt_attention whole_args(const world *w, float *lse)
                            .window = s->window,
                            .softcap = s->softcap,
                            .alibi = s->alibi,
+                           .chunk = s->chunk,
+                           .sinks = s->sinks ? sinks : NULL,
                            .q = w->qkv,
                            .k = mt_at(w->qkv, w->t, s->H * s->Dh),
                            .v = mt_at(w->qkv, w->t, (s->H + s->K) * s->Dh),
@@ -99,6 +105,8 @@ static bool pass(world *w, const int32_t *slots, int64_t *done, int64_t step)
                                                              .window = s->window,
                                                              .softcap = s->softcap,
                                                              .alibi = s->alibi,
+                                                             .chunk = s->chunk,
+                                                             .sinks = s->sinks ? sinks : NULL,
                                                              .q = qkv,
                                                              .k = mt_at(qkv, w->t, s->H * s->Dh),
                                                              .v = mt_at(qkv, w->t, (s->H + s->K) * s->Dh),
@@ -139,8 +147,12 @@ static void check(mt_dtype t, shape s, int64_t step)
 static void pieces_through_a_cache_equal_the_whole(void **state)
 {
     (void)state;
-    const shape shapes[] = { { 4, 2, 8, 0, 0, 0 },   { 4, 2, 8, 5, 0, 0 },    { 3, 1, 7, 1, 0, 0 }, { 2, 2, 16, 100, 0, 0 },
-                             { 6, 2, 33, 24, 0, 0 }, { 4, 2, 8, 0, 1.5f, 0 }, { 5, 5, 8, 0, 0, 1 }, { 6, 2, 16, 9, 2, 0.25f } };
+    const shape shapes[] = { { 4, 2, 8, 0, 0, 0, 0, false },   { 4, 2, 8, 5, 0, 0, 0, false },
+                             { 3, 1, 7, 1, 0, 0, 0, false },   { 2, 2, 16, 100, 0, 0, 0, false },
+                             { 6, 2, 33, 24, 0, 0, 0, false }, { 4, 2, 8, 0, 1.5f, 0, 0, false },
+                             { 5, 5, 8, 0, 0, 1, 0, false },   { 6, 2, 16, 9, 2, 0.25f, 0, false },
+                             { 4, 2, 8, 0, 0, 0, 7, false },   { 6, 2, 8, 5, 0, 0, 0, true },
+                             { 4, 1, 16, 0, 0, 0, 1, true } };
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         for (int64_t step = 1; step <= 20; step += i == 0 ? 1 : 6) {
             check(MT_DTYPE_F32, shapes[i], step);
