@@ -77,6 +77,10 @@ static void print_windows(const mt_config *c)
     for (int64_t i = 0; i < c->L; i++)
         if (c->layers[i].window) n++, width = c->layers[i].window;
     if (n) printf("window       %lld tokens on %lld of %lld layers\n", (long long)width, (long long)n, (long long)c->L);
+    n = 0;
+    for (int64_t i = 0; i < c->L; i++)
+        if (c->layers[i].chunk) n++, width = c->layers[i].chunk;
+    if (n) printf("chunks       of %lld tokens on %lld of %lld layers\n", (long long)width, (long long)n, (long long)c->L);
 }
 
 static void print_delta(const mt_config *c)
@@ -111,13 +115,15 @@ static void print_block(const mt_config *c)
     static const char *const forms[] = { [MT_BLOCK_SERIAL] = "attention, then mlp",
                                          [MT_BLOCK_PARALLEL] = "attention and mlp side by side",
                                          [MT_BLOCK_ONE_NORM] = "attention and mlp side by side behind one norm" };
-    static const char *const acts[] = { [MT_ACT_SILU] = "silu",
-                                        [MT_ACT_GELU_TANH] = "gelu (tanh)",
-                                        [MT_ACT_GELU_ERF] = "gelu",
-                                        [MT_ACT_RELU] = "relu",
-                                        [MT_ACT_RELU2] = "relu squared" };
+    static const char *const acts[] = {
+        [MT_ACT_SILU] = "silu",           [MT_ACT_GELU_TANH] = "gelu (tanh)", [MT_ACT_GELU_ERF] = "gelu",
+        [MT_ACT_RELU] = "relu",           [MT_ACT_RELU2] = "relu squared",    [MT_ACT_XIELU] = "xIELU",
+        [MT_ACT_CLAMPED] = "clamped silu"
+    };
     printf("block        %s %s each branch%s; %s; %s mlp, %s\n", c->layer_norm ? "LayerNorm" : "RMS norm", norms[c->norms],
            c->norm_one_plus ? ", weights stored as w - 1" : "", forms[c->form], c->plain_mlp ? "plain" : "gated", acts[c->act]);
+    if (c->act == MT_ACT_CLAMPED) printf("             gates and ups clamped at %g\n", c->act_limit);
+    if (c->sinks) printf("             attention sinks\n");
     if (c->o_gate) printf("             attention's output is gated\n");
     if (c->attention_softcap != 0) printf("             scores capped at %g\n", c->attention_softcap);
     if (c->logit_softcap != 0) printf("             logits capped at %g\n", c->logit_softcap);

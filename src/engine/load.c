@@ -226,6 +226,7 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     case MT_W_DOWN:
     case MT_W_E_DOWN:
     case MT_W_S_DOWN: deviation *= c->init_branch; break;
+    case MT_W_SINKS: return (float)deviation * mt_rng_normal(l->seed, stream, (uint64_t)i);
     default: break;
     }
     return w->n_dims > 1 ? (float)deviation * mt_rng_normal(l->seed, stream, (uint64_t)i) : 0.0f;

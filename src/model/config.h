@@ -37,7 +37,8 @@ typedef struct mt_rope_spec {
     double long_attention_factor; /* longrope: of documents that turn by the long list */
     double short_factor[MT_MAX_PAIRS], long_factor[MT_MAX_PAIRS]; /* longrope */
     bool backwards;                                               /* by the angles' negatives */
-    double q_beta; /* queries are scaled by position (ops.h), in steps of original_positions; 0: not */
+    double q_beta;                                                /* queries are scaled by position (ops.h); 0: not */
+    int64_t q_period, q_shift;                                    /* as there */
 } mt_rope_spec;
 
 /* Where the norms of a layer stand. */
@@ -67,6 +68,9 @@ typedef struct mt_layer_spec {
     mt_layer_rope rope;
     bool input_norm;      /* the input, residual included, is what a norm makes of it */
     int64_t window;       /* rows a row may see, itself included; 0: all */
+    int64_t chunk;        /* rows that a document is cut into, each of which sees its own alone; 0: it is not cut */
+    bool no_qk_norm;      /* no norm of query and key heads here, whatever other layers have */
+    bool no_q_scale;      /* queries are not scaled by position here */
     int64_t H, K, Dh, F;  /* see ops.h */
     int64_t E, T, I, Is;  /* experts, those of a row, the width of one; of the shared one, 0: none.  E is 0 in dense layers */
     int64_t unit_experts; /* of a unit; settled by the model, in its kinds of layers */
@@ -81,6 +85,8 @@ typedef struct mt_moe {
     double jitter;               /* MT_ROUTE_MIXER */
     int64_t n_group, topk_group; /* 0 or 1: no groups */
     bool choice_bias;            /* added to the scores for choosing */
+    bool router_bias, biases;    /* of the router; of the experts */
+    bool weigh_input;            /* a weight is one of what its expert reads, not of what it returns */
     bool exact_router;           /* the router computes in fp32, whatever the compute dtype */
     double aux_loss;             /* the file's coefficient of the load-balancing loss; negative: it has none */
     bool shared_switch;          /* a row takes sigmoid(switch) of the shared expert */
@@ -109,8 +115,10 @@ typedef struct mt_config {
     double init_range;  /* deviation of freshly made weights */
     double init_branch; /* times this for what a branch ends in */
     mt_act act;
-    bool tied; /* as config.json says; the files decide (mt_file_names) */
+    double act_limit, act_steep; /* MT_ACT_CLAMPED */
+    bool tied;                   /* as config.json says; the files decide (mt_file_names) */
     bool qkv_bias, o_bias, mlp_bias, head_bias;
+    bool sinks;             /* attention has them */
     bool o_gate;            /* attention's output is multiplied by the sigmoid of a gate, which is projected with the queries */
     mt_delta_shape delta;   /* of the layers with mt_mixer_delta */
     mt_latent_shape latent; /* of those with mt_mixer_latent; Dh is dn + dr there */

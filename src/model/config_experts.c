@@ -90,6 +90,7 @@ typedef struct sparse {
     int64_t first, last, step, offset; /* layers i of [first, last] with (i + offset) % step = 0 */
     const mt_value *dense;             /* and not in this list */
     const mt_value *types;             /* "sparse" in this list, if it is there */
+    const mt_value *listed;            /* or just these; NULL: there is no list */
 } sparse;
 
 static mt_rc read_step(reader *r, sparse *s)
@@ -133,12 +134,27 @@ static mt_rc read_range(reader *r, sparse *s)
     return mt_json_i64(r->doc, "moe_layer_interval", 1, &s->step, r->path, r->err);
 }
 
+static mt_rc read_list(reader *r, sparse *s)
+{
+    const mt_value *list = mt_value_get(r->doc, "moe_layers");
+    s->offset = 1;
+    if (mt_json_missing(list)) return mt_json_i64(r->doc, "interleave_moe_layer_step", 1, &s->step, r->path, r->err);
+    s->listed = list;
+    for (size_t i = 0; i < mt_value_items(list); i++)
+        if (!mt_value_has(mt_value_at(list, i), MT_VALUE_INT) || mt_value_int(mt_value_at(list, i)) >= r->c->L)
+            return mt_fail(r->err, MT_EFORMAT, "%s: \"moe_layers\" should list layers below %lld; entry %zu is none", r->path,
+                           (long long)r->c->L, i);
+    if (mt_value_has(list, MT_VALUE_LIST)) return MT_OK;
+    return mt_fail(r->err, MT_EFORMAT, "%s: \"moe_layers\" should list the layers with experts", r->path);
+}
+
 static mt_rc read_layers(reader *r, sparse *s)
 {
     static mt_rc (*const rules[])(reader *, sparse *) = { [MT_SPARSE_STEP] = read_step,
                                                           [MT_SPARSE_AFTER] = read_after,
                                                           [MT_SPARSE_RANGE] = read_range,
-                                                          [MT_SPARSE_TYPES] = read_types };
+                                                          [MT_SPARSE_TYPES] = read_types,
+                                                          [MT_SPARSE_LIST] = read_list };
     const mt_sparse_rule rule = r->c->family->experts->layers;
     *s = (sparse){ .last = r->c->L - 1, .step = 1 };
     if (rule != MT_SPARSE_ALL) MT_TRY(rules[rule](r, s));
@@ -150,6 +166,7 @@ static mt_rc read_layers(reader *r, sparse *s)
 static bool is_sparse(const sparse *s, int64_t layer)
 {
     if (s->types) return strcmp(mt_json_string(mt_value_at(s->types, (size_t)layer)), "sparse") == 0;
+    if (s->listed) return is_listed(s->listed, layer);
     return layer >= s->first && layer <= s->last && (layer + s->offset) % s->step == 0 && !is_listed(s->dense, layer);
 }
 
@@ -189,6 +206,9 @@ static mt_rc read_router(reader *r, const mt_layer_spec *s)
                    .norm_floor = rules->norm_floor,
                    .scale = 1,
                    .choice_bias = rules->choice_bias,
+                   .router_bias = rules->router_bias,
+                   .biases = rules->biases,
+                   .weigh_input = rules->weigh_input,
                    .exact_router = router_is_exact(r->c->family),
                    .shared_switch = rules->shared_switch };
     if (rules->router != MT_ROUTE_MIXER) note_noise(r, "router_jitter_noise");

@@ -109,6 +109,7 @@ static mt_rc read_query_scale(reader *r, const mt_value *d, mt_rope_spec *rope)
                        "%s: the rope settings of a %s model should have \"llama_4_scaling_beta\" and "
                        "\"original_max_position_embeddings\"",
                        r->path, r->c->family->name);
+    rope->q_period = (int64_t)rope->original_positions;
     return mt_json_f64(d, "llama_4_scaling_beta", 0, &rope->q_beta, r->path, r->err);
 }
 
@@ -205,7 +206,7 @@ static mt_rc read_no_rope(reader *r)
     mt_config *c = r->c;
     const mt_value *list = mt_value_get(r->doc, "no_rope_layers");
     int64_t interval = 0;
-    if (mt_json_missing(list)) {
+    if (mt_json_missing(list) || (mt_value_has(list, MT_VALUE_LIST) && !mt_value_items(list))) {
         MT_TRY(mt_json_i64(r->doc, "no_rope_layer_interval", c->family->nope_interval, &interval, r->path, r->err));
         for (int64_t i = 0; interval > 0 && i < c->L; i++)
             if ((i + 1) % interval == 0) c->layers[i].rope = MT_LAYER_NOPE;

@@ -70,6 +70,8 @@ const mt_family *const mt_families[] = {
     &mt_family_deepseek_v2,
     &mt_family_deepseek_v3,
     &mt_family_glm4_moe_lite,
+    &mt_family_gpt_oss,
+    &mt_family_llama4,
     NULL,
 };
 

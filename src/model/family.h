@@ -25,6 +25,7 @@ typedef enum mt_role {
     MT_W_K_NORM,
     MT_W_O,
     MT_B_O,
+    MT_W_SINKS,  /* of attention: a score of each head that no row has */
     MT_W_O_GATE, /* of attention's output, where it is gated */
     MT_B_O_GATE,
     MT_W_DELTA_Q, /* of a gated delta net: its projections ... */
@@ -62,10 +63,14 @@ typedef enum mt_role {
     MT_B_DOWN,
     MT_W_POST2,
     MT_W_ROUTER, /* of experts: who gets which row */
+    MT_B_ROUTER,
     MT_B_CHOICE, /* added to a router's scores for choosing; never trained */
     MT_W_E_GATE, /* of each expert: in memory gate(0), up(0), gate(1), ..., then down(0), down(1), ... */
     MT_W_E_UP,
     MT_W_E_DOWN,
+    MT_B_E_GATE, /* likewise */
+    MT_B_E_UP,
+    MT_B_E_DOWN,
     MT_W_S_GATE, /* of the expert that every row passes */
     MT_W_S_UP,
     MT_B_S_GATE,
@@ -122,6 +127,7 @@ typedef enum mt_pack {
     MT_PACK_CHANNELS,    /* one role, one tensor, with a dimension of 1 between its two: a depthwise convolution */
     MT_PACK_EXPERT,      /* a tensor for every expert; %e in the name is the expert */
     MT_PACK_EXPERTS, /* one tensor for all experts, expert after expert; in each, rows that share the name as in MT_PACK_ROWS */
+    MT_PACK_EXPERTS_IN_TURN, /* the same, but a row of each in turn */
 } mt_pack;
 
 typedef struct mt_tensor_row {
@@ -163,6 +169,7 @@ typedef enum mt_sparse_rule {
     MT_SPARSE_AFTER, /* from first_k_dense_replace on */
     MT_SPARSE_RANGE, /* every moe_layer_interval-th of moe_layer_start_index to moe_layer_end_index */
     MT_SPARSE_TYPES, /* those that mlp_layer_types calls sparse; without that key as AFTER */
+    MT_SPARSE_LIST,  /* those of moe_layers, or else every interleave_moe_layer_step-th */
 } mt_sparse_rule;
 
 /* The width of the expert that every row passes. */
@@ -182,7 +189,9 @@ typedef struct mt_expert_rules {
     double scale; /* those where they are absent; 0: 1 */
     int64_t n_group, topk_group;
     bool choice_bias;
-    bool mlp_width; /* an expert's width is intermediate_size, not moe_intermediate_size */
+    bool router_bias, biases; /* of the router; of the experts */
+    bool weigh_input;         /* a weight is one of what its expert reads */
+    bool mlp_width;           /* an expert's width is intermediate_size, not moe_intermediate_size */
     mt_sparse_rule layers;
     int64_t first_dense; /* AFTER: first_k_dense_replace where it is absent */
     bool layer_freq;     /* AFTER: moe_layer_freq counts */
@@ -249,7 +258,8 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_mpt, mt_family_biogpt, mt_family_hyperclovax, mt_family_mixtral, mt_family_qwen3_moe, mt_family_qwen2_moe,
     mt_family_olmoe, mt_family_deepseek, mt_family_glm4_moe, mt_family_dots1, mt_family_granitemoe, mt_family_granitemoeshared,
     mt_family_ernie4_5_moe, mt_family_hunyuan_v1_moe, mt_family_minimax_m2, mt_family_phimoe, mt_family_qwen3_5,
-    mt_family_qwen3_5_moe, mt_family_qwen3_next, mt_family_deepseek_v2, mt_family_deepseek_v3, mt_family_glm4_moe_lite;
+    mt_family_qwen3_5_moe, mt_family_qwen3_next, mt_family_deepseek_v2, mt_family_deepseek_v3, mt_family_glm4_moe_lite,
+    mt_family_gpt_oss, mt_family_llama4;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

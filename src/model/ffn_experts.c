@@ -44,7 +44,11 @@ static bool experts_has_role(const mt_config *c, const mt_layer_spec *s, mt_role
     case MT_W_E_GATE:
     case MT_W_E_UP:
     case MT_W_E_DOWN: return true;
+    case MT_B_ROUTER: return c->moe.router_bias;
     case MT_B_CHOICE: return c->moe.choice_bias;
+    case MT_B_E_GATE:
+    case MT_B_E_UP:
+    case MT_B_E_DOWN: return c->moe.biases;
     case MT_W_S_GATE:
     case MT_W_S_UP:
     case MT_W_S_DOWN: return s->Is > 0;
@@ -59,6 +63,7 @@ static bool experts_has_role(const mt_config *c, const mt_layer_spec *s, mt_role
 static bool experts_beside(mt_role a, mt_role b)
 {
     if ((a == MT_W_S_GATE && b == MT_W_S_UP) || (a == MT_B_S_GATE && b == MT_B_S_UP)) return true;
+    if ((a == MT_B_E_GATE && b == MT_B_E_UP) || (a == MT_B_E_UP && b == MT_B_E_GATE)) return true;
     return (a == MT_W_E_GATE && b == MT_W_E_UP) || (a == MT_W_E_UP && b == MT_W_E_GATE);
 }
 
@@ -129,7 +134,8 @@ static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const 
     const int64_t n = shape->rows, E = s->E, T = s->T, packed = shape->pass * mt_min_i64(T, s->unit_experts),
                   c1 = s->unit_experts;
     const size_t needs[] = {
-        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = E, .K = c->D, .dw = some }),
+        mt_linear_scratch(
+            &(mt_linear){ .t = shape->t, .M = n, .N = E, .K = c->D, .dw = some, .db = c->moe.router_bias ? some : NULL }),
         mt_linear_scratch(&(mt_linear){ .t = MT_DTYPE_F32, .M = n, .N = E, .K = c->D, .dw = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = 2 * s->Is, .K = c->D, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = c->D, .K = s->Is, .dw = some, .db = some }),
@@ -177,6 +183,7 @@ static mt_linear router_args(const mt_pass *p, const void *h)
 static mt_rc router_logits(const mt_pass *p, const void *h, mt_err *err)
 {
     mt_linear a = router_args(p, h);
+    a.b = mt_pass_weight(p, MT_B_ROUTER);
     a.y = mt_pass_array(p, LOGITS);
     a.y_f32 = true;
     if (own_precision(p)) /* bf16 numbers are the high halves of fp32 ones */
@@ -375,13 +382,19 @@ static mt_grouped_linear expert_product(const mt_pass *p, mt_role role)
                                 .offsets = offsets_of(p),
                                 .rows = rows_of(p),
                                 .w = mt_pass_weight(p, role),
+                                .b = mt_pass_weight(p, down ? MT_B_E_DOWN : MT_B_E_GATE),
                                 .scratch = p->r->scratch };
 }
 
+/* Routing weights count where experts read, if they do, or else where they return. */
 static mt_activation expert_activation(const mt_pass *p)
 {
     return (mt_activation){ .t = p->r->t,
                             .act = p->c->act,
+                            .limit = (float)p->c->act_limit,
+                            .steep = (float)p->c->act_steep,
+                            .weigh_input = p->c->moe.weigh_input,
+                            .weights = p->c->moe.weigh_input ? weights_of(p) : NULL,
                             .N = p->mb->n * mt_min_i64(p->s->T, p->n_experts),
                             .F = p->s->I,
                             .gu = mt_pass_array(p, GATE_UP),
@@ -428,7 +441,7 @@ static mt_rc experts_unit_forward(const mt_pass *p, const void *h, mt_err *err)
     a.y = mt_pass_array(p, PACKED);
     MT_TRY(p->r->ops->grouped_linear_fwd(p->r->stream, &a, err));
     mt_combine sum = combine_args(p);
-    sum.weights = weights_of(p);
+    sum.weights = p->c->moe.weigh_input ? NULL : weights_of(p);
     return p->r->ops->combine(p->r->stream, &sum, err);
 }
 
@@ -464,13 +477,20 @@ static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *
     MT_TRY(ops->activation_bwd(p->r->stream, &activation, err));
     weights.x = mt_pass_array(p, ACT);
     weights.dw = mt_pass_grad(p, MT_W_E_DOWN);
-    if (weights.dw) MT_TRY(ops->grouped_linear_bwd(p->r->stream, &weights, err));
+    weights.db = mt_pass_grad(p, MT_B_E_DOWN);
+    if (weights.b) { /* a weight is one of the bias, too */
+        weights.order = order_of(p);
+        weights.weights = weights_of(p);
+        weights.dweights = activation.dweights;
+    }
+    if (weights.dw || weights.b) MT_TRY(ops->grouped_linear_bwd(p->r->stream, &weights, err));
     mt_grouped_linear first = expert_product(p, MT_W_E_GATE);
     first.gather_x = true;
     first.x = h;
     first.dy = mt_pass_array(p, GATE_UP);
     first.dx = mt_pass_array(p, PACKED);
     first.dw = mt_pass_grad(p, MT_W_E_GATE);
+    first.db = mt_pass_grad(p, MT_B_E_GATE);
     MT_TRY(ops->grouped_linear_bwd(p->r->stream, &first, err));
     const mt_combine sum = combine_args(p);
     return ops->combine(p->r->stream, &sum, err);
@@ -512,6 +532,7 @@ static mt_rc experts_input_backward(const mt_pass *p, const void *h, void *dh, b
     router.dx = own ? mt_pass_array(p, SUM) : dh;
     router.dx_add = true;
     router.dw = mt_pass_grad(p, MT_W_ROUTER);
+    router.db = mt_pass_grad(p, MT_B_ROUTER);
     MT_TRY(ops->linear_bwd(p->r->stream, &router, err));
     return own ? experts_close(p, dh, dh_add ? dh : NULL, err) : MT_OK;
 }

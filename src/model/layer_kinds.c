@@ -65,8 +65,9 @@ static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec
 static bool same_spec(const mt_layer_spec *a, const mt_layer_spec *b)
 {
     return a->mixer == b->mixer && a->ffn == b->ffn && a->norms == b->norms && a->form == b->form && a->rope == b->rope &&
-           a->input_norm == b->input_norm && a->window == b->window && a->H == b->H && a->K == b->K && a->Dh == b->Dh &&
-           a->F == b->F && a->E == b->E && a->T == b->T && a->I == b->I && a->Is == b->Is && a->unit_experts == b->unit_experts;
+           a->input_norm == b->input_norm && a->window == b->window && a->chunk == b->chunk && a->no_qk_norm == b->no_qk_norm &&
+           a->no_q_scale == b->no_q_scale && a->H == b->H && a->K == b->K && a->Dh == b->Dh && a->F == b->F && a->E == b->E &&
+           a->T == b->T && a->I == b->I && a->Is == b->Is && a->unit_experts == b->unit_experts;
 }
 
 int64_t mt_default_unit_experts(const mt_config *c, int layer)

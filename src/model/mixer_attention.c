@@ -16,11 +16,12 @@ static int64_t gate_column(const mt_layer_spec *s) { return q_width(s) + 2 * kv_
 static int64_t gate_width(const mt_config *c, const mt_layer_spec *s) { return c->o_gate ? q_width(s) : 0; }
 static int64_t qkv_width(const mt_config *c, const mt_layer_spec *s) { return gate_column(s) + gate_width(c, s); }
 
+static bool has_qk_norm(const mt_config *c, const mt_layer_spec *s) { return c->qk_norm && !s->no_qk_norm; }
+
 /* -- what it says of itself ------------------------------------------------------------------------ */
 
 static bool attention_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {
-    (void)s;
     switch (role) {
     case MT_W_Q:
     case MT_W_K:
@@ -30,10 +31,11 @@ static bool attention_has_role(const mt_config *c, const mt_layer_spec *s, mt_ro
     case MT_B_K:
     case MT_B_V: return c->qkv_bias;
     case MT_B_O: return c->o_bias;
+    case MT_W_SINKS: return c->sinks;
     case MT_W_O_GATE: return c->o_gate;
     case MT_B_O_GATE: return c->o_gate && c->qkv_bias;
     case MT_W_Q_NORM:
-    case MT_W_K_NORM: return c->qk_norm && !c->qk_norm_bare;
+    case MT_W_K_NORM: return has_qk_norm(c, s) && !c->qk_norm_bare;
     default: return false;
     }
 }
@@ -64,12 +66,12 @@ static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype
 }
 
 /* True if QK holds queries and keys. */
-static bool qk_apart(const mt_config *c) { return c->qk_norm || c->clip_qkv != 0; }
+static bool qk_apart(const mt_config *c, const mt_layer_spec *s) { return has_qk_norm(c, s) || c->clip_qkv != 0; }
 
 /* Without its rows and documents. */
 static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
 {
-    const int64_t ld = qkv_width(c, s), ld_qk = qk_apart(c) ? qk_width(s) : ld;
+    const int64_t ld = qkv_width(c, s), ld_qk = qk_apart(c, s) ? qk_width(s) : ld;
     return (mt_attention){ .H = s->H,
                            .K = s->K,
                            .Dh = s->Dh,
@@ -80,6 +82,7 @@ static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
                            .ld_d = ld,
                            .scale = (float)c->attention_scale,
                            .window = s->window,
+                           .chunk = s->chunk,
                            .softcap = (float)c->attention_softcap,
                            .alibi = (float)c->alibi };
 }
@@ -88,7 +91,8 @@ static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
 static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
 {
     const double D = (double)c->D, o = (double)q_width(s), qk = (double)qk_width(s), qkv = (double)qkv_width(c, s),
-                 head_norms = c->qk_norm ? (c->qk_norm_whole ? 8 : 3) * qk : 0, clipped = c->clip_qkv != 0 ? 2 * qkv : 0;
+                 head_norms = has_qk_norm(c, s) ? (c->qk_norm_whole ? 8 : 3) * qk : 0, sinks = c->sinks ? 2 * o : 0,
+                 clipped = c->clip_qkv != 0 ? 2 * qkv : 0;
     int n = 0;
     out[n++] =
         (mt_work_item){ .name = "qkv", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = qkv, .k = D };
@@ -101,6 +105,7 @@ static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_it
                                .n = o,
                                .k = o,
                                .attention = attention_shape(c, s) };
+    if (c->sinks) out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = sinks };
     if (c->o_gate) out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = 3 * o };
     out[n++] = (mt_work_item){ .name = "o", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = D, .k = o };
     /* Rotations, biases, the sums of o * do, and the gate. */
@@ -118,6 +123,7 @@ static size_t attention_scratch(const mt_config *c, const mt_layer_spec *s, cons
     att.N = shape->rows;
     att.n_docs = shape->docs;
     att.longest = shape->longest;
+    att.sinks = c->sinks ? some : NULL;
     att.use = *shape->attention;
     att.ldq = att.ldk = att.ldv = att.ldo = att.ld_d = 0; /* for any strides */
     const size_t needs[] = {
@@ -168,7 +174,7 @@ static mt_products qkv_products(const mt_pass *p)
 }
 
 /* Queries and keys as attention reads them. */
-static void *qk_of(const mt_pass *p) { return mt_pass_array(p, qk_apart(p->c) ? QK : QKV); }
+static void *qk_of(const mt_pass *p) { return mt_pass_array(p, qk_apart(p->c, p->s) ? QK : QKV); }
 
 static mt_qk_prepare qk_prepare_args(const mt_pass *p)
 {
@@ -176,6 +182,7 @@ static mt_qk_prepare qk_prepare_args(const mt_pass *p)
     const mt_layer_spec *s = p->s;
     const int64_t ld = qkv_width(c, s), at = p->mb->rope_row * (c->rope.dr / 2);
     const int table = s->rope == MT_LAYER_ROPE_LOCAL;
+    const bool normed = has_qk_norm(c, s);
     return (mt_qk_prepare){ .t = p->r->t,
                             .style = s->rope == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style,
                             .N = p->mb->n,
@@ -185,7 +192,7 @@ static mt_qk_prepare qk_prepare_args(const mt_pass *p)
                             .dr = c->rope.dr,
                             .ld_qkv = ld,
                             .ld_dqkv = ld,
-                            .ld_qk = qk_apart(c) ? qk_width(s) : ld,
+                            .ld_qk = qk_apart(c, s) ? qk_width(s) : ld,
                             .pos = p->mb->pos,
                             .cos = p->r->cos[table] + at,
                             .sin = p->r->sin[table] + at,
@@ -198,10 +205,11 @@ static mt_qk_prepare qk_prepare_args(const mt_pass *p)
                             .whole = c->qk_norm_whole,
                             .centered = c->qk_layer_norm,
                             .own_weights = c->qk_norm_own,
-                            .norm_last = c->qk_norm_last,
-                            .bare = c->qk_norm_bare,
-                            .q_beta = (float)c->rope.q_beta,
-                            .q_period = (int64_t)c->rope.original_positions,
+                            .norm_last = normed && c->qk_norm_last,
+                            .bare = normed && c->qk_norm_bare,
+                            .q_beta = s->no_q_scale ? 0.0f : (float)c->rope.q_beta,
+                            .q_period = c->rope.q_period,
+                            .q_shift = c->rope.q_shift,
                             .scratch = p->r->scratch };
 }
 
@@ -229,6 +237,7 @@ static mt_attention attention_args(const mt_pass *p)
     a.longest = mb->longest;
     a.doc_start = mb->doc_start;
     a.host_start = mb->host_start;
+    a.sinks = mt_pass_exact(p, MT_W_SINKS);
     a.q = qk;
     a.k = mt_pass_rows(p, qk, 1, q_width(p->s));
     a.v = mt_pass_rows(p, mt_pass_array(p, QKV), 1, qk_width(p->s));
@@ -262,6 +271,8 @@ static mt_cache_attention cached_args(const mt_pass *p)
                                  .window = t.window,
                                  .softcap = t.softcap,
                                  .alibi = t.alibi,
+                                 .chunk = t.chunk,
+                                 .sinks = t.sinks,
                                  .q = t.q,
                                  .k = t.k,
                                  .v = t.v,
@@ -325,7 +336,7 @@ static mt_rc attention_forward(const mt_pass *p, const void *h, mt_err *err)
 }
 
 /* What was kept is from before head norm and rotation. */
-static mt_rc attention_restore(const mt_pass *p, mt_err *err) { return qk_apart(p->c) ? turn(p, err) : MT_OK; }
+static mt_rc attention_restore(const mt_pass *p, mt_err *err) { return qk_apart(p->c, p->s) ? turn(p, err) : MT_OK; }
 
 static mt_rc attention_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
@@ -371,6 +382,7 @@ static mt_rc attention_backward(const mt_pass *p, const void *h, void *dh, bool 
     a.dq = dqkv;
     a.dk = mt_pass_rows(p, dqkv, 1, q_width(p->s));
     a.dv = mt_pass_rows(p, dqkv, 1, qk_width(p->s));
+    a.dsinks = mt_pass_grad(p, MT_W_SINKS);
     MT_TRY(p->r->ops->attention_bwd(p->r->stream, &a, err));
     mt_qk_prepare rope = qk_prepare_args(p);
     rope.dqkv = dqkv;

@@ -20,7 +20,10 @@ static mt_unit_kind kind_of(mt_role role)
     case MT_B_HEAD: return MT_UNIT_HEAD;
     case MT_W_E_GATE:
     case MT_W_E_UP:
-    case MT_W_E_DOWN: return MT_UNIT_EXPERTS;
+    case MT_W_E_DOWN:
+    case MT_B_E_GATE:
+    case MT_B_E_UP:
+    case MT_B_E_DOWN: return MT_UNIT_EXPERTS;
     default: return MT_UNIT_LAYER;
     }
 }
@@ -155,8 +158,14 @@ static int64_t n_groups_of(const mt_config *c, const mt_layer_spec *s, mt_pack p
     case MT_PACK_HEADS: return s->K;
     case MT_PACK_QUERY_HEADS: return s->H;
     case MT_PACK_DELTA_HEADS: return c->delta.K;
+    case MT_PACK_EXPERTS_IN_TURN: return s->I;
     default: return 1;
     }
+}
+
+static bool in_one_tensor(const mt_tensor_row *row)
+{
+    return row->pack == MT_PACK_EXPERTS || row->pack == MT_PACK_EXPERTS_IN_TURN;
 }
 
 /* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
@@ -177,10 +186,10 @@ static mt_tensor_slice slice_of(const mt_model *m, const mt_layer_spec *spec, co
                           .stride = all / groups,
                           .first = before / groups,
                           .transposed = row->transposed,
-                          .experts = row->pack == MT_PACK_EXPERTS };
+                          .experts = in_one_tensor(row) };
     if (row->transposed) s.shape[0] = s.slab[0] = columns, s.shape[1] = s.slab[1] = all;
     if (s.experts || row->pack == MT_PACK_CHANNELS) {
-        s.n_dims = 3;
+        s.n_dims = row->shape[1] ? 3 : 2;
         s.shape[0] = s.experts ? spec->E : s.slab[0];
         s.shape[1] = s.experts ? s.slab[0] : 1;
         s.shape[2] = s.slab[1];
@@ -188,7 +197,7 @@ static mt_tensor_slice slice_of(const mt_model *m, const mt_layer_spec *spec, co
     return s;
 }
 
-static bool of_experts(const mt_tensor_row *row) { return row->pack == MT_PACK_EXPERT || row->pack == MT_PACK_EXPERTS; }
+static bool of_experts(const mt_tensor_row *row) { return row->pack == MT_PACK_EXPERT || in_one_tensor(row); }
 
 /* Weights of the row in a unit. */
 static int64_t n_weights_of(const mt_config *c, const mt_layer_spec *s, const mt_unit *u, const mt_tensor_row *row)
@@ -271,14 +280,19 @@ static mt_rc list_weights(mt_layout *out, const mt_model *m, const mt_unit *u, m
     return MT_OK;
 }
 
-static bool gate_or_up(mt_role role) { return role == MT_W_E_GATE || role == MT_W_E_UP; }
+/* Weights of experts that are stored side by side. */
+static bool of_one_run(mt_role a, mt_role b)
+{
+    const bool weights = (a == MT_W_E_GATE || a == MT_W_E_UP) && (b == MT_W_E_GATE || b == MT_W_E_UP);
+    return weights || ((a == MT_B_E_GATE || a == MT_B_E_UP) && (b == MT_B_E_GATE || b == MT_B_E_UP));
+}
 
 /* The heads of one role lie side by side, and so do the experts of a layer, so they are trained alike. */
 static mt_rc check_alike(const mt_weight *a, const mt_weight *b, const char *name, mt_err *err)
 {
-    const bool experts = gate_or_up(a->role) && gate_or_up(b->role);
+    const bool experts = of_one_run(a->role, b->role);
     if ((a->role != b->role && !experts) || (a->frozen == b->frozen && a->decay == b->decay)) return MT_OK;
-    if (experts || a->role == MT_W_E_DOWN)
+    if (experts || a->role == MT_W_E_DOWN || a->role == MT_B_E_DOWN)
         return mt_fail(err, MT_EINVAL,
                        "freeze: the experts of a layer are trained together, but the patterns match only some of them (first "
                        "mismatch: \"%s\"); match all of them or none",

@@ -8,7 +8,10 @@ static int64_t expert_of(const mt_unit *u, const mt_weight *w) { return w->slice
 
 int64_t mt_weight_slab(const mt_unit *u, const mt_weight *w) { return expert_of(u, w) * mt_slice_slab(&w->slice); }
 
-int64_t mt_weight_first_row(const mt_unit *u, const mt_weight *w) { return expert_of(u, w) * w->slice.slab[0] + w->slice.first; }
+int64_t mt_weight_first_row(const mt_unit *u, const mt_weight *w)
+{
+    return expert_of(u, w) * w->slice.slab[w->slice.transposed] + w->slice.first;
+}
 
 int mt_slab_next(const mt_layout *l, int k)
 {

@@ -23,6 +23,7 @@ set(sources
     family_gpt_bigcode.c
     family_gpt_neo.c
     family_gpt_neox.c
+    family_gpt_oss.c
     family_gptj.c
     family_granite.c
     family_helium.c
@@ -30,6 +31,7 @@ set(sources
     family_internlm2.c
     family_jais2.c
     family_llama.c
+    family_llama4.c
     family_mistral.c
     family_mixtral.c
     family_mpt.c

@@ -20,6 +20,10 @@ static uint32_t traits_of(const mt_config *c)
     if (c->act == MT_ACT_XIELU) t |= MT_TRAIT(XIELU);
     if (c->clip_qkv != 0) t |= MT_TRAIT(BOUND);
     if (c->rope.q_beta != 0) t |= MT_TRAIT(QUERY_SCALE);
+    if (c->sinks) t |= MT_TRAIT(SINKS);
+    if (c->act == MT_ACT_CLAMPED) t |= MT_TRAIT(CLAMPED);
+    for (int64_t i = 0; i < c->L; i++)
+        if (c->layers[i].chunk) t |= MT_TRAIT(CHUNKS);
     return t;
 }
 

@@ -68,7 +68,7 @@ static mt_attention_way way_of(const mt_costs *k, const mt_attention *shape, boo
 static double attention(const mt_costs *k, const mt_work_item *w, bool backward)
 {
     const mt_attention *a = &w->attention;
-    double keys = mt_flops_keys((int64_t)k->document, a->window) / k->document, each = (backward ? 5 : 2) * (w->n + w->k);
+    double keys = mt_flops_keys((int64_t)k->document, a) / k->document, each = (backward ? 5 : 2) * (w->n + w->k);
     mt_attention_way way = way_of(k, a, backward);
     const kernel *at = &kernels[way][backward];
     /* On a GPU, of kernels without tensor cores. */

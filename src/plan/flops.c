@@ -19,10 +19,16 @@ int64_t mt_flops_weights(const mt_model *m)
 }
 
 /* 1 + 2 + ... capped at the window. */
-double mt_flops_keys(int64_t n, int64_t window)
+static double keys_in_window(int64_t n, int64_t window)
 {
     int64_t ramp = window && window < n ? window : n;
     return (double)ramp * (double)(ramp + 1) / 2 + (double)(n - ramp) * (double)ramp;
+}
+
+double mt_flops_keys(int64_t n, const mt_attention *a)
+{
+    if (!a->chunk) return keys_in_window(n, a->window);
+    return (double)(n / a->chunk) * keys_in_window(a->chunk, a->window) + keys_in_window(n % a->chunk, a->window);
 }
 
 /* Width of scores and values times keys seen, over the documents of a step. */
@@ -33,7 +39,7 @@ static double attention_of(const mt_layer_kind *k, const int32_t *doc_start, int
         const mt_work_item *w = &k->work[i];
         double keys = 0;
         if (w->kind != MT_WORK_ATTENTION) continue;
-        for (int64_t d = 0; d < n_docs; d++) keys += mt_flops_keys(doc_start[d + 1] - doc_start[d], w->attention.window);
+        for (int64_t d = 0; d < n_docs; d++) keys += mt_flops_keys(doc_start[d + 1] - doc_start[d], &w->attention);
         sum += (w->n + w->k) * keys;
     }
     return sum;

@@ -15,8 +15,8 @@
 
 /* Weights multiplied per token. */
 int64_t mt_flops_weights(const mt_model *m);
-/* Keys seen by the rows of a document of n under a window (0: none). */
-double mt_flops_keys(int64_t n, int64_t window);
+/* Keys seen by the rows of a document of n under an attention's window and chunks. */
+double mt_flops_keys(int64_t n, const mt_attention *a);
 /* Of a training step over documents of these lengths, so many tokens of them trained. */
 double mt_flops_step(const mt_model *m, const int32_t *doc_start, int64_t n_docs, int64_t n_trained);
 

@@ -95,6 +95,7 @@
 #define DEEPSEEK_V3                                                                                                              \
     OF("deepseek_v3", 7168, 18432, 61, 128, 128, 129280,                                                                         \
        LATENT(1536, 128, 64, 128) EXPERTS(256, 8, WIDE(2048) SHARED(1) DENSE(3) GROUPS(8, 4, 2.5) YARN(40, 1.0) POS(163840)))
+#define LLAMA4 ",\"rope_theta\":500000.0,\"intermediate_size_mlp\":16384,\"attention_chunk_size\":8192"
 
 const mt_shape mt_shapes[] = {
     { "smollm2-135m", LLAMA(576, 1536, 30, 9, 3, 49152, POS(8192) TIED) },
@@ -329,11 +330,13 @@ const mt_shape mt_shapes[] = {
     { "glm-4.7-flash", OF("glm4_moe_lite", 2048, 10240, 47, 20, 20, 154880,
                           LATENT(768, 192, 64, 256) EXPERTS(
                               64, 4, WIDE(1536) SHARED(1) DENSE(1) GROUPS(1, 1, 1.8) ",\"rope_theta\":1000000.0" POS(202752))) },
+    { "gpt-oss-20b", OF("gpt_oss", 2880, 2880, 24, 64, 8, 201088, DH(64) EXPERTS(32, 4, POS(131072))) },
+    { "gpt-oss-120b", OF("gpt_oss", 2880, 2880, 36, 64, 8, 201088, DH(64) EXPERTS(128, 4, POS(131072))) },
+    { "llama-4-scout-17b-16e", OF("llama4_text", 5120, 8192, 48, 40, 8, 202048, DH(128) EXPERTS(16, 1, LLAMA4 POS(10485760))) },
+    { "llama-4-maverick-17b-128e",
+      OF("llama4_text", 5120, 8192, 48, 40, 8, 202048,
+         DH(128) EXPERTS(128, 1, LLAMA4 ",\"interleave_moe_layer_step\":2,\"use_qk_norm\":false" POS(1048576))) },
     /* Planned, not trained yet: mixtures and hybrids. */
-    { "gpt-oss-20b", MIX("gpt_oss", 20.915, 2880, 11520, 24, 64, 8, 64, 201088) },
-    { "gpt-oss-120b", MIX("gpt_oss", 116.829, 2880, 11520, 36, 64, 8, 64, 201088) },
-    { "llama-4-scout-17b-16e", MIX("llama4", 107.770, 5120, 16384, 48, 40, 8, 128, 202048) },
-    { "llama-4-maverick-17b-128e", MIX("llama4", 400.712, 5120, 16384, 48, 40, 8, 128, 202048) },
     { "jamba-v0.1", MIX("jamba", 51.570, 4096, 28672, 32, 32, 8, 128, 65536) },
 };
 const size_t mt_n_shapes = MT_COUNT(mt_shapes);

@@ -57,11 +57,11 @@ static void what_train_refuses_is_in_the_headline(void **state)
     static const struct {
         const char *args, *begins;
     } cases[] = {
-        { "plan gpt-oss-120b --gpu h200 --ram 1.5T --max-grad-norm 0",
-          "WOULD FIT, but megatrain does not train gpt_oss models yet: about " },
-        { "plan gpt-oss-120b --gpu h200 --ram 1.5T", "DOES NOT FIT, and megatrain does not train gpt_oss models yet: " },
-        { "plan --config " MT_TESTS_DIR "/../configs/gpt_oss_20b.yaml --gpu h200 --ram 512G",
-          "WOULD FIT, but megatrain does not train gpt_oss models yet: about " },
+        { "plan jamba-v0.1 --gpu h200 --ram 1.5T --max-grad-norm 0",
+          "WOULD FIT, but megatrain does not train jamba models yet: about " },
+        { "plan jamba-v0.1 --gpu h200 --ram 256G", "DOES NOT FIT, and megatrain does not train jamba models yet: " },
+        { "plan --config " MT_TESTS_DIR "/../configs/mixtral_8x7b.yaml --shape jamba-v0.1 --gpu h200 --ram 1.5T",
+          "WOULD FIT, but megatrain does not train jamba models yet: about " },
         { "plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2",
           "WOULD FIT, but train refuses samples of more than 1024 tokens: about " },
     };

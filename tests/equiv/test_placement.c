@@ -50,6 +50,10 @@ static const arithmetic_case cases[] = {
     { "qwen3_5_vl", MT_DTYPE_BF16, MT_DTYPE_BF16, false, { "*.in_proj_qkv.weight", "*.dt_bias" } },
     { "qwen3_next", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
     { "qwen3_5_moe_vl", MT_DTYPE_F32, MT_DTYPE_F32, true, { "*.in_proj_z.weight", "*.shared_expert.*" } },
+    { "gpt_oss", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "gpt_oss", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*.sinks", "*_bias" } },
+    { "llama4", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "llama4_vl", MT_DTYPE_F32, MT_DTYPE_F32, true, { "*.experts.down_proj", "*.shared_expert.*" } },
     /* Little is trained, so that a staged layer's state fits into what few rows keep: these two borrow. */
     { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } },
     { "llama_bias", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*_proj.weight", "lm_head.weight" } },

@@ -97,7 +97,7 @@ static void a_type_nobody_knows_is_right_or_refused(void **state)
         }
         rig_close(&r);
     }
-    assert_int_equal(n_refused, 4);
+    assert_int_equal(n_refused, 5);
     assert_true(n_found >= 56);
 }
 

@@ -41,6 +41,7 @@ static const char *const golden_cases[] = {
     "hunyuan", "nanochat", "apertus", "bloom", "gptj", "gpt_neo", "gpt_bigcode", "gpt_bigcode_heads", "mpt", "biogpt",
     "hyperclovax", "qwen3_5", "qwen3_5_tied", "qwen3_5_vl", "qwen3_5_moe_vl", "qwen3_next", "deepseek_v2",
     "deepseek_v2_groups", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "deepseek_v3_dense",
+    "gpt_oss", "gpt_oss_full", "llama4", "llama4_vl",
 };
 /* clang-format on */
 

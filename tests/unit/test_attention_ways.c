@@ -140,6 +140,24 @@ static void what_cudnn_does_not_know_is_ours(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
 }
 
+/* The kernels need not know of sinks, and cuDNN serves chunks that cut nothing. */
+static void chunks_that_cut_are_ours_and_sinks_change_no_choice(void **state)
+{
+    (void)state;
+    const float sinks[28] = { 0 };
+    mt_attention a = call(PLAIN | FLASH | CUDNN, 4, 4096);
+    a.sinks = sinks;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a.chunk = 4096;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a.chunk = 4095;
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    /* A run whose longest document is cut has shorter ones that are not. */
+    mt_attention whole = call(PLAIN | FLASH | CUDNN, 4, 4096);
+    assert_int_equal(mt_attention_scratch(&a), mt_attention_scratch(&whole) + mt_sinks_scratch(&a));
+    assert_true(mt_sinks_scratch(&a) >= (size_t)(a.N / 32 * a.H) * sizeof(float) && mt_sinks_scratch(&whole) == 0);
+}
+
 static uint64_t squares_of(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads * s.longest * s.keys * 2); }
 
 /* How a document goes through that does not fit at once: what was fastest of what fits (docs/benchmarks.md). */
@@ -447,6 +465,7 @@ int main(void)
         cmocka_unit_test(each_call_gets_the_fastest_that_serves),
         cmocka_unit_test(what_cudnn_does_not_know_is_ours),
         cmocka_unit_test(values_of_another_width_have_their_ways),
+        cmocka_unit_test(chunks_that_cut_are_ours_and_sinks_change_no_choice),
         cmocka_unit_test(long_documents_go_in_the_parts_that_were_fastest),
         cmocka_unit_test(sizes_hold_every_call_of_a_run),
         cmocka_unit_test(every_document_is_in_one_parcel),

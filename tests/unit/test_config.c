@@ -291,6 +291,56 @@ static void kimi_k2_is_deepseek_v3_by_another_name(void **state)
     mt_config_close(c);
 }
 
+#define EXPERTS "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+
+static void gpt_oss_takes_what_its_class_says_where_keys_are_absent(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"gpt_oss\", " EXPERTS SHAPE "}", &err));
+    assert_true(c->sinks && c->qkv_bias && c->o_bias && c->moe.biases && c->moe.router_bias);
+    assert_true(c->act == MT_ACT_CLAMPED && c->act_limit == 7 && c->act_steep == 1.702);
+    assert_true(c->rope.type == MT_ROPE_YARN && c->rope.factor == 32 && !c->rope.truncate && c->rope.theta == 150000);
+    assert_true(fabs(c->rope.attention_factor - 1.3465735902799727) < 1e-15);
+    for (int64_t i = 0; i < c->L; i++) assert_int_equal(c->layers[i].window, i % 2 ? 0 : 128);
+    assert_int_equal(c->layers[0].I, c->F);
+    mt_config_close(c);
+}
+
+/* Published files have the number 4 where transformers now has true. */
+static void llama4_scales_queries_where_nothing_rotates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys;
+        double beta;
+    } cases[] = { { "", 0.1 },
+                  { "\"attn_temperature_tuning\": 4, \"attn_scale\": 0.25, ", 0.25 },
+                  { "\"attn_temperature_tuning\": 0, ", 0 },
+                  { "\"attn_temperature_tuning\": false, ", 0 } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"llama4\", \"text_config\": {\"num_key_value_heads\": 2, \"no_rope_layers\": [], "
+                 "\"no_rope_layer_interval\": 2, %s" EXPERTS SHAPE "}}",
+                 cases[i].keys);
+        assert_ok(open_text(&c, text, &err));
+        assert_string_equal(c->family->name, "llama4");
+        assert_true(c->rope.q_beta == cases[i].beta && c->moe.weigh_input && c->qk_norm_bare && c->qk_norm_last);
+        for (int64_t l = 0; l < c->L; l++) {
+            const mt_layer_spec *s = &c->layers[l];
+            const bool turns = l % 2 == 0;
+            assert_true((s->rope == MT_LAYER_ROPE) == turns && s->no_q_scale == turns && s->no_qk_norm != turns);
+            assert_int_equal(s->chunk, turns ? 8192 : 0);
+            assert_int_equal(s->F, 16384);
+        }
+        mt_config_close(c);
+    }
+}
+
 static void bad_configs_are_refused_in_words(void **state)
 {
     (void)state;
@@ -467,5 +517,7 @@ MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_
              cmocka_unit_test(a_guess_is_refused_until_the_user_says_so), cmocka_unit_test(names_are_fit_to_be_shown),
              cmocka_unit_test(numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them),
              cmocka_unit_test(hybrids_say_which_layers_are_delta_nets),
+             cmocka_unit_test(gpt_oss_takes_what_its_class_says_where_keys_are_absent),
+             cmocka_unit_test(llama4_scales_queries_where_nothing_rotates),
              cmocka_unit_test(a_delta_nets_projections_lie_side_by_side), cmocka_unit_test(bad_configs_are_refused_in_words),
              cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))

@@ -19,9 +19,6 @@
 
 static const size_t GIB = (size_t)1 << 30;
 
-/* Families that are not trained yet; their files say so. */
-static const char *const not_yet[] = { "gpt_oss_20b" };
-
 typedef struct ready {
     char name[64]; /* without .yaml */
     char *text;
@@ -47,13 +44,6 @@ static void close_ready(ready *c)
 {
     mt_settings_deinit(&c->s);
     mt_free(c->text);
-}
-
-static bool listed(const char *name, const char *const *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(name, list[i]) == 0) return true;
-    return false;
 }
 
 /* "Llama-2-7b-chat-hf" -> "llama-2-7b": as shapes and published models are called. */
@@ -128,32 +118,12 @@ static void plans(const ready *c, const mt_value *published)
     mt_config_close(config);
 }
 
-/* A model that waits for its family: planned by its shape all the same. */
-static bool plans_ahead(const ready *c)
-{
-    mt_err err = { 0 };
-    const mt_shape *shape;
-    mt_config *config;
-    mt_model *model;
-    size_t ram;
-    const char *needs = strstr(c->text, "# It will need about ");
-    assert_non_null(strstr(c->text, "not trained yet"));
-    assert_non_null(needs);
-    assert_int_equal(sscanf(needs, "# It will need about %zu GiB of RAM", &ram), 1);
-    if (mt_shape_find(&shape, c->s.model.name, &err)) return false;
-    assert_ok(mt_shape_model(&config, &model, shape, NULL, &err));
-    fits(c, model, ram, 48);
-    mt_model_free(model);
-    mt_config_close(config);
-    return true;
-}
-
 static void every_config_reads_and_plans(void **state)
 {
     (void)state;
     mt_err err = { 0 };
     const mt_value *registry, *published;
-    int n = 0, n_planned = 0, n_ahead = 0;
+    int n = 0, n_planned = 0;
     assert_ok(mt_json_read(&registry, MT_TESTS_DIR "/../data/dataset_info.json", &err));
     assert_ok(mt_json_read(&published, MT_TESTS_DIR "/unit/published/published.json", &err));
     DIR *d = opendir(CONFIGS);
@@ -163,9 +133,7 @@ static void every_config_reads_and_plans(void **state)
         if (!open_ready(&c, e->d_name)) continue;
         n++;
         for (size_t i = 0; i < c.s.dataset.name.n; i++) assert_non_null(mt_value_get(registry, c.s.dataset.name.items[i]));
-        bool demo = strcmp(c.name, "demo") == 0, waits = listed(c.name, not_yet, MT_COUNT(not_yet));
-        if (waits) n_ahead += plans_ahead(&c);
-        if (!demo && !waits) plans(&c, published), n_planned++;
+        if (strcmp(c.name, "demo") != 0) plans(&c, published), n_planned++;
         close_ready(&c);
     }
     closedir(d);
@@ -173,7 +141,6 @@ static void every_config_reads_and_plans(void **state)
     mt_json_free(registry);
     assert_true(n >= 60);
     assert_true(n_planned >= 55);
-    assert_true(n_ahead == (int)MT_COUNT(not_yet));
 }
 
 static void the_originals_names_are_kept(void **state)

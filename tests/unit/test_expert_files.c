@@ -205,6 +205,11 @@ static void layers_with_experts_follow_the_familys_rule(void **state)
         { "\"model_type\":\"glm4_moe_lite\",\"num_experts_per_tok\":2,\"moe_intermediate_size\":3,"
           "\"mlp_layer_types\":[\"sparse\",\"dense\",\"sparse\",\"dense\"]",
           "x.x." },
+        { "\"model_type\":\"gpt_oss\",\"num_experts_per_tok\":2", "xxxx" },
+        { "\"model_type\":\"llama4_text\",\"num_key_value_heads\":1,\"num_experts_per_tok\":1", "xxxx" },
+        { "\"model_type\":\"llama4_text\",\"num_key_value_heads\":1,\"num_experts_per_tok\":1,\"interleave_moe_layer_step\":2",
+          ".x.x" },
+        { "\"model_type\":\"llama4_text\",\"num_key_value_heads\":1,\"num_experts_per_tok\":1,\"moe_layers\":[0,3]", "x..x" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
@@ -218,13 +223,32 @@ static void layers_with_experts_follow_the_familys_rule(void **state)
     }
 }
 
+#define LLAMA4 "\"model_type\":\"llama4_text\",\"num_local_experts\":4,\"num_experts_per_tok\":1,\"num_key_value_heads\":2,"
+
 static void what_cannot_be_computed_is_refused(void **state)
 {
     (void)state;
     static const struct {
         const char *keys, *says;
     } cases[] = {
-        { "\"model_type\":\"gpt_oss\",\"num_local_experts\":4", "\"gpt_oss\" is a mixture of experts" },
+        { "\"model_type\":\"gpt_oss\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"swiglu_limit\":0",
+          "\"swiglu_limit\" is 0" },
+        { "\"model_type\":\"gpt_oss\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"swiglu_alpha\":1e9",
+          "\"swiglu_alpha\" is 1e+09" },
+        { "\"model_type\":\"gpt_oss\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"hidden_act\":\"gelu\"",
+          "\"hidden_act\" other than silu" },
+        { "\"model_type\":\"gpt_oss\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":4,\"layer_types\":"
+          "[\"full_attention\",\"linear_attention\",\"full_attention\",\"full_attention\"]",
+          "layer 1 is of type \"linear_attention\"" },
+        { LLAMA4 "\"attention_chunk_size\":0", "\"attention_chunk_size\" is 0; 1 to" },
+        { LLAMA4 "\"floor_scale\":-1", "\"floor_scale\" is -1" },
+        { LLAMA4 "\"intermediate_size_mlp\":0", "\"intermediate_size_mlp\" is 0" },
+        { LLAMA4 "\"moe_layers\":[1,4]", "\"moe_layers\" should list layers below 4; entry 1" },
+        { LLAMA4 "\"moe_layers\":2", "\"moe_layers\" should list the layers with experts" },
+        { LLAMA4 "\"interleave_moe_layer_step\":0", "experts on every 0-th layer" },
+        { LLAMA4 "\"layer_types\":[\"full_attention\"]", "\"layer_types\" should list all 4 layers" },
+        { LLAMA4 "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\"]",
+          "layer 1 is of type \"sliding_attention\"; only chunked_attention" },
         { "\"model_type\":\"llama\",\"num_experts\":4", "\"llama\" is a mixture of experts" },
         { "\"model_type\":\"wombat\",\"moe_num_experts\":4", "\"wombat\" is a mixture of experts (\"moe_num_experts\")" },
         { "\"model_type\":\"mixtral\"", "\"num_experts\" is missing" },

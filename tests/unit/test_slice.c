@@ -12,8 +12,8 @@ static size_t n_foreign(const char *name)
 {
     if (strncmp(name, "gemma3_vl", 9) == 0) return 1;
     if (strcmp(name, "apertus") == 0) return 4;
-    if (strcmp(name, "glm4_moe") == 0 || strcmp(name, "deepseek_v3") == 0) return 2;
-    return strncmp(name, "qwen3_5", 7) == 0 && strstr(name, "_vl") ? 2 : 0;
+    bool vision = (strncmp(name, "qwen3_5", 7) == 0 || strncmp(name, "llama4", 6) == 0) && strstr(name, "_vl");
+    return strcmp(name, "glm4_moe") == 0 || strcmp(name, "deepseek_v3") == 0 || vision ? 2 : 0;
 }
 
 /* Weights of one slab out of its tensor, in pieces that end anywhere, and back into another. */

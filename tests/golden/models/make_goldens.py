@@ -331,6 +331,27 @@ CASES = {
                               wrap={"architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe",
                                     "vision_config": {"model_type": "qwen3_5_moe", "depth": 1, "hidden_size": 4}},
                               rename=(("model.", "model.language_model."),)), "experts": "fused"},
+    # Windows of 5 on the first layer alone; gates and ups beyond the limit; a ramp of yarn that is not cut to whole dimensions.
+    "gpt_oss": experts("gpt_oss", "GptOssForCausalLM", fused=True, head_dim=8, num_local_experts=5, num_experts_per_tok=2, experts_per_token=2, intermediate_size=6,
+                       sliding_window=5, swiglu_limit=1.25, rope_theta=20.0, hidden_act="silu", attention_bias=True, rms_norm_eps=1e-5,
+                       rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0, "truncate": False,
+                                     "original_max_position_embeddings": 16}),
+    # Windows by layer_types, no biases on attention, the class's own yarn, all experts but one, and a steeper sigmoid.
+    "gpt_oss_full": experts("gpt_oss", "GptOssForCausalLM", fused=True, num_hidden_layers=1, head_dim=8, num_local_experts=4, num_experts_per_tok=3, intermediate_size=6,
+                            sliding_window=4, layer_types=["full_attention"], attention_bias=False, swiglu_limit=1.5, swiglu_alpha=2.5),
+    # Chunks of 5 end inside the rows; the second layer has no positions, and its queries grow every 4 rows.  One expert for each row.
+    "llama4": experts("llama4_text", "Llama4ForCausalLM", fused=True, num_hidden_layers=3, head_dim=8, num_local_experts=4, num_experts_per_tok=1, intermediate_size=6,
+                      intermediate_size_mlp=10, interleave_moe_layer_step=1, no_rope_layers=[1, 0, 1], attention_chunk_size=5, floor_scale=4, attn_scale=0.3,
+                      attn_temperature_tuning=True, use_qk_norm=True, rms_norm_eps=1e-5, rope_theta=500000.0,
+                      rope_scaling={"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 128,
+                                    "rope_type": "llama3"}),
+    # As Maverick, inside a multimodal model: the first layer is dense, no norms of heads; two experts for each row.
+    "llama4_vl": experts("llama4_text", "Llama4ForCausalLM", fused=True, head_dim=8, num_local_experts=5, num_experts_per_tok=2, intermediate_size=6,
+                         intermediate_size_mlp=10, interleave_moe_layer_step=2, no_rope_layers=[], no_rope_layer_interval=2, attention_chunk_size=6, floor_scale=5,
+                         attn_scale=0.2, attn_temperature_tuning=True, use_qk_norm=False, rms_norm_eps=1e-5, rope_theta=500000.0, rope_scaling=None,
+                         wrap={"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "boi_token_index": 30, "image_token_index": 31,
+                               "vision_config": {"model_type": "llama4_vision_model", "num_hidden_layers": 1, "hidden_size": 4}},
+                         rename=(("model.", "language_model.model."), ("lm_head.", "language_model.lm_head."))),
 }
 ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # norm weights are stored as w - 1
 
@@ -393,7 +414,9 @@ def write_weights(folder, model, spec):
     tensors = {k: v.to(spec["dtype"]).contiguous() for k, v in tensors.items()}
     tensors.update({k: v.to(spec["dtype"]) for k, v in model.named_buffers() if ".act_fn." in k})  # constants that are stored
     if "text_config" in spec["config"]:  # what is not of the text model is none of ours
-        for name in ("model.visual.patch.weight", "mtp.fc.weight") if "vision_config" in spec["config"] else ("vision_tower.patch.weight",):
+        names = {"qwen": ("model.visual.patch.weight", "mtp.fc.weight"), "gemm": ("vision_tower.patch.weight",),
+                 "llam": ("vision_model.patch_embedding.linear.weight", "multi_modal_projector.linear_1.weight")}
+        for name in names[spec["config"]["model_type"][:4]]:
             tensors[name] = torch.ones(2, 3, dtype=spec["dtype"])
     if spec["shards"] == 1:
         save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
@@ -515,7 +538,8 @@ def balanced(model, tokens, together):
 
 def train(spec, tokens, dtype, max_norm, steps=STEPS, lr=LR):
     model = load(spec, dtype)
-    decays = {k: (p.ndim >= 2 and "norm" not in k) or k.endswith(("A_log", "alpha_p", "alpha_n")) for k, p in trained(model)}  # as Trainer's
+    decays = {k: (p.ndim >= 2 and "norm" not in k and "bias" not in k) or k.endswith(("A_log", "alpha_p", "alpha_n", "sinks"))
+              for k, p in trained(model)}  # as Trainer's
     decayed = [p for k, p in trained(model) if decays[k]]
     others = [p for k, p in trained(model) if not decays[k]]
     opt = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],

@@ -68,6 +68,18 @@ def latent(kind, arch, D, F, L, H, V, q_rank, widths, experts, **more):
                num_experts_per_tok=T, moe_intermediate_size=wide, **more)
 
 
+GPT_OSS = {"head_dim": 64, "num_experts_per_tok": 4, "experts_per_token": 4, "sliding_window": 128, "swiglu_limit": 7.0, "attention_bias": True,
+           "rms_norm_eps": 1e-5, "rope_theta": 150000, "initial_context_length": 4096, "max_position_embeddings": 131072,
+           "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": False}}
+
+
+def llama4(**more):
+    text = usual("llama4_text", "Llama4ForCausalLM", 5120, 8192, 48, 40, 8, 202048, hidden_act="silu", head_dim=128, intermediate_size_mlp=16384,
+                 num_experts_per_tok=1, attention_chunk_size=8192, attn_temperature_tuning=True, floor_scale=8192, attn_scale=0.1, no_rope_layers=[],
+                 rms_norm_eps=1e-5, rope_theta=500000.0, **more)
+    return {"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "vision_config": {"model_type": "llama4_vision_model"}, "text_config": text}
+
+
 def baichuan(*dims, **more):
     config = usual("baichuan", "BaichuanForCausalLM", *dims, hidden_act="silu", rms_norm_eps=1e-6, model_max_length=4096, tie_word_embeddings=False, **more)
     del config["num_key_value_heads"]
@@ -347,6 +359,12 @@ PUBLISHED = {
                        num_experts_per_tok=8), "minimax_m2", 228690),
     "Phi-3.5-MoE-instruct": (moe("phimoe", "PhiMoEForCausalLM", 4096, 6400, 32, 32, 8, 32064, num_local_experts=16, num_experts_per_tok=2, attention_bias=True,
                                  lm_head_bias=True), "phimoe", 41873),
+    "gpt-oss-20b": (moe("gpt_oss", "GptOssForCausalLM", 2880, 2880, 24, 64, 8, 201088, **GPT_OSS, num_local_experts=32), "gpt_oss", 20915),
+    "gpt-oss-120b": (moe("gpt_oss", "GptOssForCausalLM", 2880, 2880, 36, 64, 8, 201088, **GPT_OSS, num_local_experts=128), "gpt_oss", 116829),
+    "Llama-4-Scout-17B-16E": (llama4(num_local_experts=16, interleave_moe_layer_step=1, use_qk_norm=True, max_position_embeddings=10485760, rope_scaling={
+        "factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}), "llama4", 107770),
+    "Llama-4-Maverick-17B-128E": (llama4(num_local_experts=128, interleave_moe_layer_step=2, use_qk_norm=False, max_position_embeddings=1048576,
+                                         rope_scaling=None), "llama4", 400712),
 }
 
 LAYER = re.compile(r"(?:layers|h|blocks)\.(\d+)\.")
