@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "ckpt/fp8.h"
 #include "ckpt/model_files.h"
+#include "ckpt/mxfp4.h"
 #include "ckpt/names.h"
 #include "ckpt/shards_index.h"
 #include "ckpt/weight_file.h"
@@ -98,10 +99,28 @@ static bool find_scaled(const mt_shards *s, const mt_st_tensor *scale, size_t *b
     return mt__names_find(&s->names, name, base) && s->tensors[*base] && is_fp8(s->tensors[*base]);
 }
 
+/* What is NULL goes off the list; names are looked up in what is left. */
+static mt_rc close_gaps(mt_shards *s, mt_err *err)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n_tensors; i++)
+        if (s->tensors[i]) s->tensors[kept++] = s->tensors[i];
+    s->n_tensors = kept;
+    mt__names_deinit(&s->names);
+    if (!mt__names_init(&s->names, kept)) return mt_no_memory(err, "a list of tensors");
+    for (size_t i = 0; i < kept; i++) {
+        size_t first = mt__names_add(&s->names, s->tensors[i]->name, i);
+        if (first != i)
+            return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is there twice: in MXFP4, and as it is; keep one of them",
+                           s->tensors[i]->file, s->tensors[i]->name);
+    }
+    return MT_OK;
+}
+
 /* Put each FP8 tensor and its scales together, and take the scales off the list. */
 static mt_rc join_scales(mt_shards *s, mt__fp8_block block, mt_err *err)
 {
-    size_t base, kept = 0;
+    size_t base;
     for (size_t i = 0; i < s->n_tensors; i++) {
         if (!find_scaled(s, s->tensors[i], &base)) continue;
         mt_st_tensor *joined = mt_arena_alloc(&s->arena, sizeof *joined);
@@ -110,13 +129,7 @@ static mt_rc join_scales(mt_shards *s, mt__fp8_block block, mt_err *err)
         s->tensors[base] = joined;
         s->tensors[i] = NULL;
     }
-    for (size_t i = 0; i < s->n_tensors; i++)
-        if (s->tensors[i]) s->tensors[kept++] = s->tensors[i];
-    s->n_tensors = kept;
-    mt__names_deinit(&s->names);
-    if (!mt__names_init(&s->names, kept)) return mt_no_memory(err, "a list of tensors");
-    for (size_t i = 0; i < kept; i++) mt__names_add(&s->names, s->tensors[i]->name, i);
-    return MT_OK;
+    return close_gaps(s, err);
 }
 
 static mt_rc join_fp8(mt_shards *s, const char *dir, mt_err *err)
@@ -131,6 +144,68 @@ static mt_rc join_fp8(mt_shards *s, const char *dir, mt_err *err)
     mt_rc rc = mt__fp8_block_size(&block, config, err);
     mt_free(config);
     return rc ? rc : join_scales(s, block, err);
+}
+
+/* The first n bytes of `name` with another tail; false: there is no tensor of that name. */
+static bool find_tail(const mt_shards *s, const char *name, size_t n, const char *tail, size_t *at)
+{
+    char other[512];
+    if (n + strlen(tail) >= sizeof other) return false;
+    memcpy(other, name, n);
+    strcpy(other + n, tail);
+    return mt__names_find(&s->names, other, at);
+}
+
+/* Blocks i and their scales as one tensor, in the blocks' place. */
+static mt_rc join_blocks(mt_shards *s, size_t i, mt_err *err)
+{
+    const mt_st_tensor *b = s->tensors[i];
+    size_t n = mt__mxfp4_base_of_blocks(b->name), at;
+    if (!find_tail(s, b->name, n, "_scales", &at))
+        return mt_fail(
+            err, MT_ENOENT,
+            "%s: tensor \"%.200s\" is in MXFP4, but its scales (\"%.*s_scales\") are missing; download the files again", b->file,
+            b->name, (int)n, b->name);
+    mt_st_tensor *joined = mt_arena_alloc(&s->arena, sizeof *joined);
+    char *name = mt_arena_strndup(&s->arena, b->name, n);
+    if (!joined || !name) return mt_no_memory(err, "a list of tensors");
+    MT_TRY(mt__mxfp4_join(joined, &s->arena, name, b, s->tensors[at], err));
+    s->tensors[i] = joined;
+    s->tensors[at] = NULL;
+    return MT_OK;
+}
+
+/* Blocks are told by their bytes; or, stored as something else, by the scales beside them. */
+static bool is_blocks(const mt_shards *s, const mt_st_tensor *t)
+{
+    size_t at, n = t ? mt__mxfp4_base_of_blocks(t->name) : 0;
+    return n && (t->dtype == MT_DTYPE_U8 || find_tail(s, t->name, n, "_scales", &at));
+}
+
+static mt_rc join_mxfp4(mt_shards *s, mt_err *err)
+{
+    size_t n_joined = 0, at;
+    for (size_t i = 0; i < s->n_tensors; i++)
+        if (is_blocks(s, s->tensors[i])) {
+            MT_TRY(join_blocks(s, i, err));
+            n_joined++;
+        }
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        const mt_st_tensor *t = s->tensors[i];
+        size_t n = t && t->dtype == MT_DTYPE_U8 ? mt__mxfp4_base_of_scales(t->name) : 0;
+        if (n && !find_tail(s, t->name, n, "", &at))
+            return mt_fail(err, MT_ENOENT,
+                           "%s: tensor \"%.200s\" has scales of MXFP4, but their blocks (\"%.*s_blocks\") are missing; download "
+                           "the files again",
+                           t->file, t->name, (int)n, t->name);
+    }
+    return n_joined ? close_gaps(s, err) : MT_OK;
+}
+
+static mt_rc join_quantised(mt_shards *s, const char *dir, mt_err *err)
+{
+    MT_TRY(join_fp8(s, dir, err));
+    return join_mxfp4(s, err);
 }
 
 /* -- directories ----------------------------------------------------------------------------------- */
@@ -273,13 +348,13 @@ static mt_rc open_dir(mt_shards *s, const char *dir, mt_err *err)
     listing l = { 0 };
     MT_TRY(mt_model_files_check(dir, err));
     MT_TRY(open_kind(s, dir, 0, &found, err));
-    if (found) return join_fp8(s, dir, err);
+    if (found) return join_quantised(s, dir, err);
     mt_rc rc = list_dir(&l, dir, err);
     if (!rc) rc = open_listed(s, dir, &l, err);
     mt_free(l.weights.first);
     mt_free(l.pickled.first);
     mt_free(l.gguf.first);
-    return rc ? rc : join_fp8(s, dir, err);
+    return rc ? rc : join_quantised(s, dir, err);
 }
 
 static void warn_quantised(const mt_shards *s)

@@ -15,6 +15,7 @@ set(sources
   gguf_tokenizer.c
   manifest.c
   model_files.c
+  mxfp4.c
   names.c
   outdir.c
   pickle.c

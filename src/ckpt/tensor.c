@@ -26,6 +26,19 @@ void mt_st_read(const mt_st_tensor *t, size_t first, size_t n, float *out)
         t->decoder->read(t->decoder, first, n, out);
 }
 
+void mt_st_read_every(const mt_st_tensor *t, size_t first, size_t step, size_t n, float *out)
+{
+    size_t size = mt_dtype_bytes(t->dtype);
+    if (t->decoder && t->decoder->read_every) {
+        if (n) t->decoder->read_every(t->decoder, first, step, n, out);
+    } else if (t->data && t->dtype == MT_DTYPE_BF16) { /* what files of experts have, by the billion */
+        const uint8_t *p = t->data + first * size;
+        for (size_t i = 0; i < n; i++, p += step * size) out[i] = mt_bf16_to_f32((uint16_t)(p[0] | p[1] << 8));
+    } else {
+        for (size_t i = 0; i < n; i++) mt_st_read(t, first + i * step, 1, out + i);
+    }
+}
+
 static bool same_numbers(const mt_st_tensor *a, const mt_st_tensor *b)
 {
     enum { PIECE = 1024 };

@@ -23,12 +23,14 @@ typedef struct mt_st_decoder mt_st_decoder;
 struct mt_st_decoder {
     void (*read)(const mt_st_decoder *d, size_t first, size_t n, float *out);
     const char *stored_as; /* "Q4_K", "F8_E4M3": precision was lost when the file was made; NULL: none was */
+    /* As mt_st_read_every; NULL: number by number. */
+    void (*read_every)(const mt_st_decoder *d, size_t first, size_t step, size_t n, float *out);
 };
 
 typedef struct mt_st_tensor {
     const char *name;
     const char *file; /* base name of the file it is in, for messages */
-    mt_dtype dtype;   /* of the numbers; what a decoder makes of quantised ones is F32 */
+    mt_dtype dtype;   /* of the numbers; what a decoder makes of quantised ones is F32, or BF16 where that holds all of them */
     int n_dims;       /* 0: one number */
     int64_t shape[MT_ST_MAX_DIMS];
     size_t n;                     /* numbers in it */
@@ -42,6 +44,8 @@ typedef struct mt_st_tensor {
 bool mt_st_is_float(const mt_st_tensor *t);
 /* Numbers first .. first + n as fp32; the range must lie inside the tensor.  Any number of threads. */
 void mt_st_read(const mt_st_tensor *t, size_t first, size_t n, float *out);
+/* n numbers, `step` apart, from `first` on. */
+void mt_st_read_every(const mt_st_tensor *t, size_t first, size_t step, size_t n, float *out);
 /* The same numbers in the same dtype and shape. */
 bool mt_st_same(const mt_st_tensor *a, const mt_st_tensor *b);
 /* "BF16", "Q4_K". */

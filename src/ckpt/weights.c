@@ -197,7 +197,7 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
 bool mt_weights_is_bf16(const void *shards, const char *name)
 {
     const mt_st_tensor *t = mt_shards_find(shards, name);
-    return t && !t->decoder && t->dtype == MT_DTYPE_BF16;
+    return t && t->dtype == MT_DTYPE_BF16 && (!t->decoder || t->decoder->stored_as);
 }
 
 bool mt_weights_mapped(const mt_model *m, const mt_shards *shards)

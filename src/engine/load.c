@@ -139,15 +139,18 @@ static mt_rc fetch_piece(const source *s, int64_t first, int64_t n, mt_err *err)
                    s->tensor->file, s->tensor->name);
 }
 
-/* An embedding is gigabytes.  What lies all over its tensor, or file, goes with the weight's last piece. */
+/* An embedding is gigabytes.  What lies all over its tensor (or its expert's share), or file, goes with the weight's last piece. */
 static void let_go(source *s, int64_t first, int64_t n)
 {
     const mt_st_tensor *t = s->tensor;
     bool last = atomic_fetch_add(&s->n_read, 1) == s->n_pieces - 1;
     if (lies_in_one_place(s))
         mt_map_release(t->map, place_of(s, first), span_of(s, first, n));
+    else if (last && t->data)
+        mt_map_release(t->map, t->data + (size_t)s->slab * mt_dtype_bytes(t->dtype),
+                       (size_t)mt_slice_slab(&s->w->slice) * mt_dtype_bytes(t->dtype));
     else if (last)
-        mt_map_release(t->map, t->data ? t->data : t->map->data, t->data ? t->bytes : t->map->size);
+        mt_map_release(t->map, t->map->data, t->map->size);
 }
 
 static mt_rc move_piece(const loader *l, source *s, int64_t first, int64_t n, halves *h, mt_err *err)
@@ -179,10 +182,15 @@ static mt_rc load_piece(void *arg, int64_t i, mt_err *err)
 static void numbers_of_tensor(const loader *l, const source *s, int64_t first, int64_t n, float *out)
 {
     (void)l;
+    const mt_tensor_slice *slice = &s->w->slice;
     for (int64_t i = 0, run; i < n; i += run) {
         int64_t at = s->slab + mt_weight_place(s->w, first + i, &run);
+        if (slice->transposed) run = s->w->shape[1] - (first + i) % s->w->shape[1]; /* to the end of the row */
         run = mt_min_i64(run, n - i);
-        mt_st_read(s->tensor, (size_t)at, (size_t)run, out + i);
+        if (slice->transposed)
+            mt_st_read_every(s->tensor, (size_t)at, (size_t)slice->slab[1], (size_t)run, out + i);
+        else
+            mt_st_read(s->tensor, (size_t)at, (size_t)run, out + i);
     }
 }
 

@@ -101,6 +101,16 @@ static void fp8_weights_become_bfloat16(void **state)
     mt_json_free(c);
 }
 
+static void mxfp4_experts_become_bfloat16(void **state)
+{
+    (void)state;
+    convert("mxfp4", "", 0, "3 tensors");
+    holds("mxfp4", MT_DTYPE_BF16);
+    const mt_value *c = config();
+    assert_null(mt_value_get(c, "quantization_config"));
+    mt_json_free(c);
+}
+
 /* A config.json that is written anew keeps the numbers that only Python writes. */
 static void infinity_stays_a_number(void **state)
 {
@@ -159,5 +169,6 @@ static void what_cannot_be_converted_says_why(void **state)
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
 
-MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(infinity_stays_a_number),
-             CASE(shards_are_dealt), CASE(a_gemma_is_a_gemma_again), CASE(what_cannot_be_converted_says_why))
+MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(mxfp4_experts_become_bfloat16),
+             CASE(infinity_stays_a_number), CASE(shards_are_dealt), CASE(a_gemma_is_a_gemma_again),
+             CASE(what_cannot_be_converted_says_why))

@@ -1,5 +1,6 @@
 /* Saving an untrained model gives back every tensor it came with, byte for byte, under the same names and in the same shapes and
  * dtypes: for every golden model, whether it came as one safetensors file, as shards, or as a pickle. */
+#include "mxfp4_file.h"
 #include "rig.h"
 #include "torch_file.h"
 #include "workspace.h"
@@ -207,7 +208,32 @@ static void an_fp8_model_is_saved_in_bf16_and_says_so(void **state)
     mt_shards_close(out);
 }
 
+/* What was published in MXFP4 has the numbers of its bf16 twin, to the bit, and is saved as the twin is. */
+static void mxfp4_is_saved_as_its_bf16_twin(void **state)
+{
+    mt_err err = { 0 };
+    const mt_value *config;
+    test_path packed = workspace_path("%s/packed", (char *)*state), twin = workspace_path("%s/twin", (char *)*state),
+              out = workspace_path("%s/out", (char *)*state), again = workspace_path("%s/again", (char *)*state);
+    assert_ok(mt_dir_make(packed.s, &err));
+    assert_ok(mt_dir_make(twin.s, &err));
+    mxfp4_write(packed.s, true);
+    mxfp4_write(twin.s, false);
+    mt_log_set_sink(keep_info, NULL);
+    pass_through(packed.s, out.s, MT_DTYPE_COUNT, 0);
+    mt_log_set_sink(NULL, NULL);
+    same_tensors(twin.s, out.s);
+    pass_through(twin.s, again.s, MT_DTYPE_COUNT, 0);
+    same_tensors(twin.s, again.s);
+    assert_non_null(strstr(said, "MXFP4 are saved as bfloat16"));
+    assert_ok(mt_json_read(&config, workspace_path("%s/config.json", out.s).s, &err));
+    assert_null(mt_value_get(config, "quantization_config"));
+    assert_string_equal(mt_json_string(mt_value_get(config, "torch_dtype")), "bfloat16");
+    mt_json_free(config);
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_file_comes_back_byte_for_byte), RUNS(shards_come_back_byte_for_byte), RUNS(a_pickle_comes_back_byte_for_byte),
-             RUNS(a_tied_head_is_saved_if_it_was_there), RUNS(an_fp8_model_is_saved_in_bf16_and_says_so))
+             RUNS(a_tied_head_is_saved_if_it_was_there), RUNS(an_fp8_model_is_saved_in_bf16_and_says_so),
+             RUNS(mxfp4_is_saved_as_its_bf16_twin))

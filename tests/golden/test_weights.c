@@ -1,4 +1,4 @@
-/* Weights in pickles, GGUF and FP8 hold the numbers PyTorch and ggml's own package find in them. */
+/* Weights in pickles, GGUF, FP8 and MXFP4 hold the numbers PyTorch and ggml's own package find in them. */
 #include "test.h"
 
 #include "base/log.h"
@@ -65,11 +65,21 @@ static void holds_what_is_expected(const char *folder)
 static void every_form_reads_the_same_numbers(void **state)
 {
     (void)state;
-    static const char *const folders[] = {
-        "pickle_zip",   "pickle_legacy", "pickle_protocol3", "pickle_protocol4", "pickle_wrapped", "pickle_sharded",
-        "pickle_types", "gguf_quants",   "gguf_llama",       "gguf_llama_q8",    "gguf_qwen2",     "gguf_qwen3",
-        "fp8",          "fp8_deepseek"
-    };
+    static const char *const folders[] = { "pickle_zip",
+                                           "pickle_legacy",
+                                           "pickle_protocol3",
+                                           "pickle_protocol4",
+                                           "pickle_wrapped",
+                                           "pickle_sharded",
+                                           "pickle_types",
+                                           "gguf_quants",
+                                           "gguf_llama",
+                                           "gguf_llama_q8",
+                                           "gguf_qwen2",
+                                           "gguf_qwen3",
+                                           "fp8",
+                                           "fp8_deepseek",
+                                           "mxfp4" };
     for (size_t i = 0; i < MT_COUNT(folders); i++) holds_what_is_expected(folders[i]);
 }
 

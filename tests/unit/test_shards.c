@@ -249,6 +249,64 @@ static void fp8_scales_must_fit_their_weights(void **state)
     fails_with(MT_EFORMAT, "weight_block_size should be two sizes");
 }
 
+typedef struct mxfp4_file {
+    int64_t rows, n;      /* of the scales, beside blocks of [2, 3, 2, 16]; 0: there are none */
+    mt_dtype blocks_type; /* MT_DTYPE_COUNT: there are no blocks */
+    mt_dtype scales_type;
+    bool twice; /* the matrix is there as bf16, too */
+} mxfp4_file;
+
+static void add_zeros(mt_safetensors_writer *w, bool declare, const char *name, mt_dtype t, int n_dims, const int64_t *shape)
+{
+    static const char zeros[1024];
+    mt_err err = { 0 };
+    size_t n = mt_dtype_bytes(t);
+    for (int i = 0; i < n_dims; i++) n *= (size_t)shape[i];
+    assert_true(n <= sizeof zeros);
+    if (declare)
+        assert_ok(mt_safetensors_writer_add(w, name, t, n_dims, shape, &err));
+    else
+        assert_ok(mt_safetensors_writer_append(w, name, zeros, n, &err));
+}
+
+static void put_mxfp4(mxfp4_file f)
+{
+    mt_err err = { 0 };
+    mt_safetensors_writer *w;
+    char *path = mt_path_join(dir, "model.safetensors");
+    assert_ok(mt_safetensors_writer_create(&w, path, &err));
+    for (int pass = 0; pass < 2; pass++) {
+        if (f.blocks_type != MT_DTYPE_COUNT)
+            add_zeros(w, !pass, "e.down_proj_blocks", f.blocks_type, 4, (const int64_t[]){ 2, 3, 2, 16 });
+        if (f.rows) add_zeros(w, !pass, "e.down_proj_scales", f.scales_type, 3, (const int64_t[]){ 2, f.rows, f.n });
+        if (f.twice) add_zeros(w, !pass, "e.down_proj", MT_DTYPE_BF16, 3, (const int64_t[]){ 2, 64, 3 });
+        if (!pass) assert_ok(mt_safetensors_writer_start(w, &err));
+    }
+    assert_ok(mt_safetensors_writer_finish(w, &err));
+    mt_safetensors_writer_free(w);
+    mt_free(path);
+}
+
+static void mxfp4_blocks_and_scales_must_fit(void **state)
+{
+    (void)state;
+    const mt_dtype u8 = MT_DTYPE_U8;
+    put_mxfp4((mxfp4_file){ 3, 2, u8, u8, false });
+    opens_with(1, 1);
+    put_mxfp4((mxfp4_file){ 0, 0, u8, u8, false });
+    fails_with(MT_ENOENT, "\"e.down_proj_blocks\" is in MXFP4, but its scales (\"e.down_proj_scales\") are missing");
+    put_mxfp4((mxfp4_file){ 3, 2, MT_DTYPE_COUNT, u8, false });
+    fails_with(MT_ENOENT, "\"e.down_proj_scales\" has scales of MXFP4, but their blocks (\"e.down_proj_blocks\") are missing");
+    put_mxfp4((mxfp4_file){ 2, 2, u8, u8, false });
+    fails_with(MT_EFORMAT, "\"e.down_proj_blocks\" are [2, 3, 2, 16] and the scales \"e.down_proj_scales\" [2, 2, 2]; expected");
+    put_mxfp4((mxfp4_file){ 3, 2, MT_DTYPE_I16, u8, false });
+    fails_with(MT_EUNSUPPORTED, "\"e.down_proj_blocks\" is I16; blocks and scales of MXFP4 in U8 are read");
+    put_mxfp4((mxfp4_file){ 3, 2, u8, MT_DTYPE_F16, false });
+    fails_with(MT_EUNSUPPORTED, "\"e.down_proj_scales\" is F16; blocks and scales");
+    put_mxfp4((mxfp4_file){ 3, 2, u8, u8, true });
+    fails_with(MT_EFORMAT, "\"e.down_proj\" is there twice: in MXFP4, and as it is; keep one of them");
+}
+
 static void an_index_of_pickles_is_checked_as_any_other(void **state)
 {
     (void)state;
@@ -294,5 +352,5 @@ MT_TEST_MAIN(cmocka_unit_test(a_sharded_model_reads_as_one), with_dir(a_single_f
              with_dir(a_tensor_missing_from_its_shard_is_named), with_dir(a_tensor_in_two_files_is_taken_where_the_index_says),
              with_dir(a_tensor_in_two_files_that_the_index_does_not_list_is_refused), with_dir(an_index_cannot_point_outside),
              with_dir(broken_indexes_are_refused), with_dir(directories_without_usable_weights_say_what_is_there),
-             with_dir(fp8_scales_must_fit_their_weights), with_dir(an_index_of_pickles_is_checked_as_any_other),
-             with_dir(every_allocation_and_file_call_may_fail))
+             with_dir(fp8_scales_must_fit_their_weights), with_dir(mxfp4_blocks_and_scales_must_fit),
+             with_dir(an_index_of_pickles_is_checked_as_any_other), with_dir(every_allocation_and_file_call_may_fail))

@@ -1,0 +1,100 @@
+#include "ckpt/mxfp4.h"
+
+#include <string.h>
+
+enum { BLOCK = 32, BLOCK_BYTES = BLOCK / 2 };
+
+typedef struct packed {
+    mt_st_decoder base;
+    const uint8_t *blocks, *scales;
+    size_t R, C; /* of one matrix, as the blocks have it: rows of the output, columns of the input */
+} packed;
+
+static size_t base_of(const char *name, const char *tail)
+{
+    size_t n = strlen(name), k = strlen(tail);
+    return n > k && strcmp(name + n - k, tail) == 0 ? n - k : 0;
+}
+
+size_t mt__mxfp4_base_of_blocks(const char *name) { return base_of(name, "_blocks"); }
+size_t mt__mxfp4_base_of_scales(const char *name) { return base_of(name, "_scales"); }
+
+/* 2^(scale - 127): the exponent's bits are the scale, but for the least, which no normal float has.  255 is no number. */
+static float power_of(uint8_t scale)
+{
+    uint32_t bits = scale == 0 ? 1u << 22 : scale == 255 ? 0x7fc00000u : (uint32_t)scale << 23;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Row r and column c of all matrices, one after the other. */
+static float number_at(const packed *p, size_t r, size_t c)
+{
+    static const float codes[16] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
+    size_t block = r * (p->C / BLOCK) + c / BLOCK;
+    uint8_t byte = p->blocks[block * BLOCK_BYTES + c % BLOCK / 2];
+    return codes[c % 2 ? byte >> 4 : byte & 15] * power_of(p->scales[block]);
+}
+
+static void read_packed(const mt_st_decoder *d, size_t first, size_t n, float *out)
+{
+    const packed *p = (const packed *)d;
+    for (size_t i = 0; i < n; i++) {
+        size_t matrix = (first + i) / (p->C * p->R), c = (first + i) / p->R % p->C, r = (first + i) % p->R;
+        out[i] = number_at(p, matrix * p->R + r, c);
+    }
+}
+
+/* A column of the tensor is a row of the blocks: side by side there. */
+static void read_every(const mt_st_decoder *d, size_t first, size_t step, size_t n, float *out)
+{
+    const packed *p = (const packed *)d;
+    size_t matrix = first / (p->C * p->R), c = first / p->R % p->C, r = first % p->R;
+    if (step != p->R || c + n > p->C) {
+        for (size_t i = 0; i < n; i++) read_packed(d, first + i * step, 1, out + i);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) out[i] = number_at(p, matrix * p->R + r, c + i);
+}
+
+static bool fit(const mt_st_tensor *b, const mt_st_tensor *s)
+{
+    if (b->n_dims != 4 || s->n_dims != 3 || b->shape[3] != BLOCK_BYTES) return false;
+    for (int i = 0; i < 3; i++)
+        if (b->shape[i] != s->shape[i] || b->shape[i] < 1) return false;
+    return true;
+}
+
+mt_rc mt__mxfp4_join(mt_st_tensor *out, mt_arena *arena, const char *name, const mt_st_tensor *b, const mt_st_tensor *s,
+                     mt_err *err)
+{
+    const mt_st_tensor *odd = b->dtype != MT_DTYPE_U8 || !b->data ? b : s->dtype != MT_DTYPE_U8 || !s->data ? s : NULL;
+    if (odd)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is %s; blocks and scales of MXFP4 in U8 are read", odd->file,
+                       odd->name, mt_st_stored_as(odd));
+    if (!fit(b, s))
+        return mt_fail(err, MT_EFORMAT,
+                       "%s: the blocks \"%.200s\" are %s and the scales \"%.200s\" %s; expected [experts, rows, n, %d] and "
+                       "[experts, rows, n].\n  The files look like different revisions; download them again",
+                       b->file, b->name, mt_st_shape_text(b->n_dims, b->shape).s, s->name,
+                       mt_st_shape_text(s->n_dims, s->shape).s, BLOCK_BYTES);
+    packed *p = mt_arena_alloc(arena, sizeof *p);
+    if (!p) return mt_no_memory(err, "MXFP4 scales");
+    *p = (packed){ .base = { read_packed, "MXFP4", read_every },
+                   .blocks = b->data,
+                   .scales = s->data,
+                   .R = (size_t)b->shape[1],
+                   .C = (size_t)b->shape[2] * BLOCK };
+    *out = *b;
+    out->name = name;
+    out->dtype = MT_DTYPE_BF16;
+    out->n_dims = 3;
+    out->shape[1] = (int64_t)p->C;
+    out->shape[2] = (int64_t)p->R;
+    out->n = b->n * 2;
+    out->bytes = b->bytes + s->bytes;
+    out->data = NULL;
+    out->decoder = &p->base;
+    return MT_OK;
+}
