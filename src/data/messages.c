@@ -128,6 +128,15 @@ static mt_rc read_function_turn(const reader *r, const mt_value *content, mt_mes
     return m->calls.type == MT_VALUE_LIST ? MT_OK : mt__chat_bad(&r->base, MT_REASON_BAD_CALL, "a tool call turn calls nothing");
 }
 
+/* GPT-OSS's template shows what is under thinking, most others what is under reasoning_content. */
+static void read_thought(const mt_value *item, mt_message *m)
+{
+    const mt_value *thought = mt_value_get(item, "reasoning_content"), *thinking = mt_value_get(item, "thinking");
+    m->thinking = !mt_value_has(thought, MT_VALUE_STR) || !thought->str.n;
+    if (m->thinking) thought = thinking;
+    if (mt_value_has(thought, MT_VALUE_STR) && thought->str.n) m->thought = *thought;
+}
+
 static mt_rc read_turn(reader *r, const mt_value *item, size_t i)
 {
     mt_chat_role role;
@@ -150,8 +159,7 @@ static mt_rc read_turn(reader *r, const mt_value *item, size_t i)
     }
     MT_TRY(read_weight(r, item, m));
     if (is_function) return read_function_turn(r, content ? content : &(mt_value){ .type = MT_VALUE_NULL }, m);
-    const mt_value *thought = mt_value_get(item, "reasoning_content");
-    if (thought && thought->type == MT_VALUE_STR && thought->str.n) m->thought = *thought;
+    read_thought(item, m);
     if (present(calls)) MT_TRY(mt__chat_calls(&r->base, calls, &m->calls));
     if (m->calls.type == MT_VALUE_LIST && !present(content)) return MT_OK;
     return read_content(r, content, MT_REASON_BAD_ANSWER, "the answer", &m->content);
@@ -402,7 +410,7 @@ static mt_rc make_map(const reader *r, const mt_message *m, mt_value *out)
     bool only_calls = m->calls.type == MT_VALUE_LIST && !m->content.str.n;
     mt__map_put(&map, "role", mt__text_value(role_names[m->role], strlen(role_names[m->role])));
     mt__map_put(&map, "content", only_calls ? (mt_value){ .type = MT_VALUE_NULL } : m->content);
-    if (m->thought.type != MT_VALUE_NULL) mt__map_put(&map, "reasoning_content", m->thought);
+    if (m->thought.type != MT_VALUE_NULL) mt__map_put(&map, m->thinking ? "thinking" : "reasoning_content", m->thought);
     if (m->calls.type != MT_VALUE_NULL) mt__map_put(&map, "tool_calls", m->calls);
     if (m->id.type != MT_VALUE_NULL) mt__map_put(&map, "tool_call_id", m->id);
     if (m->name.type != MT_VALUE_NULL) mt__map_put(&map, "name", m->name);

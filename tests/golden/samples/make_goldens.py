@@ -185,6 +185,7 @@ def mask_cases(tok):
     glm4 = Chat(tok, template("glm4"), "<|user|>", gap="\n")
     yield case("the next turn is the end", glm4, TWO, samples=ended_by_next(glm4, TWO))
     yield from open_calls(tok)
+    yield from channels(tok)
     trained = chatml.samples(TWO)
     yield case("mask_history", chatml, TWO, config={"mask_history": True}, trained=[3])
     yield case("mask_history where turns do not nest", qwen3, THOUGHTS, config={"mask_history": True}, trained=[3])
@@ -222,6 +223,18 @@ def open_calls(tok):
     call = "weather\n" + json.dumps(CALL["function"]["arguments"], ensure_ascii=False) + "<|observation|>"
     yield case("calls whose end is the next header", glm4, CALLS, samples=ended_by_next(glm4, CALLS, {1: call}))
     yield case("such a call at the end", glm4, CALLS[:2], samples=ended_by_next(glm4, CALLS[:2], {1: call}, "<|observation|>"))
+
+
+def channels(tok):
+    """GPT-OSS: the channel's header is learned with the answer, a thought in a channel of its own before it; only the last turn shows its thought."""
+    harmony = Chat(tok, template("harmony").replace("strftime_now('%Y-%m-%d')", "'2025-08-05'"), "<|return|>")
+    answer = lambda m, end: ("<|channel|>analysis<|message|>" + m["thinking"] + "<|end|><|start|>assistant" if "thinking" in m else "") + "<|channel|>final<|message|>" + m["content"] + end
+    thinking = [TWO[0], bot("42.", thinking="7 + 5 is 12, carry one."), TWO[2], bot("84.", thinking="2 * 42")]
+    yield case("channels, one turn", harmony, TWO[:2], said={1: answer(TWO[1], "<|return|>")})
+    yield case("channels, one turn with a thought", harmony, thinking[:2], said={1: answer(thinking[1], "<|return|>")})
+    yield case("channels, two turns with thoughts", harmony, [SYSTEM] + thinking, said={2: answer(thinking[1], "<|return|>"), 4: answer(thinking[3], "<|return|>")})
+    llama4 = Chat(tok, template("llama4"), "<|eot|>")
+    yield case("Llama 4", llama4, [SYSTEM] + TWO)
 
 
 def ended_by_next(chat, messages, said=None, last=None):
