@@ -1,6 +1,6 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5, or of models with experts.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | delta | experts | rest | tune] [DOCS] [7b | 3b | 0.5b]
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | sinks | delta | experts | rest | tune] [DOCS] [7b | 3b | 0.5b]
  *     default:  cuda 16384, all, 0, 7b
  *
  * experts: not part of all; ROWS are tokens, each goes to the model's number of experts; DOCS: only the model of this number, from 1 on.
@@ -183,7 +183,7 @@ static void products(int64_t M)
 /* Documents of `length` rows each, or where that is negative of many lengths up to so many, a quarter of it in the mean; FLOPs of
  * the causal half only. */
 static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window,
-                      float softcap)
+                      float softcap, bool sinks)
 {
     static int32_t starts[70000];
     int64_t n_docs = 0, longest = 0;
@@ -218,6 +218,8 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
                        .scale = 1.0f / sqrtf((float)dh),
                        .window = window,
                        .softcap = softcap,
+                       .sinks = sinks ? filled((size_t)heads * 4) : NULL,
+                       .dsinks = sinks ? filled((size_t)heads * 4) : NULL,
                        .q = qkv,
                        .k = qkv + heads * dh * 2,
                        .v = qkv + (heads + kv) * dh * 2,
@@ -231,13 +233,14 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
                        .use = use };
     a.scratch = filled(mt_attention_scratch(&a));
     double flops = 4.0 * (double)(heads * dh) * pairs;
-    snprintf(name, sizeof name, "attention %lldx%lld Dh %lld w %lld", (long long)n_docs, (long long)length, (long long)dh,
-             (long long)window);
+    snprintf(name, sizeof name, "attention %lldx%lld Dh %lld w %lld%s", (long long)n_docs, (long long)length, (long long)dh,
+             (long long)window, sinks ? " sinks" : "");
     printf("%-11s", mt_attention_way_name(mt_attention_choose(&a, false)));
     say(name, seconds_of(attention_fwd, &a), flops, 0);
     printf("%-11s", mt_attention_way_name(mt_attention_choose(&a, true)));
     say("                     backward", seconds_of(attention_bwd, &a), 2.5 * flops, 0);
-    void *all[] = { qkv, dqkv, (void *)(uintptr_t)a.doc_start, a.o, a.lse, (void *)(uintptr_t)a.d_o, a.scratch };
+    void *all[] = { qkv,       dqkv,     (void *)(uintptr_t)a.doc_start, a.o, a.lse, (void *)(uintptr_t)a.d_o,
+                    a.scratch, a.dsinks, (void *)(uintptr_t)a.sinks };
     for (size_t p = 0; p < sizeof all / sizeof *all; p++) dev->api->free(dev, all[p]);
 }
 
@@ -258,7 +261,7 @@ static void attentions(int64_t rows, int64_t most_docs)
         if (!(has.ways >> ways[w] & 1)) continue;
         for (size_t i = 0; i < MT_COUNT(shapes); i++)
             attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh,
-                      shapes[i].window, 0);
+                      shapes[i].window, 0, false);
     }
 }
 
@@ -288,7 +291,7 @@ static void long_documents(int64_t rows, int64_t only)
             use.ways = 1u << asks[w].way | 1u << MT_ATTENTION_FLASH;
             use.workspace = asks[w].workspace;
             printf("%lld GiB ", (long long)(asks[w].workspace >> 30));
-            attention(use, length > 0 ? length : rows, length, shapes[i].heads, shapes[i].kv, shapes[i].dh, 0, 0);
+            attention(use, length > 0 ? length : rows, length, shapes[i].heads, shapes[i].kv, shapes[i].dh, 0, 0, false);
         }
 }
 
@@ -308,8 +311,20 @@ static void capped_attentions(int64_t rows)
         for (size_t w = 0; w < MT_COUNT(ways); w++) {
             use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
             attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh,
-                      shapes[i].window, 50);
+                      shapes[i].window, 50, false);
         }
+}
+
+/* Heads of GPT-OSS, with its sinks and without them. */
+static void sink_attentions(int64_t rows)
+{
+    static const struct {
+        int64_t length, window;
+    } shapes[] = { { 1024, 0 }, { 1024, 128 }, { 4096, 0 }, { 4096, 128 }, { 16384, 0 }, { 16384, 128 } };
+    const mt_attention_use use = mt_attention_use_of(dev, true, false, (size_t)128 << 30);
+    for (size_t i = 0; i < MT_COUNT(shapes); i++)
+        for (int sinks = 0; sinks < 2; sinks++)
+            attention(use, rows, mt_min_i64(rows, shapes[i].length), 64, 8, 64, shapes[i].window, 0, sinks);
 }
 
 /* A gated delta net's heads, and the width of the full attention beside it. */
@@ -811,6 +826,7 @@ int main(int argc, char **argv)
     if (all || strcmp(what, "attention") == 0) attentions(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (strcmp(what, "long") == 0) long_documents(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (strcmp(what, "capped") == 0) capped_attentions(rows);
+    if (strcmp(what, "sinks") == 0) sink_attentions(rows);
     if (strcmp(what, "delta") == 0) delta_nets(rows, argc > 4 ? atoi(argv[4]) : 0);
     for (size_t i = 0; strcmp(what, "experts") == 0 && i < MT_COUNT(expert_shapes); i++)
         if (argc < 5 || atoi(argv[4]) == 0 || (size_t)atoi(argv[4]) == i + 1) experts(&expert_shapes[i], rows);
