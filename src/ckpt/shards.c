@@ -150,9 +150,10 @@ static mt_rc join_fp8(mt_shards *s, const char *dir, mt_err *err)
 static bool find_tail(const mt_shards *s, const char *name, size_t n, const char *tail, size_t *at)
 {
     char other[512];
-    if (n + strlen(tail) >= sizeof other) return false;
+    const size_t k = strlen(tail) + 1;
+    if (n + k > sizeof other) return false;
     memcpy(other, name, n);
-    strcpy(other + n, tail);
+    memcpy(other + n, tail, k);
     return mt__names_find(&s->names, other, at);
 }
 
