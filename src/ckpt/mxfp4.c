@@ -19,7 +19,7 @@ static size_t base_of(const char *name, const char *tail)
 size_t mt__mxfp4_base_of_blocks(const char *name) { return base_of(name, "_blocks"); }
 size_t mt__mxfp4_base_of_scales(const char *name) { return base_of(name, "_scales"); }
 
-/* 2^(scale - 127): the exponent's bits are the scale, but for the least, which no normal float has.  255 is no number. */
+/* 2^(scale - 127).  The scale is the float's exponent field; 0 needs a subnormal float, and 255 means NaN. */
 static float power_of(uint8_t scale)
 {
     uint32_t bits = scale == 0 ? 1u << 22 : scale == 255 ? 0x7fc00000u : (uint32_t)scale << 23;

@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "ckpt/tensor.h"
 
-/* The name of the tensor that blocks or scales belong to (n bytes of it): "x_blocks" -> "x"; 0: it is no such name. */
+/* The name of the tensor that blocks or scales belong to (n bytes of it): "x_blocks" -> "x"; 0: the name is of another kind. */
 size_t mt__mxfp4_base_of_blocks(const char *name);
 size_t mt__mxfp4_base_of_scales(const char *name);
 /* *out becomes tensor X of this name; its decoder lives in the arena, name and both tensors must outlive it. */

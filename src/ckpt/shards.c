@@ -176,7 +176,7 @@ static mt_rc join_blocks(mt_shards *s, size_t i, mt_err *err)
     return MT_OK;
 }
 
-/* Blocks are told by their bytes; or, stored as something else, by the scales beside them. */
+/* True for blocks of MXFP4: bytes, or anything that has scales beside it, which is then refused by its dtype. */
 static bool is_blocks(const mt_shards *s, const mt_st_tensor *t)
 {
     size_t at, n = t ? mt__mxfp4_base_of_blocks(t->name) : 0;

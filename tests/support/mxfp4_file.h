@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Widths are multiples of 32; gate and up together are no square, so a turned matrix shows. */
+/* Widths are multiples of 32.  No matrix is square, so a transposed one fails its shape check. */
 #define MXFP4_CONFIG                                                                                                             \
     "{\"architectures\": [\"GptOssForCausalLM\"], \"model_type\": \"gpt_oss\", \"hidden_size\": 64, \"intermediate_size\": 96, " \
     "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, \"vocab_size\": 20, "    \
