@@ -24,7 +24,7 @@ static const struct {
     { "data", mt_cmd_data, "what a run would be trained on: samples, trained tokens, lengths, what is cut or bad" },
     { "plan", mt_cmd_plan, "will it fit, how fast, which batch size; for this machine or another" },
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
-    { "convert", mt_cmd_convert, "a model in any form that is read (pickles, GGUF, FP8) as a Hugging Face directory" },
+    { "convert", mt_cmd_convert, "a model in any form that is read (pickles, GGUF, FP8, MXFP4) as a Hugging Face directory" },
     { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
     { "families", mt_cmd_families, "the model families that are known" },
     { "bench", mt_cmd_bench, "how fast this machine trains a shape: random weights, no files needed" },
