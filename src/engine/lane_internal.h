@@ -63,7 +63,7 @@ typedef struct lane_sums {
     size_t bytes;          /* of all of these */
     int64_t *host;         /* a copy of them, once `ready` */
     mt_lane_sums copied;   /* what is where in that */
-    double *landed_norms; /* host, one a unit: arrives with the gradient when updates are early, for the updater to look at */
+    double *landed_norms;  /* host, one a unit: arrives with the gradient when updates are early, for the updater to look at */
     mt_event *ready;
 } lane_sums;
 

@@ -72,14 +72,14 @@ static mt_rc step_judge(void *self, const mt_lane_sums *sums, bool all, bool *go
     const mt_loss_sum loss = mt_fold_losses(sums->losses, mt_arithmetic_bundles(a), mt_arithmetic_shares(a));
     if (!all) return check_loss(loss.loss, err);
     if (s->train) mt_trace_turn(s->e->trace);
-    *s->result = (mt_step_result){ .loss = b->n_trained ? loss.loss / (double)b->n_trained : 0,
-                                   .router_loss = mt_fold_numbers(sums->router_losses, mt_arithmetic_bundles(a),
-                                                                  mt_arithmetic_shares(a)),
-                                   .clip_scale = 1,
-                                   .n_tokens = b->n_tokens,
-                                   .n_trained = b->n_trained,
-                                   .n_correct = loss.correct,
-                                   .wait_update_ns = mt_lane_waited(s->e->lane).update_ns };
+    *s->result =
+        (mt_step_result){ .loss = b->n_trained ? loss.loss / (double)b->n_trained : 0,
+                          .router_loss = mt_fold_numbers(sums->router_losses, mt_arithmetic_bundles(a), mt_arithmetic_shares(a)),
+                          .clip_scale = 1,
+                          .n_tokens = b->n_tokens,
+                          .n_trained = b->n_trained,
+                          .n_correct = loss.correct,
+                          .wait_update_ns = mt_lane_waited(s->e->lane).update_ns };
     if (!s->train) return MT_OK;
     if (mt_plan_loads(s->e->plan)) s->result->loads = sums->loads;
     double squares = sum_of_squares(s->e->model, sums->norms);

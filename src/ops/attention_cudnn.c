@@ -532,7 +532,7 @@ static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, 
 {
     char *scratch = a->scratch;
     bool grouped = a->H != a->K, parts = grouped && l->size.heads != a->H, summed = grouped && !parts;
-    void *dk = scratch + l->dk, *dv = scratch + l->dv;
+    const void *dk = scratch + l->dk, *dv = scratch + l->dv;
     if (!grouped) {
         dk = heads_from(a->dk, at.kv, a->Dh);
         dv = heads_from(a->dv, at.kv, value_width(a));
