@@ -44,9 +44,7 @@ static bool attention_beside(mt_role a, mt_role b)
 {
     static const mt_role pairs[][2] = { { MT_W_Q, MT_W_K }, { MT_W_K, MT_W_V }, { MT_W_V, MT_W_O_GATE },
                                         { MT_B_Q, MT_B_K }, { MT_B_K, MT_B_V }, { MT_B_V, MT_B_O_GATE } };
-    for (size_t i = 0; i < MT_COUNT(pairs); i++)
-        if (a == pairs[i][0] && b == pairs[i][1]) return true;
-    return false;
+    return mt_role_pair(pairs, MT_COUNT(pairs), a, b);
 }
 
 static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
@@ -227,23 +225,14 @@ static mt_bound bound_args(const mt_pass *p)
 
 static mt_attention attention_args(const mt_pass *p)
 {
-    const mt_micro *mb = p->mb;
     void *qk = qk_of(p);
-    mt_attention a = attention_shape(p->c, p->s);
-    a.t = p->r->t;
-    a.use = p->r->attention;
-    a.N = mb->n;
-    a.n_docs = mb->n_docs;
-    a.longest = mb->longest;
-    a.doc_start = mb->doc_start;
-    a.host_start = mb->host_start;
+    mt_attention a = mt_pass_attention(p, attention_shape(p->c, p->s));
     a.sinks = mt_pass_exact(p, MT_W_SINKS);
     a.q = qk;
     a.k = mt_pass_rows(p, qk, 1, q_width(p->s));
     a.v = mt_pass_rows(p, mt_pass_array(p, QKV), 1, qk_width(p->s));
     a.o = mt_pass_array(p, ATTN);
     a.lse = mt_pass_array(p, LSE);
-    a.scratch = p->r->scratch;
     return a;
 }
 

@@ -65,9 +65,7 @@ static bool latent_beside(mt_role a, mt_role b)
 {
     static const mt_role pairs[][2] = { { MT_W_Q, MT_W_KV_A },   { MT_W_Q_A, MT_W_KV_A },    { MT_W_KV_A, MT_W_K_ROPE },
                                         { MT_B_Q_A, MT_B_KV_A }, { MT_B_KV_A, MT_B_K_ROPE }, { MT_W_K_B, MT_W_V_B } };
-    for (size_t i = 0; i < MT_COUNT(pairs); i++)
-        if (a == pairs[i][0] && b == pairs[i][1]) return true;
-    return false;
+    return mt_role_pair(pairs, MT_COUNT(pairs), a, b);
 }
 
 static int latent_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
@@ -303,21 +301,12 @@ static mt_latent_qk qk_args(const mt_pass *p)
 
 static mt_attention attention_args(const mt_pass *p)
 {
-    const mt_micro *mb = p->mb;
-    mt_attention a = attention_shape(p->c, p->s);
-    a.t = p->r->t;
-    a.use = p->r->attention;
-    a.N = mb->n;
-    a.n_docs = mb->n_docs;
-    a.longest = mb->longest;
-    a.doc_start = mb->doc_start;
-    a.host_start = mb->host_start;
+    mt_attention a = mt_pass_attention(p, attention_shape(p->c, p->s));
     a.q = queries(p);
     a.k = mt_pass_array(p, K);
     a.v = columns(p, KV, nope_width(p->c, p->s));
     a.o = mt_pass_array(p, ATTN);
     a.lse = mt_pass_array(p, LSE);
-    a.scratch = p->r->scratch;
     return a;
 }
 

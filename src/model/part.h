@@ -72,6 +72,28 @@ static inline void *mt_pass_rows(const mt_pass *p, const void *tensor, int64_t r
 static inline void *mt_pass_array(const mt_pass *p, int i) { return p->a->at[p->first + i]; }
 static inline bool mt_pass_kept(const mt_pass *p, int i) { return p->a->kept >> (p->first + i) & 1; }
 
+/* Attention of this shape over the rows and documents of the micro-batch; not its tensors. */
+static inline mt_attention mt_pass_attention(const mt_pass *p, mt_attention a)
+{
+    a.t = p->r->t;
+    a.use = p->r->attention;
+    a.N = p->mb->n;
+    a.n_docs = p->mb->n_docs;
+    a.longest = p->mb->longest;
+    a.doc_start = p->mb->doc_start;
+    a.host_start = p->mb->host_start;
+    a.scratch = p->r->scratch;
+    return a;
+}
+
+/* True if (a, b) is one of n pairs: what `beside` answers. */
+static inline bool mt_role_pair(const mt_role (*pairs)[2], size_t n, mt_role a, mt_role b)
+{
+    for (size_t i = 0; i < n; i++)
+        if (a == pairs[i][0] && b == pairs[i][1]) return true;
+    return false;
+}
+
 /* -- products over tensors that are stored side by side -- */
 
 enum { MT_MAX_PRODUCTS = 6 };
