@@ -724,13 +724,13 @@ static const cache_attention_case cache_attention_cases[] = {
     { { .H = 2, .K = 2, .Dh = 10, .Dv = 7 }, 3, { { 4, 1 }, { 0, 5 } } },
     { { .H = 4, .K = 4, .Dh = 192, .Dv = 128 }, 0, { { 200, 1 }, { 64, 1 }, { 0, 70 } } },
     { { .H = 2, .K = 1, .Dh = 64, .Dv = 128 }, 8, { { 33, 2 } } },
-    /* Values are the beginnings of keys, from here on: latents. */
-    { { .H = 3, .K = 1, .Dh = 12, .Dv = 8 }, 3, { { 4, 1 }, { 0, 5 } } },
-    { { .H = 16, .K = 1, .Dh = 576, .Dv = 512 }, 0, { { 200, 1 }, { 64, 1 }, { 0, 40 } } },
     { { .H = 8, .K = 2, .Dh = 64, .sinks = with_sinks }, 64, { { 200, 1 }, { 64, 1 }, { 0, 130 } } },
     { { .H = 3, .K = 1, .Dh = 33, .window = 9, .sinks = with_sinks }, 5, { { 129, 1 }, { 0, 40 }, { 63, 2 } } },
     { { .H = 4, .K = 2, .Dh = 128, .chunk = 32 }, 0, { { 150, 1 }, { 31, 2 }, { 32, 1 }, { 0, 100 } } },
     { { .H = 2, .K = 1, .Dh = 16, .chunk = 1, .sinks = with_sinks }, 0, { { 3, 4 } } },
+    /* Values are the beginnings of keys, from here on: latents. */
+    { { .H = 3, .K = 1, .Dh = 12, .Dv = 8 }, 3, { { 4, 1 }, { 0, 5 } } },
+    { { .H = 16, .K = 1, .Dh = 576, .Dv = 512 }, 0, { { 200, 1 }, { 64, 1 }, { 0, 40 } } },
 };
 enum { N_LATENT_CACHES = 2 };
 
@@ -769,7 +769,6 @@ static void declare_cache_attention(op_run *r, int index)
     op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * Dv, a->ldo);
     op_add(r, &a->cache_k, "cache_k", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
     if (!latents) op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * Dv, 0);
-    op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
     if (a->sinks) op_add(r, &a->sinks, "sinks", OP_INPUT, MT_DTYPE_F32, 1, a->H, 0);
     add_scratch(r, &a->scratch, mt_cache_attention_scratch(a));
 }
