@@ -196,12 +196,11 @@ static void begin_sweep(drawing *d, int sweep)
 /* The workers add the sums of all lanes and round them.  Without clipping they update, too; drawn as a part of each round. */
 static void draw_fold(drawing *d, const mt_action *a)
 {
-    const double bytes = 4.0 * mt_plan_lanes(d->p) + 2;
-    const double adam = d->p->job.clip ? 0 : params(d, a->unit) / mt_plan_rounds(d->p);
+    const double n = work_of(d, a) / 4, bytes = 4.0 * mt_plan_lanes(d->p) + 2,
+                 adam = d->p->job.clip ? 0 : n / mt_plan_rounds(d->p);
     if (a->share) return; /* with the unit's own */
     depend(d, MT_Q_ADAM, newest(d, MT_Q_OUT));
-    if (!d->skips)
-        step_time_add(d, MT_Q_ADAM, params(d, a->unit) * bytes / mt_machine_adam_bytes(d->p->arithmetic.moments) + adam);
+    if (!d->skips) step_time_add(d, MT_Q_ADAM, n * bytes / mt_machine_adam_bytes(d->p->arithmetic.moments) + adam);
     if (adam > 0) d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
 }
 
