@@ -7,7 +7,7 @@
  * change the order of additions (P2). */
 #include "engine/lane_internal.h"
 
-static size_t sum_bytes(const mt_lane *lane, int u) { return mt_plan_sum_bytes(lane->plan, mt__layout(lane, u)->n_train); }
+static size_t sum_bytes(const mt_lane *lane, int u) { return mt_plan_acc_bytes(lane->plan, mt__layout(lane, u)->n_train); }
 
 /* The finished gradient: in an outgoing slot, or on the device. */
 static void *finished(const mt_lane *lane, const mt_action *a)

@@ -30,15 +30,15 @@ static float *sum_of(const mt_lane *lane, int u)
 /* Of those sums the one that a micro-batch adds to. */
 static float *sum_at(const mt_lane *lane, int u, float *sums, int64_t micro)
 {
-    if (!sums || mt_plan_sums(lane->plan) == 1) return sums;
+    if (!sums || mt_plan_acc_count(lane->plan) == 1) return sums;
     const int sum = mt_fold_order_of(&lane->input.deal, lane->input.share[micro]).sum;
-    return sums + sum * mt_plan_sum_stride(mt__layout(lane, u)->n_train);
+    return sums + sum * mt_plan_acc_stride(mt__layout(lane, u)->n_train);
 }
 
 /* `part` to `to`, and empty for the next. */
 static mt_rc fold_sum(mt_lane *lane, int u, float *sums, int to, int part, mt_err *err)
 {
-    const int64_t n = mt__layout(lane, u)->n_train, stride = mt_plan_sum_stride(n);
+    const int64_t n = mt__layout(lane, u)->n_train, stride = mt_plan_acc_stride(n);
     return lane->ops->fold(lane->compute,
                            &(mt_fold){ .n = n, .to = sums + to * stride, .part = sums + part * stride, .clear = true }, err);
 }
@@ -48,7 +48,7 @@ static mt_rc end_micro(mt_lane *lane, int u, float *sums, int64_t micro, mt_err 
 {
     const lane_input *in = &lane->input;
     const int share = in->share[micro];
-    if (!sums || mt_plan_sums(lane->plan) == 1) return MT_OK;
+    if (!sums || mt_plan_acc_count(lane->plan) == 1) return MT_OK;
     if (micro + 1 < in->n_cuts && in->share[micro + 1] == share) return MT_OK;
     const mt_fold_order f = mt_fold_order_of(&in->deal, share);
     if (f.into >= 0) MT_TRY(fold_sum(lane, u, sums, f.into, f.sum, err));

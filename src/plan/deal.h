@@ -48,7 +48,7 @@ static inline int64_t mt_deal_rows(const mt_deal *d, int share)
     return d->starts[d->first[share + 1]] - d->starts[d->first[share]];
 }
 
-/* How a share's sum meets the others', where one device computes all of them.  It has mt_plan_sums() sums of a gradient: the
+/* How a share's sum meets the others', where one device computes all of them.  It has mt_plan_acc_count() sums of a gradient: the
  * step's, then a bundle's, then a share's. */
 typedef struct mt_fold_order {
     int sum;          /* the one that the share's micro-batches add to */

@@ -48,14 +48,14 @@ size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep)
     return mt_kept_bytes(mt_layer_kind_of(p->model, layer), p->arithmetic.compute, keep, p->place.sweep_tokens);
 }
 
-int64_t mt_plan_sum_stride(int64_t n)
+int64_t mt_plan_acc_stride(int64_t n)
 {
     return (int64_t)(mt_round_up((size_t)n * sizeof(float), MT_DEVICE_ALIGN) / sizeof(float));
 }
 
-size_t mt_plan_sum_bytes(const mt_plan *p, int64_t n)
+size_t mt_plan_acc_bytes(const mt_plan *p, int64_t n)
 {
-    return (size_t)((mt_plan_sums(p) - 1) * mt_plan_sum_stride(n) + n) * sizeof(float);
+    return (size_t)((mt_plan_acc_count(p) - 1) * mt_plan_acc_stride(n) + n) * sizeof(float);
 }
 
 bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place)
@@ -533,7 +533,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (p->job.clip && !shares && (at->site == MT_SITE_HOST || shared))
         MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
     if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
-    const size_t sums = mt_plan_sum_bytes(p, (int64_t)n_train);
+    const size_t sums = mt_plan_acc_bytes(p, (int64_t)n_train);
     if (many && p->place.accumulators == MT_HOST && !shares) {
         MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, sums, err));
         if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, sums, err));
@@ -585,7 +585,7 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     }
     if (!trains) return MT_OK;
     for (int s = 0; s < mt_min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)
-        MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, mt_plan_sum_bytes(p, l->n_train), err));
+        MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, mt_plan_acc_bytes(p, l->n_train), err));
     for (int s = 0; s < mt_min_int(at->hosted, at->out_slots) && mt_plan_lanes(p) == 1; s++)
         MT_TRY(plan_add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
     return MT_OK;

@@ -272,14 +272,14 @@ bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place);
  * embedding and the head, which may be much larger, have the last. */
 enum { MT_LAND_TURNS = 2, MT_LAND_ENDS = MT_LAND_TURNS, MT_LAND_SLOTS };
 /* A gradient's sums on the only device: the step's, with several bundles a bundle's, with several shares a share's (deal.h). */
-static inline int mt_plan_sums(const mt_plan *p)
+static inline int mt_plan_acc_count(const mt_plan *p)
 {
     if (mt_plan_lanes(p) > 1) return 1; /* the host adds */
     return 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1) + (mt_arithmetic_shares(&p->arithmetic) > 1);
 }
 /* Numbers from one such sum of n to the next, and bytes of all of them. */
-int64_t mt_plan_sum_stride(int64_t n);
-size_t mt_plan_sum_bytes(const mt_plan *p, int64_t n);
+int64_t mt_plan_acc_stride(int64_t n);
+size_t mt_plan_acc_bytes(const mt_plan *p, int64_t n);
 /* Unit u's staged state and gradient in its lenders' memory: where each begins, and bytes of each lender.  A layer's has one
  * lender (its v comes first there), the embedding's, which is larger than what a layer keeps, two. */
 typedef struct mt_reuse_layout {

@@ -154,7 +154,7 @@ static double work_of_one(const drawing *d, const mt_action *a)
     case MT_DO_KEEP_OUT:
     case MT_DO_KEEP_IN: return kept_bytes(d, a->layer);
     case MT_DO_SUM_IN:
-    case MT_DO_SUM_OUT: return params(d, a->unit) * 4 * mt_plan_sums(d->p);
+    case MT_DO_SUM_OUT: return params(d, a->unit) * 4 * mt_plan_acc_count(d->p);
     case MT_DO_PART_OUT: return params(d, a->unit) * 4;
     case MT_DO_ROUND: return params(d, a->unit) * finish_seconds(d); /* cleared, folded and squared, too */
     case MT_DO_GRADIENT_OUT: return params(d, a->unit) * (double)mt_dtype_bytes(d->p->arithmetic.grad);
