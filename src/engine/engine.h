@@ -34,7 +34,11 @@ typedef struct mt_step_result {
     bool skipped;         /* loss or norm was not finite: nothing was updated */
     bool empty; /* not one token to train on, so the mean over them is no number: nothing was computed, nothing updated */
     int64_t wait_update_ns; /* how long the step waited for updates of the one before */
-    int64_t wait_save_ns;   /* how long its updates on the device waited for a checkpoint to take their units' state */
+    int64_t wait_lanes_ns;  /* of several lanes: how long the first waited for the others, and for the sum of all gradients */
+    const double
+        *lane_seconds;    /* [plan's lanes] how long each took for its shares of a training step, until the next pass; NULL: one
+                                   lane */
+    int64_t wait_save_ns; /* how long its updates on the device waited for a checkpoint to take their units' state */
 } mt_step_result;
 
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err);

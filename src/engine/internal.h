@@ -27,14 +27,16 @@ typedef struct further_lane {
 
 /* What lanes agree on in a pass, by the watch. */
 typedef struct lane_pact {
-    int64_t ordered;       /* gate: the newest pass that all of them make */
-    int64_t judged;        /* gate: the newest whose verdict is known, */
-    bool go;               /* which is this */
-    mt_lane_pass pass;     /* the newest, but for `judge` and `self` */
-    mt_loss_sum *losses;   /* [bundles * shares] each written by the lane whose it is, like the next */
-    double *router_losses; /* [bundles * shares] */
-    int32_t *loads;        /* [L, E] rows of each expert, of all lanes */
-    mt_deal deal;          /* of the pass, for folding */
+    int64_t ordered;             /* gate: the newest pass that all of them make */
+    int64_t judged;              /* gate: the newest whose verdict is known, */
+    bool go;                     /* which is this */
+    mt_lane_pass pass;           /* the newest, but for `judge` and `self` */
+    mt_loss_sum *losses;         /* [bundles * shares] each written by the lane whose it is, like the next */
+    double *router_losses;       /* [bundles * shares] */
+    int32_t *loads;              /* [L, E] rows of each expert, of all lanes */
+    mt_deal deal;                /* of the pass, for folding */
+    double *seconds;             /* [lanes] from the order of the pass to its losses, of each */
+    int64_t ordered_ns, wait_ns; /* when that was; how long the first lane waited for the others */
 } lane_pact;
 
 struct mt_engine {

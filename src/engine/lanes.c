@@ -3,6 +3,7 @@
  * A pass is ordered, every lane makes its shares of it, hands in its losses and waits for the verdict, which the caller's thread
  * finds when all losses and the finished gradients are there.  All waits are for gates of the watch, so the first failure of any
  * lane ends them all (F1); it is kept with the number of the device it comes from. */
+#include "base/clock.h"
 #include "base/fault.h"
 #include "engine/internal.h"
 
@@ -30,6 +31,7 @@ static void hand_in(mt_engine *e, int lane, const mt_lane_sums *sums)
         e->pact.losses[s] = sums->losses[s];
         e->pact.router_losses[s] = sums->router_losses[s];
     }
+    e->pact.seconds[lane] = 1e-9 * (double)(mt_now_ns() - e->pact.ordered_ns);
 }
 
 /* Rows of each expert, of all lanes. */
@@ -70,8 +72,10 @@ static mt_rc first_judge(void *self, const mt_lane_sums *sums, bool all, bool *g
     lane_pact *p = &e->pact;
     if (!all) return check_losses(e, 0, sums, err);
     hand_in(e, 0, sums);
+    const int64_t start = mt_now_ns();
     for (int i = 0; i < e->n_more; i++) MT_TRY(mt_watch_reach(&e->watch, &e->more[i].arrived, p->ordered, err));
     if (p->pass.mode == MT_MODE_TRAIN) MT_TRY(mt_state_await_folds(e->state, err));
+    p->wait_ns = mt_now_ns() - start;
     const mt_lane_sums together = { .losses = p->losses,
                                     .router_losses = p->router_losses,
                                     .norms = mt_state_norms(e->state),
@@ -108,6 +112,7 @@ mt_rc mt__lanes_run(mt_engine *e, const mt_lane_pass *pass, mt_err *err)
 {
     lane_pact *p = &e->pact;
     p->pass = *pass;
+    p->ordered_ns = mt_now_ns();
     mt_deal_documents(&p->deal, pass->batch->doc_start, pass->batch->n_docs);
     if (pass->mode == MT_MODE_TRAIN) mt_state_begin_parts(e->state, &p->deal, pass->updates_early);
     mt_watch_raise(&e->watch, &p->ordered, p->ordered + 1);
@@ -170,9 +175,11 @@ mt_rc mt__lanes_create(mt_engine *e, mt_device *const *more, mt_err *err)
     MT_TRY(mt_deal_init(&e->pact.deal, e->model, a, e->plan->job.step_docs, err));
     e->pact.losses = mt_calloc((size_t)mt_arithmetic_parts(a), sizeof *e->pact.losses);
     e->pact.router_losses = mt_calloc((size_t)mt_arithmetic_parts(a), sizeof *e->pact.router_losses);
+    e->pact.seconds = mt_calloc((size_t)n + 1, sizeof *e->pact.seconds);
     e->pact.loads = mt_calloc((size_t)mt_plan_loads(e->plan) + 1, sizeof *e->pact.loads);
     e->more = mt_calloc((size_t)n, sizeof *e->more);
-    if (!e->pact.losses || !e->pact.router_losses || !e->pact.loads || !e->more) return mt_no_memory(err, "the lanes");
+    if (!e->pact.losses || !e->pact.router_losses || !e->pact.seconds || !e->pact.loads || !e->more)
+        return mt_no_memory(err, "the lanes");
     e->n_more = n;
     e->name = name_of(e, 0);
     mt_lane_set_name(e->lane, e->name.s);
@@ -204,5 +211,6 @@ void mt__lanes_free(mt_engine *e)
     mt_free(e->pact.losses);
     mt_free(e->pact.router_losses);
     mt_free(e->pact.loads);
+    mt_free(e->pact.seconds);
     mt_deal_deinit(&e->pact.deal);
 }

@@ -126,6 +126,10 @@ mt_rc mt_engine_step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step
     if (s.updates_early) mt_state_begin_update(e->state, h, 1.0);
     MT_TRY(run_step(&s, err));
     out->wait_save_ns = mt_lane_waited(e->lane).save_ns;
+    if (e->n_more) {
+        out->wait_lanes_ns = e->pact.wait_ns;
+        out->lane_seconds = e->pact.seconds;
+    }
     if (out->skipped) return MT_OK;
     if (e->trace && s.judged_ns) mt_trace_host(e->trace, "engine", "queue the updates", s.judged_ns, mt_now_ns());
     mt_state_set_updates(e->state, mt_state_updates(e->state) + 1);

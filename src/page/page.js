@@ -277,7 +277,7 @@ function speedChart() {
   });
   return { title: "Tokens a second", format: count, zero: true, series, legend };
 }
-const WAITS = [["wait_data_seconds", "waits for data"], ["wait_save_seconds", "waits for a checkpoint"], ["wait_update_seconds", "waits for updates"]];
+const WAITS = [["wait_data_seconds", "waits for data"], ["wait_save_seconds", "waits for a checkpoint"], ["wait_update_seconds", "waits for updates"], ["wait_devices_seconds", "waits for other devices"]];
 function timeChart(run) {
   const steps = run.steps.filter((p) => "step_seconds" in p);
   const parts = [["compute", (p) => p.step_seconds - WAITS.reduce((s, [key]) => s + (p[key] || 0), 0)], ...WAITS.map(([key, name]) => [name, (p) => p[key] || 0])];

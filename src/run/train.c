@@ -120,6 +120,7 @@ static void train_count(mt_trainer *t, const mt_step_result *r, double seconds, 
     w->wait_data_s += wait_data_s;
     w->wait_update_s += 1e-9 * (double)r->wait_update_ns;
     w->wait_save_s += 1e-9 * (double)r->wait_save_ns;
+    w->wait_devices_s += 1e-9 * (double)r->wait_lanes_ns;
     t->made.loss = r->loss;
 }
 
@@ -159,7 +160,10 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
                             .flops_s = w->flops / s,
                             .wait_update_s = w->wait_update_s / n,
                             .wait_save_s = w->wait_save_s / n,
-                            .wait_data_s = w->wait_data_s / n };
+                            .wait_data_s = w->wait_data_s / n,
+                            .wait_devices_s = w->wait_devices_s / n,
+                            .device_seconds = r->lane_seconds,
+                            .n_devices = r->lane_seconds ? mt_plan_lanes(t->exec.plan) : 0 };
 }
 
 static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
@@ -206,6 +210,8 @@ static void log_timing(mt_trainer *t, const mt_train_step *s)
     mt_metrics_float(m, "wait_update_seconds", s->wait_update_s);
     mt_metrics_float(m, "wait_save_seconds", s->wait_save_s);
     mt_metrics_float(m, "wait_data_seconds", s->wait_data_s);
+    if (s->n_devices) mt_metrics_float(m, "wait_devices_seconds", s->wait_devices_s);
+    if (s->n_devices) mt_metrics_list(m, "device_seconds", s->device_seconds, (size_t)s->n_devices);
     mt_metrics_int(m, "device_memory_peak", (int64_t)d.memory_peak);
     if (getrusage(RUSAGE_SELF, &use) == 0) mt_metrics_int(m, "host_memory_peak", (int64_t)use.ru_maxrss * 1024);
 }

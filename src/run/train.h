@@ -39,6 +39,9 @@ typedef struct mt_train_step {
     double tokens_s, trained_s;                     /* tokens a second; padding is never counted because there is none */
     double flops_s;                                 /* by plan/flops.h */
     double wait_update_s, wait_save_s, wait_data_s; /* a step */
+    double wait_devices_s;                          /* of several devices: the first waited for the others */
+    const double *device_seconds;                   /* [n_devices] of this update, borrowed until the next step */
+    int n_devices;                                  /* 0: one */
 } mt_train_step;
 
 typedef struct mt_train_eval {

@@ -76,7 +76,7 @@ typedef struct samples {
 /* Times and counts since the last line of metrics; not remembered. */
 typedef struct window {
     int64_t n_steps, n_tokens, n_trained;
-    double flops, seconds, wait_update_s, wait_save_s, wait_data_s;
+    double flops, seconds, wait_update_s, wait_save_s, wait_data_s, wait_devices_s;
 } window;
 
 /* The model, where its weights come from and how it is written. */
