@@ -97,6 +97,8 @@ static void three_steps(rig *r, outcome *out, dice *d)
         if (look.grad_norm != 0) assert_memory_equal(&look.grad_norm, &s.grad_norm, sizeof s.grad_norm);
         out->loss[i] = s.loss;
         out->norm[i] = s.grad_norm;
+        assert_int_equal(s.lane_seconds != NULL, mt_plan_lanes(r->plan) > 1);
+        for (int l = 0; s.lane_seconds && l < mt_plan_lanes(r->plan); l++) assert_true(s.lane_seconds[l] > 0);
         out->router[i] = s.router_loss;
         out->loads[i] = check_loads(r, &s);
         assert_true((s.router_loss > 0) == (r->plan->job.router_loss > 0 && r->model->unit_experts > 0));
