@@ -124,6 +124,7 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->net.config->max_positions);
     MT_TRY(find_machine(t, &q.machine, err));
     apply_settings(t, &q.form, q.machine.device_bytes * (size_t)q.machine.crowd);
+    if (t->exec.n_devices > 1) mt_question_set_lanes(&q, t->exec.n_devices);
     MT_TRY(mt_advise_batch(&advice, &q, err));
     const int64_t parts = t->s->training.gradient_accumulation_steps;
     *out = mt_advise_auto(&advice, parts) / parts;

@@ -41,7 +41,7 @@ static mt_rc check_devices(mt_settings *s, mt_err *err)
     if (given && !all && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == first))
         MT_TRY(mt__settings_notice(s, err, "model.devices names GPU %d; model.device is ignored", first));
     m->device = (mt_set_device){ MT_SET_DEVICE_CUDA, first };
-    if (d->n > 1 && s->training.tune_products && s->training.deterministic)
+    if ((all || d->n > 1) && s->training.tune_products && s->training.deterministic)
         return refuse(s, "training", "tune_products", err,
                       "kernels chosen by timing may differ between GPUs, and with them the bits.  Leave it out, or set "
                       "training.deterministic: false");
