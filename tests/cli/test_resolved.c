@@ -179,7 +179,7 @@ static void what_is_replaced_is_told(void **state)
         const char *line, *says;
     } cases[] = {
         { "deepspeed: ds_z3.json", "deepspeed: one process, nothing to set up" },
-        { "ddp_timeout: 180000000", "ddp_timeout: one GPU" },
+        { "ddp_timeout: 180000000", "ddp_timeout: one process" },
         { "flash_attn: fa2", "flash_attn: attention is" },
         { "overwrite_output_dir: true", "--overwrite" },
         { "resume_from_checkpoint: true", "--resume" },
