@@ -40,7 +40,7 @@ mt_rc mt_state_await_parts(mt_state *s, int lane, int64_t n, mt_err *err)
     return mt_watch_reach(s->watch, &s->folder.lanes[lane].folded, n, err);
 }
 
-mt_rc mt_state_push_part(mt_state *s, int lane, const mt_part *part, mt_err *err)
+mt_rc mt_state_push_part(mt_state *s, int lane, const mt_share_sum *part, mt_err *err)
 {
     fold_lane *l = &s->folder.lanes[lane];
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater refused a gradient (injected fault)");
@@ -68,7 +68,7 @@ static int share_of(const folder *f, int round, int lane)
     return share < mt_deal_shares(f->deal) && mt_deal_docs(f->deal, share) ? share : -1;
 }
 
-static const mt_part *first_part(const folder *f, int lane)
+static const mt_share_sum *first_part(const folder *f, int lane)
 {
     const fold_lane *l = &f->lanes[lane];
     return l->folded < l->pushed ? &l->parts[l->folded % MT_LAND_SLOTS] : NULL;
@@ -78,7 +78,7 @@ static const mt_part *first_part(const folder *f, int lane)
 bool mt__folds_ready(const mt_state *s)
 {
     const folder *f = &s->folder;
-    const mt_part *first = f->n_lanes ? first_part(f, 0) : NULL;
+    const mt_share_sum *first = f->n_lanes ? first_part(f, 0) : NULL;
     if (!first) return false;
     for (int l = 1; l < f->n_lanes; l++)
         if (share_of(f, f->units[first->unit].round, l) >= 0 && !first_part(f, l)) return false;
@@ -91,13 +91,13 @@ typedef struct fold_job {
     const fold_unit *unit;
     int64_t n; /* elements */
     int n_parts;
-    int *share;    /* [n_parts] */
-    mt_part *part; /* [n_parts] */
+    int *share;         /* [n_parts] */
+    mt_share_sum *part; /* [n_parts] */
     mt_dtype t;
     void *g; /* the finished gradient; NULL: more rounds follow */
 } fold_job;
 
-static float *part_sum(const mt_part *p, bool tied) { return tied ? p->tied : p->sum; }
+static float *part_sum(const mt_share_sum *p, bool tied) { return tied ? p->tied : p->sum; }
 
 /* Elements [from, to) of the parts, in order.  Returns where the step's sum is. */
 static float *fold_range(const fold_job *j, bool tied, int64_t from, int64_t to)

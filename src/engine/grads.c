@@ -46,7 +46,7 @@ mt_rc mt__grads_part(mt_lane *lane, const mt_action *a, mt_err *err)
     MT_TRY(mt_record(lane->copy_out, lane->landed[slot], err));
     lane->landing[slot] = ++lane->n_parts;
     if (slot < MT_LAND_TURNS) lane->n_turns++;
-    const mt_part part = { .unit = a->unit, .sum = own, .tied = tied, .landed = lane->landed[slot], .device = lane->name };
+    const mt_share_sum part = { .unit = a->unit, .sum = own, .tied = tied, .landed = lane->landed[slot], .device = lane->name };
     return mt_state_push_part(lane->state, lane->index, &part, err);
 }
 

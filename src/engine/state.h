@@ -91,12 +91,12 @@ mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err);
 /* -- gradients of several lanes: fold.c -- */
 
 /* A unit's fp32 sum over one share of the step, in the lane's landing slots; and the embedding's share of a tied unit. */
-typedef struct mt_part {
+typedef struct mt_share_sum {
     int unit;
     float *sum, *tied;  /* tied: NULL where there is none */
     mt_event *landed;   /* recorded already; after it both are there */
     const char *device; /* what messages call the lane's, borrowed */
-} mt_part;
+} mt_share_sum;
 /* A training pass begins, dealt like this (borrowed until it is over).  Share s is computed by lane s mod n.  early: units are
  * updated as their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds them. */
 void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early);
@@ -104,7 +104,7 @@ void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early);
  * of shares, then rounds and measures.  await: until the lane's first n parts have been added, so that their slots are free; a
  * lane has MT_LAND_SLOTS parts under way at most. */
 mt_rc mt_state_await_parts(mt_state *s, int lane, int64_t n, mt_err *err);
-mt_rc mt_state_push_part(mt_state *s, int lane, const mt_part *part, mt_err *err);
+mt_rc mt_state_push_part(mt_state *s, int lane, const mt_share_sum *part, mt_err *err);
 /* Every gradient of the pass is finished and, if early, applied. */
 mt_rc mt_state_await_folds(mt_state *s, mt_err *err);
 /* Then: their sums of squares, one a unit. */

@@ -39,8 +39,8 @@ typedef struct updater {
 /* Sums of several lanes on their way to finished gradients (fold.c); guarded by the watch, but for what only the updater's thread
  * uses. */
 typedef struct fold_lane {
-    mt_part parts[MT_LAND_SLOTS]; /* part i in i mod MT_LAND_SLOTS */
-    int64_t pushed, folded;       /* gates */
+    mt_share_sum parts[MT_LAND_SLOTS]; /* part i in i mod MT_LAND_SLOTS */
+    int64_t pushed, folded;            /* gates */
 } fold_lane;
 
 typedef struct fold_unit {
@@ -59,7 +59,7 @@ typedef struct folder {
     const mt_deal *deal;
     bool early;
     int *job_shares;            /* [n_lanes] of the fold at hand, */
-    mt_part *job_parts;         /* [n_lanes] like these */
+    mt_share_sum *job_parts;    /* [n_lanes] like these */
     int64_t finished, expected; /* gate: gradients, counted from the first; and of the passes that have begun */
 } folder;
 
