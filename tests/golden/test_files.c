@@ -62,7 +62,7 @@ static void assert_same_shape(const mt_st_tensor *a, const mt_safetensors *st, c
 /* Not trained: parts of a multimodal model, a layer that predicts a token further, constants of an activation. */
 static bool is_foreign(const mt_st_tensor *t)
 {
-    static const char *const parts[] = { "vision_tower.", "model.visual.", "mtp." };
+    static const char *const parts[] = { "vision_tower.", "model.visual.", "mtp.", "vision_model.", "multi_modal_projector." };
     static const char *const inside[] = { ".eh_proj.", ".enorm.", ".act_fn.beta", ".act_fn.eps" };
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (strncmp(t->name, parts[i], strlen(parts[i])) == 0) return true;

@@ -45,6 +45,7 @@ static void draw_settings(draw *out, dice *d)
     q->machine.limits = (mt_limits){ .interval = one_in(d, 8) ? 1 + roll(d, 12) : 0,
                                      .exact = one_in(d, 16),
                                      .offload = one_in(d, 12) ? MT_MUST + roll(d, 2) : MT_MAY };
+    if (out->model->unit_experts && q->machine.limits.exact) q->machine.limits.interval = 1; /* more is refused, as it must be */
 }
 
 /* Host memory from half to one and a half times what the state takes, or as machines have it. */
