@@ -285,7 +285,7 @@ static void micro_batches_are_few_and_of_equal_size(void **state)
 /* Sweeps of n micro-batches of these rows, at most `most` rows each, as sizes in rows. */
 static int sweeps_of(const int64_t *rows, int n, int64_t most, int64_t *sizes)
 {
-    mt_cut cuts[32];
+    mt_cut cuts[32] = { 0 };
     mt_cut_pass passes[32];
     int count = 0;
     for (int i = 0; i < n; i++)
