@@ -18,7 +18,7 @@ typedef struct options {
     mt_plan_asked asked;
     mt_flag_strs words; /* MODEL */
     bool json, list_gpus, list_shapes;
-    int gpus; /* 0: as model.devices says */
+    int64_t gpus; /* 0: as model.devices says */
 } options;
 
 /* -- the answer ------------------------------------------------------------------------------------ */
@@ -132,7 +132,7 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
     if (!rc) {
         mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .on = &found, .settings = set };
         a.q = mt_plan_question(s.model, set, &found.machine);
-        if (o->gpus) mt_question_set_lanes(&a.q, o->gpus);
+        if (o->gpus) mt_question_set_lanes(&a.q, (int)o->gpus);
         a.q.device_there = found.device_there;
         a.q.host_there = found.host_there;
         a.n_steps = set->training.num_steps;
