@@ -135,36 +135,6 @@ __device__ __forceinline__ void copy_box(bf16 *to, const CUtensorMap *map, uint6
                      : "memory");
 }
 
-/* SIZE rows of a matrix, deep: a thread has one piece of every 16th row. */
-template <int SIZE> struct deep_loader {
-    enum { N = SIZE / 16 };
-    const bf16 *row[N]; /* at this thread's piece; NULL: past the last row */
-    const bf16 *base;
-    int n_cols;
-
-    __device__ __forceinline__ void begin(const matrix &m, int row0)
-    {
-        base = m.base;
-        n_cols = m.n_cols;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int r = row0 + threadIdx.x / 8 + 16 * i;
-            row[i] = NULL;
-            if (r < m.n_rows) row[i] = m.base + (m.rows ? m.rows[r] : r) * m.ld + threadIdx.x % 8 * 8;
-        }
-    }
-    __device__ __forceinline__ void fetch(bf16 *tile, int step)
-    {
-        int k = step * BK, r = threadIdx.x / 8;
-        bool inside = k + (int)threadIdx.x % 8 * 8 < n_cols;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            bool wanted = inside && row[i];
-            copy16(tile + deep_at(r + 16 * i, threadIdx.x % 8 * 8), wanted ? row[i] + k : base, wanted);
-        }
-    }
-};
-
 /* SIZE columns of a matrix, wide: a thread has one piece of every 16th row, in each column of 64.  The rows of the next step are looked
  * up a step ahead, so that no copy waits for its address. */
 template <int SIZE> struct wide_loader {
@@ -214,7 +184,7 @@ template <int SIZE> struct wide_loader {
 
 /* The operands of y and dx: rows that are gathered or not, and half of the weights. */
 template <grouped_product KIND> struct loaders {
-    deep_loader<BM> left;
+    deep_loader<BM, LOADERS> left;
     bool gathered;
 
     __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t)

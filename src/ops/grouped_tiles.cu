@@ -23,36 +23,6 @@ typedef float results[STRIPS][BLOCKS][4];
 
 /* -- bringing operands in -------------------------------------------------------------------------- */
 
-/* SIZE rows of a matrix, deep: a thread has one piece of every 32nd row. */
-template <int SIZE> struct deep_loader {
-    enum { N = SIZE / 32 };
-    const bf16 *row[N]; /* at this thread's piece; NULL: past the last row */
-    const bf16 *base;
-    int n_cols;
-
-    __device__ __forceinline__ void begin(const matrix &m, int row0)
-    {
-        base = m.base;
-        n_cols = m.n_cols;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int r = row0 + threadIdx.x / 8 + 32 * i;
-            row[i] = NULL;
-            if (r < m.n_rows) row[i] = m.base + (m.rows ? m.rows[r] : r) * m.ld + threadIdx.x % 8 * 8;
-        }
-    }
-    __device__ __forceinline__ void fetch(bf16 *tile, int step)
-    {
-        int k = step * BK, r = threadIdx.x / 8;
-        bool inside = k + (int)threadIdx.x % 8 * 8 < n_cols;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            bool wanted = inside && row[i];
-            copy16(tile + deep_at(r + 32 * i, threadIdx.x % 8 * 8), wanted ? row[i] + k : base, wanted);
-        }
-    }
-};
-
 /* SIZE columns of a matrix, wide: a thread has one piece of every so manieth row.  The rows of the next step are looked up a step
  * ahead, so that no copy waits for its address. */
 template <int SIZE> struct wide_loader {
@@ -90,11 +60,11 @@ template <int SIZE> struct wide_loader {
 
 template <grouped_product KIND> struct loaders;
 template <> struct loaders<FORWARD> {
-    deep_loader<BM> left;
-    deep_loader<BN> right;
+    deep_loader<BM, THREADS> left;
+    deep_loader<BN, THREADS> right;
 };
 template <> struct loaders<TO_X> {
-    deep_loader<BM> left;
+    deep_loader<BM, THREADS> left;
     wide_loader<BN> right;
 };
 template <> struct loaders<TO_W> {

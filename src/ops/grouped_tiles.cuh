@@ -44,6 +44,36 @@ template <grouped_product KIND> __device__ __forceinline__ matrix right_of(const
 __device__ __forceinline__ int deep_at(int r, int k) { return r * BK + (k / 8 ^ r % 8) * 8; }
 __device__ __forceinline__ int wide_at(int k, int r) { return r / 64 * BK * 64 + k * 64 + (r % 64 / 8 ^ k % 8) * 8; }
 
+/* SIZE rows of a matrix, deep: LOADERS threads have one piece each of every so manieth row. */
+template <int SIZE, int LOADERS> struct deep_loader {
+    enum { PASS = LOADERS / 8, N = SIZE / PASS };
+    const bf16 *row[N]; /* at this thread's piece; NULL: past the last row */
+    const bf16 *base;
+    int n_cols;
+
+    __device__ __forceinline__ void begin(const matrix &m, int row0)
+    {
+        base = m.base;
+        n_cols = m.n_cols;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int r = row0 + threadIdx.x / 8 + PASS * i;
+            row[i] = NULL;
+            if (r < m.n_rows) row[i] = m.base + (m.rows ? m.rows[r] : r) * m.ld + threadIdx.x % 8 * 8;
+        }
+    }
+    __device__ __forceinline__ void fetch(bf16 *tile, int step)
+    {
+        int k = step * BK, r = threadIdx.x / 8;
+        bool inside = k + (int)threadIdx.x % 8 * 8 < n_cols;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            bool wanted = inside && row[i];
+            copy16(tile + deep_at(r + PASS * i, threadIdx.x % 8 * 8), wanted ? row[i] + k : base, wanted);
+        }
+    }
+};
+
 template <grouped_product KIND> __device__ __forceinline__ int steps_of(const mt_grouped_linear &a, const grouped_tile &t)
 {
     int depth = KIND == TO_W ? t.rows : (int)(KIND == FORWARD ? a.K : a.N);
