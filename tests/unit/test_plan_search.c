@@ -1,10 +1,8 @@
 /* The planner's promises for machines nobody here has: what fits, how fast it is said to be, what is advised. */
-#include "test.h"
+#include "published.h"
 
 #include "plan/advise.h"
-#include "plan/gpus.h"
 #include "plan/merge.h"
-#include "plan/shapes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,37 +11,6 @@
 #include <time.h>
 
 static const mt_arithmetic bf16 = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 };
-
-typedef struct subject {
-    mt_config *config;
-    mt_model *model;
-} subject;
-
-static subject open_shape(const char *name)
-{
-    mt_err err = { 0 };
-    const mt_shape *shape;
-    subject s;
-    assert_ok(mt_shape_find(&shape, name, &err));
-    assert_ok(mt_shape_model(&s.config, &s.model, shape, NULL, &err));
-    return s;
-}
-
-static void close_shape(subject *s)
-{
-    mt_model_free(s->model);
-    mt_config_close(s->config);
-}
-
-static mt_machine machine(const char *gpu, double ram, int cores)
-{
-    mt_err err = { 0 };
-    const mt_gpu *g;
-    assert_ok(mt_gpu_find(&g, gpu, &err));
-    mt_machine m = mt_machine_of_gpu(g, cores);
-    m.host_bytes = (size_t)ram;
-    return m;
-}
 
 static mt_question question(const subject *s, mt_machine m, bool clip, int64_t seq, int64_t batch)
 {
