@@ -121,9 +121,32 @@ static inline fake_stream *fake_find(fake_device *d, const char *name)
 /* Tasks of a kind that were queued on a stream; name: of an op, or NULL. */
 static inline int fake_count(fake_device *d, const char *stream, fake_kind kind, const char *name)
 {
-    const fake_stream *s = fake_find(d, stream);
     int n = 0;
+    pthread_mutex_lock(&d->lock);
+    const fake_stream *s = fake_find(d, stream);
     for (size_t i = 0; s && i < s->n; i++) n += s->tasks[i].kind == kind && (!name || strcmp(s->tasks[i].name, name) == 0);
+    pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+/* Copies from this place that were queued on any stream. */
+static inline int fake_copies_from(fake_device *d, const void *src)
+{
+    int n = 0;
+    pthread_mutex_lock(&d->lock);
+    for (int k = 0; k < d->n_streams; k++)
+        for (size_t i = 0; i < d->streams[k]->n; i++) n += d->streams[k]->tasks[i].src == (const char *)src;
+    pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+/* Tasks that were queued and have not run. */
+static inline size_t fake_left(fake_device *d)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&d->lock);
+    for (int k = 0; k < d->n_streams; k++) n += d->streams[k]->n - d->streams[k]->done;
+    pthread_mutex_unlock(&d->lock);
     return n;
 }
 
