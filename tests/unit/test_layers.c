@@ -1,5 +1,5 @@
 /* Includes point downward only:
- *     cli > run > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > device > base
+ *     cli > run > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > {device, comm} > base
  *     cli > page > base
  * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those
  * named for cuDNN its own.
@@ -15,9 +15,9 @@ static const struct {
     const char *folder;
     int level;
 } layers[] = {
-    { "base", 0 },   { "device", 1 }, { "ops", 2 },  { "model", 3 }, { "tokenizer", 3 }, { "jinja", 3 },
-    { "optim", 4 },  { "ckpt", 4 },   { "data", 4 }, { "hub", 4 },   { "plan", 4 },      { "settings", 4 },
-    { "engine", 5 }, { "run", 6 },    { "page", 1 }, { "cli", 7 },
+    { "base", 0 },     { "comm", 1 },   { "device", 1 }, { "ops", 2 },  { "model", 3 }, { "tokenizer", 3 },
+    { "jinja", 3 },    { "optim", 4 },  { "ckpt", 4 },   { "data", 4 }, { "hub", 4 },   { "plan", 4 },
+    { "settings", 4 }, { "engine", 5 }, { "run", 6 },    { "page", 1 }, { "cli", 7 },
 };
 
 static int level_of(const char *folder, size_t n)

@@ -1,0 +1,76 @@
+/* comm.h - bytes between machines.
+ *
+ * A run on several machines has one process on each: a *rank*.  Ranks exchange two things: parcels, which are large, asynchronous
+ * and go from one rank's memory to another's; and records, which are small and which all ranks exchange at once.  Nobody adds
+ * anything here (D1).
+ *
+ * One table of functions (mt_comm_api), three kinds: alone (one rank: nothing to do), threads (ranks are threads of one process,
+ * for tests) and mpi.
+ *
+ *   parcel   post() a send on one rank and a receive of the same size and tag on the other, in any order; advance() moves what was
+ *            posted.  Parcels of one pair of ranks with the same tag arrive in the order they were posted.  The memory stays put
+ *            and the sender's unchanged until done() was called.
+ *   record   tell() returns once every rank has told: all get all records, in rank order.
+ *
+ * Failures are sticky: the first one on any rank ends every call on every rank within a second with a message that begins with the
+ * rank and host it comes from.  A rank that is silent for longer than the timeout is a failure of that rank, found by whoever waits
+ * for it, and named with what was waited for.
+ *
+ * Threads: open, tell, post, advance and close are called by one thread at a time; fail() by any. */
+#ifndef MT_COMM_COMM_H
+#define MT_COMM_COMM_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MT_COMM_PIECE_BYTES = 16 << 20, MT_COMM_NAME_BYTES = 64 };
+
+typedef struct mt_comm mt_comm;
+
+typedef struct mt_comm_options {
+    double timeout_s;   /* of silence; 0: five minutes */
+    size_t piece_bytes; /* parcels travel in pieces of this; 0: MT_COMM_PIECE_BYTES */
+    int dawdle_us;      /* threads, for tests: parcels sleep at random, up to this long */
+} mt_comm_options;
+
+typedef struct mt_parcel {
+    int peer; /* the other rank */
+    bool sends;
+    int tag; /* both sides count them alike; below 2^20 */
+    void *data;
+    size_t bytes;
+    const char *what;                     /* for messages: "the gradient of layer 12"; borrowed until done */
+    void (*done)(void *self, void *mark); /* on the thread that advances; may post */
+    void *self, *mark;
+} mt_parcel;
+
+typedef struct mt_comm_api {
+    const char *name;
+    void (*close)(mt_comm *c); /* accepts NULL, and broken ones; waits for nobody */
+    mt_rc (*post)(mt_comm *c, const mt_parcel *p, mt_err *err);
+    /* Move parcels until one is done, nothing is under way, or this moment (base/clock.h) has come. */
+    mt_rc (*advance)(mt_comm *c, int64_t until_ns, mt_err *err);
+    /* A record of n bytes from every rank, all of one size; all: [ranks][n].  what: as in a parcel. */
+    mt_rc (*tell)(mt_comm *c, const void *mine, size_t n, void *all, const char *what, mt_err *err);
+    void (*fail)(mt_comm *c, const mt_err *e); /* tell all, once; returns at once */
+} mt_comm_api;
+
+struct mt_comm {
+    const mt_comm_api *api;
+    int rank, n_ranks;
+    int local_rank, n_local;           /* among the ranks of this machine */
+    char (*hosts)[MT_COMM_NAME_BYTES]; /* [n_ranks] */
+};
+
+/* One rank, which needs no closing. */
+mt_comm *mt_comm_alone(void);
+/* Machines as threads of one process: out gets n ranks, each for its own thread; each is closed by itself. */
+mt_rc mt_comm_threads(mt_comm **out, int n, const mt_comm_options *o, mt_err *err);
+/* Under a launcher (mpirun, srun, a PMIx or PMI environment) with more than one rank: MPI is initialized, and it is an error if this
+ * program was built without.  Otherwise alone. */
+mt_rc mt_comm_launched(mt_comm **out, const mt_comm_options *o, mt_err *err);
+
+#endif
