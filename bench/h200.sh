@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# h200.sh - every line of docs/benchmarks.md's table of training on an H200, again: about 25 minutes, of which 5 for the largest shapes.
+# h200.sh - every line of docs/notebook's table of training on an H200, again: about 25 minutes, of which 5 for the largest shapes.
 #   bench/h200.sh [build/megatrain] [words]       only lines whose name has one of the words: bench/h200.sh build/megatrain 7b 14b
 # RAM: host memory to plan with (115G).  OUT: where the full output goes, tables of where the time went included (h200.txt).
 # Random weights and tokens, no files, except for the last lines (train against bench), which need 16 GB of disk for a while.

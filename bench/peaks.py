@@ -9,7 +9,7 @@ Each setting trains a model with random weights from a model directory that this
     model   load, evaluation, steps, evaluation, the finished model: where a checkpoint fits neither disk nor memory (save_only_model)
 The machine is measured first: that takes 1.5 GB of host memory for a moment beside a GPU, once.
 Predicted is the plan's sum with its base item and the room for a checkpoint (plan.json); measured is the process's largest resident size (VmHWM,
-as wait4 reports it) and, on a GPU, the most that nvidia-smi saw beyond what was used before.  Prints a row for docs/benchmarks.md as soon as it has one, and
+as wait4 reports it) and, on a GPU, the most that nvidia-smi saw beyond what was used before.  Prints a row for docs/notebook as soon as it has one, and
 fails when a peak is off by more than 5% and 64 MB.  DIR should be fast and roomy (/dev/shm); --seconds starts no setting after so many and ends
 what runs then; --sparse writes weights of 0 to a directory on a disk, which takes neither time nor room: then only the peaks mean something.  (Not to
 /dev/shm: there what is mapped is memory.)

@@ -48,7 +48,7 @@ static int delta_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, 
     return ARRAYS;
 }
 
-/* Numbers moved for each of a row's, as measured (docs/benchmarks.md): the convolution 3.7 forward and 7.5 backward, the gated
+/* Numbers moved for each of a row's, as measured (docs/notebook): the convolution 3.7 forward and 7.5 backward, the gated
  * norm 6.3 and 13. */
 static int delta_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
 {

@@ -450,7 +450,7 @@ static mt_rc backward_dkv(mt_stream *s, const mt_attention *a, const float *delt
 static bool is_latent(const mt_attention *a) { return a->Dh > 128 && a->Dh <= 192 && value_width(*a) <= 128; }
 static int widest(const mt_attention *a) { return a->Dh > value_width(*a) ? (int)a->Dh : value_width(*a); }
 
-/* Tile sizes: what registers and shared memory hold, and what was fastest (docs/benchmarks.md).  Hopper's are for its
+/* Tile sizes: what registers and shared memory hold, and what was fastest (docs/notebook).  Hopper's are for its
  * warpgroups, 64 rows a team; heads of 96 it computes faster as 128 on those than as 96 without. */
 mt_rc mt__attention_mma_fwd(mt_stream *s, const mt_attention *a, mt_err *err)
 {

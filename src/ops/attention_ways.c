@@ -1,4 +1,4 @@
-/* attention_ways.c - the table of implementations, fastest first.  The numbers behind the order are in docs/benchmarks.md. */
+/* attention_ways.c - the table of implementations, fastest first.  The numbers behind the order are in docs/notebook. */
 #include "ops/attention_ways.h"
 
 #include "base/mem.h"
@@ -182,7 +182,7 @@ static mt_cudnn_size in_pieces(const mt_attention *a, int64_t longest, int64_t h
 }
 
 /* One document, a few heads or keys at a time.  A launch wants many tiles of keys to fill the GPU, and to make them of many heads
- * is best; but every piece of the keys makes gradients of all later queries.  What was fastest is in docs/benchmarks.md.  Heads
+ * is best; but every piece of the keys makes gradients of all later queries.  What was fastest is in docs/notebook.  Heads
  * divide the number of key heads, so that one kernel serves all. */
 static mt_cudnn_size part_of(const mt_attention *a, int64_t longest)
 {

@@ -34,7 +34,7 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 #define NEAR      1.02 /* starts this little slower may become the best in smaller steps */
 /* Of a step: what a slot more must save, and what pieces must, who must save WORTH also where host memory gives less than it
  * should (LEAN of it): on an H200 4% predicted were 18% lost where Adam and copies shared its last bandwidth, and 25% predicted
- * were 23% won where the cores were the limit (docs/benchmarks.md). */
+ * were 23% won where the cores were the limit (docs/notebook). */
 #define WORTH        0.03
 #define PIECES_WORTH 0.06
 #define LEAN         0.7

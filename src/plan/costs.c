@@ -1,4 +1,4 @@
-/* costs.c - what kernels cost.  The constants are measured (docs/benchmarks.md, ops at the shapes of a layer); a device's rates
+/* costs.c - what kernels cost.  The constants are measured (docs/notebook, ops at the shapes of a layer); a device's rates
  * scale them. */
 #include "plan/costs.h"
 
@@ -30,7 +30,7 @@ static double moved(const mt_costs *c, double numbers) { return numbers * (c->m-
 
 /* -- attention ------------------------------------------------------------------------------------- */
 
-/* How the kernels of docs/benchmarks.md compare with our own forward over long documents (mt_machine.attention), forward and
+/* How the kernels of docs/notebook compare with our own forward over long documents (mt_machine.attention), forward and
  * backward: rates with heads of 128 in a run of seconds, where power holds them to 0.75 to 0.85 of what they reach alone; the
  * share of it that narrower, odd and wider heads reach (narrow ones wait for exponentials, not for power); and how often a row of
  * all heads crosses memory. */
@@ -81,7 +81,7 @@ static double attention(const mt_costs *k, const mt_work_item *w, bool backward)
 /* -- the delta rule -------------------------------------------------------------------------------- */
 
 /* Seconds a row.  Chunks multiply with the state three times, and with each other's keys and values five times.  Rates are
- * measured (docs/benchmarks.md): 0.19 of our own attention's; a CPU goes row by row at its rate.  Backward takes 3.1 times as
+ * measured (docs/notebook): 0.19 of our own attention's; a CPU goes row by row at its rate.  Backward takes 3.1 times as
  * long. */
 static double delta_rule(const mt_costs *k, const mt_work_item *w, bool backward)
 {
@@ -118,7 +118,7 @@ static double backward_of(const mt_costs *k, const mt_work_item *w)
 
 /* -- experts --------------------------------------------------------------------------------------- */
 
-/* What products of experts take longer than one at full rate, by the kernels of docs/benchmarks.md (gate and up of five models,
+/* What products of experts take longer than one at full rate, by the kernels of docs/notebook (gate and up of five models,
  * from 1,280 to 8,192 rows an expert): forward, the gradient of rows, whose sums may be short, and that of weights, which reads
  * and writes all of its fp32 sums. */
 #define GROUPED_FORWARD  1.08

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The h200's rates are measured (docs/benchmarks.md).  The others have the same shares of their published peaks: 0.72 of dense
+/* The h200's rates are measured (docs/notebook).  The others have the same shares of their published peaks: 0.72 of dense
  * bf16 with fp32 sums (desktop cards, which are not held back by power, 0.88; laptops like servers; the l4, which 72 W hold back
  * most, 0.5: others measured 55 to 59), 0.83 of memory bandwidth, and attention at 0.53 of products on Hopper, whose kernel is
  * its own, 0.4 elsewhere. */

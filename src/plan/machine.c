@@ -5,7 +5,7 @@
 
 mt_machine mt_machine_typical(void)
 {
-    /* An H200 beside 16 cores (docs/benchmarks.md).  Products alone reach 740 to 830 TFLOP/s, in a run of minutes 706. */
+    /* An H200 beside 16 cores (docs/notebook).  Products alone reach 740 to 830 TFLOP/s, in a run of minutes 706. */
     return (mt_machine){ .device_bytes = SIZE_MAX,
                          .host_bytes = SIZE_MAX,
                          .base_host = (size_t)590 << 20,

@@ -300,7 +300,7 @@ static double least_seconds(const drawing *d, double longest)
 }
 
 /* A thread gathers the next step's tokens while this one runs; measured: 14 to 26 ns a token, with samples of 28
- * (docs/benchmarks.md). */
+ * (docs/notebook). */
 #define DATA_SECONDS 20e-9
 
 static void fill_parts(const drawing *d, mt_times *out)

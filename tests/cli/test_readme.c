@@ -1,7 +1,7 @@
-/* Every command of the README, as it stands there: the blocks marked sh run in a folder that has what a fresh clone has after
- * `make`, and a small model under the name of the one that would come from the hub.  Two things are shortened on the way: `make`
- * only says what it would do (the demo and the tests have their own runs), and training takes two steps on the CPU, but all ten
- * with the user's own chat.jsonl. */
+/* Every command of the README and of docs/first-steps.md, as it is printed there: the blocks marked sh run in a folder that has
+ * what a fresh clone has after `make`, and a small model under the name of the one that would come from the hub.  Two things are
+ * shortened: `make` only prints what it would do (the demo and the tests have their own runs), and training takes two steps on the
+ * CPU, but all ten with the user's own chat.jsonl. */
 #include "process.h"
 #include "program.h"
 #include "tempdir.h"
@@ -37,7 +37,7 @@ static void lay_out(const char *dir)
 }
 
 /* One block, from its first command to its last; each must succeed.  What they printed. */
-static const char *run_block(const char *dir, const char *block, int number)
+static const char *run_block(const char *dir, const char *page, const char *block, int number)
 {
     static char out[1 << 16];
     char path[1024], script[4096];
@@ -48,7 +48,7 @@ static const char *run_block(const char *dir, const char *block, int number)
              "XDG_CACHE_HOME=\"$PWD/cache\" bash -e block.sh < /dev/null 2>&1",
              dir);
     int status = run_shell(script, out, sizeof out);
-    if (status != 0) fail_msg("block %d of the README ended with %d:\n%s\n-- it printed:\n%s", number, status >> 8, block, out);
+    if (status != 0) fail_msg("block %d of %s ended with %d:\n%s\n-- it printed:\n%s", number, page, status >> 8, block, out);
     return out;
 }
 
@@ -92,28 +92,38 @@ static void check_registry_entry(const char *dir, const char *readme)
         fail_msg("the registry entry: %s", out);
 }
 
-static void every_command_works(void **state)
+/* Runs the blocks of a page; *n_own counts those about the user's own data.  How many there are. */
+static int run_page(const char *dir, const char *page, int *n_own)
 {
     mt_err err = { 0 };
-    char *readme;
-    int n = 0, n_own = 0;
-    lay_out(*state);
-    assert_ok(mt_file_read(&readme, NULL, ROOT "/README.md", 1 << 20, &err));
-    for (char *at = readme; (at = strstr(at, "\n```sh\n"));) {
+    char path[1024], *text;
+    int n = 0;
+    snprintf(path, sizeof path, ROOT "/%s", page);
+    assert_ok(mt_file_read(&text, NULL, path, 1 << 20, &err));
+    for (char *at = text; (at = strstr(at, "\n```sh\n"));) {
         char *from = at + strlen("\n```sh\n"), *to = strstr(from, "\n```\n");
         assert_non_null(to);
         to[1] = '\0';
-        const char *printed = run_block(*state, from, ++n);
+        const char *printed = run_block(dir, page, from, ++n);
         if (strstr(from, "chat.jsonl")) {
-            check_own_data(*state, from, printed);
-            check_registry_entry(*state, to + 2);
-            n_own++;
+            check_own_data(dir, from, printed);
+            check_registry_entry(dir, to + 2);
+            ++*n_own;
         }
         at = to + 2;
     }
-    assert_true(n >= 6);
+    mt_free(text);
+    return n;
+}
+
+static void every_command_works(void **state)
+{
+    mt_err err = { 0 };
+    int n_own = 0;
+    lay_out(*state);
+    assert_true(run_page(*state, "README.md", &n_own) >= 4);
+    assert_true(run_page(*state, "docs/first-steps.md", &n_own) >= 6);
     assert_int_equal(n_own, 1);
-    mt_free(readme);
     assert_ok(mt_dir_remove(*state, &err));
     assert_int_equal(mkdir(*state, 0700), 0); /* the fixture removes it */
 }

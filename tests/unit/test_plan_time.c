@@ -1,4 +1,4 @@
-/* The time model against what was measured on an H200 with 16 cores and 125 GiB of RAM (docs/benchmarks.md says with which
+/* The time model against what was measured on an H200 with 16 cores and 125 GiB of RAM (docs/notebook says with which
  * commands): each prediction within 15%.  MT_SHOW=1 prints them all, with the placement that was chosen. */
 #include "test.h"
 

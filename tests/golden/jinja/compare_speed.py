@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders a second, jinja2 against us, for a few templates: the table in docs/benchmarks.md.
+"""Renders a second, jinja2 against us, for a few templates: the table in docs/notebook.
 
     cc -O2 -std=c17 -D_DEFAULT_SOURCE -Isrc tests/golden/jinja/render_main.c build/libmt.a -lutf8proc -lm -lpthread -o render_main
     python3 tests/golden/jinja/compare_speed.py ./render_main"""
