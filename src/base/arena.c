@@ -16,7 +16,7 @@ static bool add_block(mt_arena *a, size_t bytes)
     size_t size = a->blocks ? a->blocks->size * 2 : FIRST_BLOCK_BYTES;
     if (size < bytes) size = bytes;
     if (a->max_bytes && (size > a->max_bytes || a->total_bytes > a->max_bytes - size)) {
-        size = bytes; /* no room to grow geometrically: exactly what is asked, or nothing */
+        size = bytes; /* cannot grow geometrically: allocate exactly the requested size, or fail */
         if (size > a->max_bytes || a->total_bytes > a->max_bytes - size) return false;
     }
     size_t whole;

@@ -8,7 +8,7 @@
 #if defined(__x86_64__)
 #define MT_X86 1
 
-/* f16c is not asked for: every CPU with avx2 has it, and clang's builtin does not know the name. */
+/* f16c is not checked: every CPU with avx2 has it, and clang's builtin does not know the name. */
 static inline bool mt_cpu_has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
 static inline bool mt_cpu_has_avx512(void)

@@ -15,7 +15,7 @@
 #include <sys/types.h>
 
 /* Open a regular file.  Never waits for the other end of a FIFO or for a device.  `flags` are open(2)'s; with O_CREAT a new file
- * gets mode 0666.  O_NOFOLLOW: a link is refused, and the message says so.  MT_ENOENT: there is no such file. */
+ * gets mode 0666.  O_NOFOLLOW: links are refused by name.  MT_ENOENT: the file does not exist. */
 mt_rc mt_disk_open(int *fd, const char *path, int flags, mt_err *err);
 
 /* n bytes at `at`, fewer only where the file ends; -1: errno. */

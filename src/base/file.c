@@ -96,7 +96,7 @@ static mt_rc read_whole(char **out, size_t *n_bytes, const char *path, int flags
         close(fd);
         return mt_no_memory(err, "reading %s", path);
     }
-    ssize_t got = mt_disk_read(fd, s, size, 0); /* fewer than size: it shrank under us, and what is there is what we give */
+    ssize_t got = mt_disk_read(fd, s, size, 0); /* fewer than size: the file shrank meanwhile, so return what is left */
     mt_rc rc = got < 0 ? mt_fail_errno(err, MT_EIO, "reading %s", path) : MT_OK;
     close(fd);
     if (rc) {

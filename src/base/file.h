@@ -11,8 +11,8 @@ typedef struct mt_map {
 } mt_map;
 
 mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err);
-/* n bytes of it, from `from` on, have been read: their pages need not stay in memory (they come back when read again).  What the
- * kernel brought in around them goes too, or threads that read side by side would leave each other's pages behind. */
+/* n bytes of it, from `from` on, have been read: their pages need not stay in memory (they come back when read again).  The
+ * kernel's read-ahead around them goes too: threads that read side by side would otherwise keep each other's pages. */
 void mt_map_release(const mt_map *map, const void *from, size_t n);
 /* They will be read soon: begin to fetch them from the disk. */
 void mt_map_expect(const mt_map *map, const void *from, size_t n);

@@ -23,7 +23,8 @@
 
 enum { MT_JSON_DEPTH = 1024 }; /* readers accept 512, and what they read may be put into something else */
 
-/* How the items of a map or list are laid out.  What is inside of FLAT is FLAT and inside of TIGHT is TIGHT, whatever is asked. */
+/* How the items of a map or list are laid out.  Items inside FLAT are FLAT and items inside TIGHT are TIGHT, whatever they
+ * request. */
 typedef enum mt_json_layout {
     MT_JSON_LINES, /* each on its own line, indented by two spaces a level */
     MT_JSON_FLAT,  /* {"a": 1, "b": [1, 2]} */

@@ -1,8 +1,7 @@
-/* log.h - what the library has to tell people while it works.
+/* log.h - notices from the library to people.
  *
- * The library never prints.  It hands each notice to one process-wide sink, which the program sets at
- * start (and tests set to look at what was said); without a sink, notices are dropped.  Errors do not
- * come this way: they are returned (err.h). */
+ * The library never prints.  It hands each notice to one process-wide sink, which the program sets at start (and tests set to
+ * check notices); without a sink, notices are dropped.  Errors do not come this way: they are returned (err.h). */
 #ifndef MT_BASE_LOG_H
 #define MT_BASE_LOG_H
 

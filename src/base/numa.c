@@ -55,6 +55,6 @@ void mt_numa_spread(void *p, size_t bytes)
     uint64_t nodes = mt_numa_nodes("");
     /* By numactl, whose user knows better. */
     bool said = syscall(SYS_get_mempolicy, &policy, NULL, 0UL, NULL, 0UL) == 0 && policy != MPOL_DEFAULT;
-    /* Where it is refused, as in containers, memory lies where it is touched first. */
+    /* If the system refuses, as in containers, pages are placed on the node that touches them first. */
     if (!said && (nodes & (nodes - 1))) (void)mt_numa_interleave(p, bytes, nodes);
 }

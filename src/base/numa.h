@@ -1,4 +1,5 @@
-/* numa.h - memory on machines of several nodes (sockets): each has memory of its own, and the way to another's is narrower. */
+/* numa.h - memory on machines of several nodes (sockets): each node has its own memory, and access to another node's is
+ * slower. */
 #ifndef MT_BASE_NUMA_H
 #define MT_BASE_NUMA_H
 
@@ -8,9 +9,10 @@
 
 /* The nodes with cores that this machine has, a bit each (the first 64), read below `root` ("": the real one); never 0. */
 uint64_t mt_numa_nodes(const char *root);
-/* The pages of [p, p + bytes), a mapping nobody has touched yet, in turn from each of these nodes.  False: the system did not. */
+/* The pages of [p, p + bytes), a mapping that no thread has touched yet, taken in turn from each of these nodes.  False: the
+ * system refused. */
 bool mt_numa_interleave(void *p, size_t bytes, uint64_t nodes);
-/* The same over all of the machine's nodes; nothing to do where there is one, or the process was given a policy of its own. */
+/* The same over all of the machine's nodes; does nothing if there is one node, or if the process already has a policy. */
 void mt_numa_spread(void *p, size_t bytes);
 
 #endif

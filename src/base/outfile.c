@@ -51,7 +51,7 @@ mt_rc mt_outfile_write(const mt_outfile *f, size_t offset, const void *data, siz
 mt_rc mt_outfile_seal(mt_outfile *f, mt_err *err)
 {
     if (mt_disk_sync(f->fd)) return mt_fail_errno(err, MT_EIO, "syncing %s", f->tmp);
-    f->sealed = true; /* whatever close() says, the descriptor is gone */
+    f->sealed = true; /* the descriptor is gone, even if close() fails */
     bool failed = close(f->fd) != 0;
     if (failed || mt_disk_faulted(EIO)) return mt_fail_errno(err, MT_EIO, "closing %s", f->tmp);
     return MT_OK;
@@ -78,7 +78,7 @@ void mt_outfile_close(mt_outfile *f)
     *f = (mt_outfile){ 0 };
 }
 
-/* One directory.  Its entry is synced: what is put into it must not be lost with it. */
+/* One directory.  Its entry is synced, so that files put into it are not lost with it. */
 static mt_rc make_one(const char *path, mt_err *err)
 {
     if (mt_disk_mkdir(path, 0777) == 0) return mt_disk_sync_parent(path, err);

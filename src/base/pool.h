@@ -18,8 +18,9 @@ typedef void (*mt_pool_fn)(void *arg, int64_t i);
 mt_rc mt_pool_create(mt_pool **out, int n_threads, mt_err *err);
 void mt_pool_for(mt_pool *pool, int64_t n, mt_pool_fn fn, void *arg);
 int mt_pool_threads(const mt_pool *pool);
-/* Bind the pool's threads and the calling one, each to a core of its own: the last ones this process may use, so the first are
- * left to whoever queues work.  How many were bound: 0 where cores are fewer than threads or MT_PIN=0 says not to. */
+/* Bind the pool's threads and the calling one, each to its own core: the last cores this process may use, so that the first are
+ * free for the threads that queue work.  Returns how many were bound: 0 if there are fewer cores than threads, or with
+ * MT_PIN=0. */
 int mt_pool_pin(mt_pool *pool);
 void mt_pool_free(mt_pool *pool);
 

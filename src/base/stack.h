@@ -1,7 +1,7 @@
 /* stack.h - how deep a recursion may go on the current thread's stack.
  *
- * Readers of files from strangers bound their depth by a number.  On a stack of the usual size that number decides.  On a
- * small stack (256 KB, the default of some C libraries) the recursion also compares its frame with the end of the stack:
+ * Readers of untrusted files bound their depth by a number.  On a stack of the usual size that number decides.  On a small stack
+ * (256 KB, the default of some C libraries) the recursion also compares its frame with the end of the stack:
  *     uintptr_t floor = mt_stack_floor();                 // once, before the recursion
  *     if (mt_stack_low(floor)) return mt_fail(...);       // at each level */
 #ifndef MT_BASE_STACK_H

@@ -47,7 +47,7 @@ void mt_str_printf(mt_str *b, const char *fmt, ...)
 
 void mt_str_json(mt_str *b, const char *s, size_t n)
 {
-    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt"; /* those with an escape of their own */
+    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt"; /* those with a short escape */
     mt_str_putc(b, '"');
     for (size_t i = 0; i < n;) {
         uint32_t cp = 0xfffd;

@@ -51,7 +51,7 @@ mt_short_text mt_seconds_text(double s)
     return t;
 }
 
-/* A decimal number and the blanks behind it; end: what follows.  Negative: there is none (strtod would take 0x40, inf and nan). */
+/* A decimal number and the blanks after it; end: the rest.  Negative: no number (strtod would take 0x40, inf and nan). */
 static double leading_number(const char *text, const char **end)
 {
     char *stop;

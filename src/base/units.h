@@ -19,7 +19,7 @@ mt_short_text mt_seconds_text(double s);
 
 /* "64M", "1.5T", "80Gi", "123", "64 MB", "64MiB" -> bytes. */
 mt_rc mt_bytes_parse(const char *text, uint64_t *out, mt_err *err);
-/* The same for memory to run in: not 0, and no plain number below a mebibyte, for whoever writes 64 means 64G. */
+/* The same for memory to run in: 0 and plain numbers below a mebibyte are refused, because a user who writes 64 means 64G. */
 mt_rc mt_memory_parse(const char *text, uint64_t *out, mt_err *err);
 /* "350M", "13B", "1.5T", "8000000": parameters, at least one. */
 mt_rc mt_count_parse(const char *text, uint64_t *out, mt_err *err);

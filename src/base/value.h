@@ -50,17 +50,17 @@ struct mt_pair {
     mt_value value;
 };
 
-/* A copy of s in the arena; type NULL if there is no memory. */
+/* A copy of s in the arena; type NULL if memory runs out. */
 mt_value mt_value_str(mt_arena *a, const char *s, size_t n);
 /* All of v in the arena, its strings and keys too; false: no memory. */
 bool mt_value_copy(mt_value *out, mt_arena *a, const mt_value *v);
-/* The value at key, or NULL when v is no map or has none. */
+/* The value at key, or NULL if v is not a map or lacks the key. */
 const mt_value *mt_value_get(const mt_value *v, const char *key);
 bool mt_value_equal(const mt_value *a, const mt_value *b); /* 1 == 1.0, maps in any order */
 bool mt_value_is(const mt_value *v, const char *text);     /* a string equal to text */
 const char *mt_value_type_name(const mt_value *v);         /* "a string", "a list", ... */
 
-/* These take NULL, too, for what is not there. */
+/* These accept NULL for a missing value. */
 static inline bool mt_value_has(const mt_value *v, mt_value_type type) { return v && v->type == type; }
 static inline bool mt_value_is_true(const mt_value *v) { return mt_value_has(v, MT_VALUE_BOOL) && v->b; }
 static inline bool mt_value_is_false(const mt_value *v) { return mt_value_has(v, MT_VALUE_BOOL) && !v->b; }
@@ -68,7 +68,7 @@ bool mt_value_is_number(const mt_value *v); /* and finite */
 /* The number; 0 for anything else. */
 double mt_value_number(const mt_value *v);
 static inline int64_t mt_value_int(const mt_value *v) { return mt_value_has(v, MT_VALUE_INT) ? v->i : 0; }
-/* Items of a list, pairs of a map; 0 for anything else.  Item i, or NULL when v is no list or has no such item. */
+/* Items of a list, pairs of a map; 0 for other types.  Item i, or NULL if v is not a list or is shorter. */
 static inline size_t mt_value_items(const mt_value *v) { return mt_value_has(v, MT_VALUE_LIST) ? v->list.n : 0; }
 static inline size_t mt_value_pairs(const mt_value *v) { return mt_value_has(v, MT_VALUE_MAP) ? v->map.n : 0; }
 static inline const mt_value *mt_value_at(const mt_value *v, size_t i)
@@ -76,14 +76,14 @@ static inline const mt_value *mt_value_at(const mt_value *v, size_t i)
     return i < mt_value_items(v) ? &v->list.items[i] : NULL;
 }
 
-/* One JSON document.  `what` names it in messages.  Deeper than 512 levels is refused; integers that do not
- * fit 64 bits become floats; duplicate keys keep the last.  *used (if given) is where it ended, so several
- * may follow each other; without it anything but white space behind the document is an error. */
+/* One JSON document.  `what` names it in messages.  Deeper than 512 levels is refused; integers that do not fit 64 bits become
+ * floats; duplicate keys keep the last.  *used (if given) is where it ended, so several may follow each other; without it,
+ * anything but white space after the document is an error. */
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err);
 
 /* The same for callers that read many documents.  On failure *used is the place of the error.  Scratch memory is kept between
- * them, and messages count from where the text lies in a larger one.  Zero-initialise; strings may point into the text, which
- * must outlive the values. */
+ * them, and messages count from the start of the surrounding text.  Zero-initialise; strings may point into the text, which must
+ * outlive the values. */
 typedef struct mt_value_reader {
     int64_t first_line; /* where the text starts, for messages; 0 means 1 */
     const char *whole;  /* what the text is part of, for columns; NULL: the text starts a line */

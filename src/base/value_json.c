@@ -130,7 +130,7 @@ static const char *scan_string(const char *p, const char *end, uint64_t *high)
     return p;
 }
 
-/* What stands behind a backslash, except 'u'; 0: nothing that may. */
+/* The character that an escape stands for, except 'u'; 0: not an escape. */
 static char unescape(char c)
 {
     switch (c) {
@@ -146,7 +146,7 @@ static char unescape(char c)
     }
 }
 
-/* r->p is behind the backslash; at least one byte of room at dst per byte of the escape. */
+/* r->p is after the backslash; dst has room for at least one byte per byte of the escape. */
 static mt_rc read_escape(reader *r, char *dst, size_t *n)
 {
     if (r->p >= r->end) return value_json_bad(r, "a string that does not end");
@@ -157,7 +157,7 @@ static mt_rc read_escape(reader *r, char *dst, size_t *n)
     return MT_OK;
 }
 
-/* A string with escapes, from the first backslash on: what is before it is [start, r->p). */
+/* A string with escapes, from the first backslash on; [start, r->p) comes before it. */
 static mt_rc read_escaped(reader *r, const char *start, uint64_t *high, size_t *n)
 {
     mt_value_reader *k = r->keep;

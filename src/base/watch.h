@@ -1,6 +1,6 @@
-/* watch.h - what the threads of a run share: one lock, one condition, one sticky error.
+/* watch.h - the state that all threads of a run share: one lock, one condition, one sticky error.
  *
- * Gates are plain numbers that only grow, guarded by the watch: somebody raises them (mt_watch_raise), somebody waits
+ * Gates are plain numbers that only grow, guarded by the watch: one thread raises a gate (mt_watch_raise), others wait for it
  * (mt_watch_reach).  The first failure anywhere wakes everyone, and every wait returns it from then on. */
 #ifndef MT_BASE_WATCH_H
 #define MT_BASE_WATCH_H

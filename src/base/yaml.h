@@ -1,10 +1,10 @@
 /* yaml.h - one YAML document as a tree that remembers where everything was written.
  *
- * libyaml reads; this keeps kinds, text and lines, and decides nothing about types: whether `1e-5` is a
- * number is up to whoever knows what was asked for.  Anchors, aliases and merge keys (`<<`) are resolved
- * here; a map's items are what it holds after merging.  Keys are scalars and unique.  A file is a stranger's:
- * size, depth and number of nodes are bounded, tags other than the plain ones are refused.  An alias counts as many
- * nodes as it stands for, so a walk over the whole tree visits no more nodes than the bound. */
+ * libyaml reads; this keeps kinds, text and lines, and decides nothing about types: whether `1e-5` is a number is up to the
+ * caller, who knows the expected type.  Anchors, aliases and merge keys (`<<`) are resolved here; a map's items are those after
+ * merging.  Keys are scalars and unique.  Files are untrusted: size, depth and number of nodes are bounded, tags other than the
+ * plain ones are refused.  An alias counts as many nodes as it stands for, so a walk over the whole tree visits no more nodes
+ * than the bound. */
 #ifndef MT_BASE_YAML_H
 #define MT_BASE_YAML_H
 
@@ -19,7 +19,7 @@ typedef struct mt_yaml_item mt_yaml_item;
 
 struct mt_yaml {
     mt_yaml_kind kind;
-    bool quoted;         /* a scalar in quotes, a block scalar or tagged !!str: text, whatever it looks like */
+    bool quoted;         /* a scalar in quotes, a block scalar or tagged !!str: always text */
     int line;            /* from 1 */
     const char *text;    /* scalar: NUL-terminated valid UTF-8 without NULs inside */
     mt_yaml_item *items; /* list and map, in order */

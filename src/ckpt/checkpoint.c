@@ -1,4 +1,4 @@
-/* checkpoint.c - writing checkpoints, keeping the last few, finding the one to go on from.  Their state files are in
+/* checkpoint.c - writing checkpoints, keeping the last few, finding the one to resume from.  Their state files are in
  * ckpt_state.c. */
 #include "ckpt/checkpoint.h"
 
@@ -54,7 +54,7 @@ typedef struct writing {
     mt_manifest list;
 } writing;
 
-/* Unit by unit: what is done with one may change it again (C5). */
+/* Unit by unit: a unit may change again as soon as it is written (C5). */
 static mt_rc write_units(const writing *w, mt_layer_units units, mt__ckpt_file *state, mt_err *err)
 {
     const mt_ckpt_save *s = w->s;
@@ -201,7 +201,7 @@ mt_rc mt_ckpt_verify(const char *path, mt_err *err)
     return mt_fail(err, MT_EINVAL, "%s holds a model and nothing to resume from (save.save_only_model was set)", path);
 }
 
-/* Out of the way, under a name that nobody takes for a checkpoint. */
+/* Move it aside, under a name that is not taken for a checkpoint. */
 static mt_rc set_aside(const char *path, const char *why, mt_err *err)
 {
     char *to = mt_asprintf("%s.damaged", path);

@@ -24,7 +24,7 @@ typedef struct mt_ckpt_save {
     int64_t step;
     const mt_export *model;
     const mt_state_io *io;
-    bool only_model; /* without resume/: nothing can go on from it */
+    bool only_model; /* without resume/: no run can resume from it */
     bool backwards;  /* the last unit first: it is needed first */
     const mt_ckpt_file *files;
     size_t n_files;

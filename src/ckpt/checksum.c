@@ -44,7 +44,7 @@ uint64_t mt_checksum(const void *data, size_t n)
     return end(&s, data, n);
 }
 
-/* Pages are let go behind the reading, or all of the file would count as this process's memory. */
+/* Release pages after reading them, so that the file does not count as this process's memory. */
 static mt_rc add_map(sums *s, const mt_map *map, const char *path, mt_err *err)
 {
     for (size_t at = 0, some; at < map->size; at += some) {

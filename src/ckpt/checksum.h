@@ -1,5 +1,5 @@
-/* checksum.h - a fast 64-bit sum that notices damage: a single changed word always changes it.  It is no defence against somebody
- * who wants two files with one sum. */
+/* checksum.h - a fast 64-bit sum that detects damage: a single changed word always changes it.  It does not protect against
+ * deliberate collisions. */
 #ifndef MT_CKPT_CHECKSUM_H
 #define MT_CKPT_CHECKSUM_H
 

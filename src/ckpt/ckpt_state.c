@@ -17,7 +17,7 @@ static mt_dtype dtype_of(const mt_state_io *io, mt_state_kind kind)
     return kind == MT_STATE_HI ? MT_DTYPE_BF16 : MT_DTYPE_I16;
 }
 
-/* Wider formats lie first in a file; written in that order, it is written front to back. */
+/* Wider formats come first in a file, so writing them in this order writes the file front to back. */
 static const mt_state_kind in_file_order[] = { MT_STATE_M, MT_STATE_V, MT_STATE_HI, MT_STATE_LO };
 
 typedef struct part {
@@ -70,7 +70,7 @@ struct mt__ckpt_file {
 };
 typedef mt__ckpt_file writing;
 
-/* Low halves that are zero whatever happens are not written. */
+/* Low halves that are always zero are not written. */
 static bool is_written(const part *p) { return p->kind != MT_STATE_LO || !p->w->no_low; }
 
 static mt_rc ckpt_state_declare(void *arg, const part *p, mt_err *err)
@@ -225,7 +225,7 @@ static bool is_master(const char *name)
     return n > tail && strcmp(name + n - tail, tails[MT_STATE_HI]) == 0;
 }
 
-/* Names that nobody asked for: moments of tensors that are frozen now may be, anything else is another model's. */
+/* Tensors that were not requested: moments of tensors that are frozen now are fine, anything else belongs to another model. */
 static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_model *m, mt_layer_units units, mt_err *err)
 {
     size_t masters = 0, expected = mt_walk_count(mt_walk_units(m, units));

@@ -141,7 +141,7 @@ static mt_rc write_gguf_text(const job *j, const char *name, gguf_text make, mt_
     return rc;
 }
 
-/* A tokenizer nobody here can write is no reason to withhold the weights. */
+/* If the tokenizer cannot be written, write the weights anyway. */
 static mt_rc write_gguf_tokenizer(job *j, mt_err *err)
 {
     mt_err why = { 0 };

@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A slab of a tensor to write (mostly all of it): the weight that lies in it, or the first of several, and what the tensor is
- * called. */
+/* A slab of a tensor to write (mostly all of it): its weight, or the first of several, and the name of the tensor. */
 typedef struct item {
     int unit;
     const mt_unit *u;
@@ -101,7 +100,7 @@ static mt_rc export_declare(void *arg, const item *it, mt_err *err)
     return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->slice.n_dims, it->w->slice.shape, err);
 }
 
-/* One unit's, on whatever thread. */
+/* One unit's tensors, on any thread. */
 typedef struct unit_writing {
     mt_exporter *w;
     piece *p;

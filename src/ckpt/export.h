@@ -1,10 +1,10 @@
 /* export.h - a model directory that transformers and vLLM open, from the masters of a run.
  *
  * Weights keep the source's names and dtypes (or all take one dtype), rounded to nearest even from the fp32 master; a tied head
- * is written only if the source had it, and tensors that are no part of the model are written as they were: saving an untrained
- * model gives every tensor's bytes again.  config.json is the source's, changed only where it would no longer be true.  The
- * tokenizer's files come along as they are.  Everything goes through outfile.h, so each file is there whole or not at all; a
- * directory that must be there whole is written inside an mt_outdir. */
+ * is written only if the source had it, and tensors that are not part of the model are copied: saving an untrained model
+ * reproduces every tensor byte for byte.  config.json is the source's, changed only where it would no longer be true.  The
+ * tokenizer's files come along as they are.  Everything goes through outfile.h, so each file is complete or absent; a directory
+ * that must be complete is written inside an mt_outdir. */
 #ifndef MT_CKPT_EXPORT_H
 #define MT_CKPT_EXPORT_H
 
@@ -40,7 +40,7 @@ uint64_t mt_export_bytes(const mt_export *x);
 
 /* -- export_rest.c -- */
 
-/* Tensors of the source that are no part of the model; an array to free, of pointers into the source. */
+/* Tensors of the source that are not part of the model: an array to free, of pointers into the source. */
 mt_rc mt__export_rest(const mt_export *x, const mt_st_tensor ***out, size_t *n, mt_err *err);
 /* What one is written as, and the writing. */
 mt_dtype mt__export_rest_dtype(const mt_export *x, const mt_st_tensor *t);

@@ -193,7 +193,7 @@ static mt_rc write_file(const mt_export *x, const mt_side_file *f, const char *d
     return rc;
 }
 
-/* In a file of its own and in tokenizer_config.json, which may have to be made for it. */
+/* In its own file and in tokenizer_config.json, which is created if necessary. */
 static mt_rc write_template(const mt_export *x, const char *dir, mt_err *err)
 {
     char name[] = "tokenizer_config.json", nothing[] = "{}";

@@ -1,5 +1,5 @@
-/* export_rest.c - what a source holds that is no part of the model: a vision tower, rotary tables, layers for several tokens
- * ahead. It is written as it was, so that a saved model has all the tensors it came with. */
+/* export_rest.c - tensors of the source that are not part of the model: a vision tower, rotary tables, layers that predict
+ * several tokens.  They are copied, so that a saved model has all the tensors it came with. */
 #include "ckpt/export.h"
 #include "ckpt/weights.h"
 

@@ -1,4 +1,4 @@
-/* fp8.h - FP8 weights whose scales lie in a tensor of their own.
+/* fp8.h - FP8 weights whose scales are in a separate tensor.
  *
  * X.weight holds 8-bit floats, X.weight_scale_inv (or X.weight_scale) what to multiply them with: one number for the
  * tensor, one for each row, or one for each block of rows and columns, where the last blocks may be cut off:
@@ -14,7 +14,7 @@ typedef struct mt__fp8_block {
     int64_t rows, columns; /* as config.json has it */
 } mt__fp8_block;
 
-/* The name of the tensor a scale belongs to (n bytes of it): "x.weight_scale_inv" -> "x.weight"; 0: it is no scale's name. */
+/* The name of the tensor a scale belongs to (n bytes of it): "x.weight_scale_inv" -> "x.weight"; 0: not the name of a scale. */
 size_t mt__fp8_base(const char *scale_name);
 /* weight_block_size from a config.json; 128 x 128 where there is none. */
 mt_rc mt__fp8_block_size(mt__fp8_block *out, const char *config_path, mt_err *err);

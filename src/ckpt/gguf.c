@@ -1,5 +1,5 @@
-/* gguf.c - the container: a header, metadata as keys and values, descriptions of the tensors, and their data behind them at
- * aligned places.  Nothing is believed: every length is checked against the file before it is used. */
+/* gguf.c - the container: a header, metadata as keys and values, descriptions of the tensors, then their data at aligned offsets.
+ * Nothing is trusted: every length is checked against the file before it is used. */
 #include "ckpt/gguf_impl.h"
 
 #include "base/le.h"

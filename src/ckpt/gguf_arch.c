@@ -38,7 +38,7 @@ static const mt__gguf_name fused[] = { { "attn_norm", "input_layernorm" },
                                        { "ffn_down", "mlp.down_proj" },
                                        END };
 
-/* -- config keys of their own ----------------------------------------------------------------------- */
+/* -- config keys of single architectures ------------------------------------------------------------- */
 
 /* A number of the metadata under the name config.json has for it; nothing if it is not there. */
 static void put_if_there(const mt_gguf *g, mt_json_out *out, const char *theirs, const char *ours)
@@ -96,7 +96,7 @@ static mt_rc put_no_window(const mt_gguf *g, mt_json_out *out, mt_err *err)
 }
 
 /* clang-format off */
-/* llama and Mistral share an architecture here; what tells them apart is a window. */
+/* llama and Mistral share an architecture here; a window distinguishes them. */
 static const mt__gguf_arch mistral = { .name = "llama", .model_type = "mistral", .class = "MistralForCausalLM", .rows_reordered = true, .names = usual, .put = put_window };
 
 static const mt__gguf_arch archs[] = {

@@ -98,7 +98,7 @@ typedef struct mt__gguf_arch {
     bool partial_rotary;                                           /* a part of each head may rotate */
     bool bias_key;                                                 /* config.json says whether q, k, v and o have biases */
     const mt__gguf_name *names;                                    /* of a layer's tensors, ended by NULL */
-    mt_rc (*put)(const mt_gguf *g, mt_json_out *out, mt_err *err); /* config keys of its own; or NULL */
+    mt_rc (*put)(const mt_gguf *g, mt_json_out *out, mt_err *err); /* writes its further config keys; or NULL */
 } mt__gguf_arch;
 
 /* NULL: not known. */

@@ -56,7 +56,7 @@ typedef struct rows {
     float minus;       /* what was added to every number */
 } rows;
 
-/* Where a row of Hugging Face's lies in the file. */
+/* The file's row for a row of Hugging Face's order. */
 static size_t row_in_file(const rows *r, size_t row)
 {
     if (!r->head_width) return row;

@@ -243,7 +243,7 @@ static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
         int type = type_of(v, i);
         double score = mt__kv_item(v->scores, i);
         if (type == NORMAL || type == USER)
-            MT_TRY(split_piece(m, m->texts[i], isnan(score) ? 0 : score, err)); /* what is sorted has an order */
+            MT_TRY(split_piece(m, m->texts[i], isnan(score) ? 0 : score, err)); /* NaN cannot be sorted */
     }
     if (m->n) qsort(m->items, m->n, sizeof *m->items, by_score);
     return MT_OK;

@@ -1,7 +1,7 @@
-/* model_files.h - what a model needs beside its weights, from a directory's files or from a GGUF file's metadata.
+/* model_files.h - the files that a model needs beside its weights, from a directory's files or from a GGUF file's metadata.
  *
- * `path` is a model directory or a .gguf file.  Files of a directory come first; a GGUF file in it (or named itself) serves
- * where there are none. */
+ * `path` is a model directory or a .gguf file.  Files of a directory come first; missing ones come from a GGUF file in it, or
+ * from the named one. */
 #ifndef MT_CKPT_MODEL_FILES_H
 #define MT_CKPT_MODEL_FILES_H
 
@@ -16,8 +16,8 @@ mt_rc mt_model_files_tokenizer(mt_tokenizer **out, const char *path, mt_err *err
 /* Adds to out what generation_config.json and config.json say. */
 mt_rc mt_model_files_stop_ids(mt_stop_ids *out, const char *path, mt_err *err);
 
-/* The text of one of its files: the directory's own, or, where a GGUF file serves, config.json, generation_config.json,
- * tokenizer.json or tokenizer_config.json made of its metadata.  *text NULL: there is none; else mt_free it. */
+/* The text of one of its files: the directory's own, or config.json, generation_config.json, tokenizer.json or
+ * tokenizer_config.json made from a GGUF file's metadata.  *text NULL: there is none; else mt_free it. */
 mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *name, mt_err *err);
 /* Fails if a file of the model directory is a link that leads out of it (mt_path_stays_inside).  A .gguf file is fine. */
 mt_rc mt_model_files_check(const char *path, mt_err *err);
@@ -29,8 +29,8 @@ bool mt_model_files_exist(const char *path);
 /* The .gguf file that `path` is, or that a directory without safetensors has exactly one of; *out NULL: there is none. */
 mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err);
 
-/* Copies the *.py files of a model directory: some families come with code of their own, which transformers needs to open the
- * model again.  Here nothing ever runs it. */
+/* Copies the *.py files of a model directory: some families come with code that transformers needs to open the model again.
+ * megatrain never runs it. */
 mt_rc mt_model_files_copy_code(const char *from_dir, const char *to_dir, mt_err *err);
 
 #endif

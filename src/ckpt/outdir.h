@@ -29,7 +29,7 @@ void mt_outdir_close(mt_outdir *d); /* accepts a zeroed or closed one */
 mt_rc mt_dir_remove(const char *path, mt_err *err);
 /* Bytes on disk of a file, or of a directory and all it holds, as far as they can be read. */
 uint64_t mt_dir_bytes(const char *path);
-/* Give it a name that ends in .tmp, then remove it: half-removed, nobody takes it for whole. */
+/* Give it a name that ends in .tmp, then remove it: a half-removed directory is never taken for a complete one. */
 mt_rc mt_dir_discard(const char *path, mt_err *err);
 
 /* Names in dir, sorted, "." and ".." left out.  Release with mt_dir_names_free. */

@@ -22,7 +22,7 @@ static mt_rc damaged(const mt_pickle *p, const char *problem, mt_err *err)
     return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", p->base.path, problem);
 }
 
-/* -- views that do not lie in one piece ------------------------------------------------------------ */
+/* -- views with strides ---------------------------------------------------------------------------- */
 
 typedef struct strided {
     mt_st_decoder base;

@@ -1,9 +1,9 @@
-/* pickle.h - tensors in files that torch.save wrote: pytorch_model.bin and its kin, in the zip form and the older one.
+/* pickle.h - tensors in files that torch.save wrote: pytorch_model.bin and the like, in the zip form and the older one.
  *
- * Reading such a file with Python runs whatever code it holds.  Here nothing runs: unpickle.h interprets the few operations
- * that describe tensors and refuses the rest by name.  open() maps the file, reads that description and checks every
- * tensor against the bytes there are.  Tensors that share numbers (tied weights) point at the same bytes; those
- * that are transposed or cut out of a larger one have no data pointer and are read through their strides. */
+ * Reading such a file with Python runs any code in it.  Here nothing runs: unpickle.h interprets the few operations that describe
+ * tensors and refuses the rest by name.  open() maps the file, reads that description and checks every tensor against the bytes
+ * there are.  Tensors that share numbers (tied weights) point at the same bytes; those that are transposed or cut out of a larger
+ * one have no data pointer and are read through their strides. */
 #ifndef MT_CKPT_PICKLE_H
 #define MT_CKPT_PICKLE_H
 

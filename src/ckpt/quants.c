@@ -1,6 +1,6 @@
 /* quants.c - one function for each block type.  A block is a number of small integers q and the scales that make them numbers
- * again:  x = d * q,  or with an offset  x = d * q + m  (the _1 kinds) or  x = d * s * q - dmin * m  (the K kinds, whose
- * 16 or 8 sub-blocks have small integer scales s and offsets m of their own). */
+ * again:  x = d * q,  or with an offset  x = d * q + m  (the _1 kinds) or  x = d * s * q - dmin * m  (the K kinds, whose 16 or 8
+ * sub-blocks each have a small integer scale s and offset m). */
 #include "ckpt/quants.h"
 
 #include "base/mem.h"
@@ -87,8 +87,8 @@ static void decode_q3_k(const uint8_t *b, float *x)
     }
 }
 
-/* Scale and offset of sub-block k of 8, six bits each: the first four lie in the low bits of bytes 0-3 and 4-7; the others'
- * low nibbles in bytes 8-11, their top two bits on top of the first four's. */
+/* Scale and offset of sub-block k of 8, six bits each: the first four are in the low bits of bytes 0-3 and 4-7; the others' low
+ * nibbles in bytes 8-11, their top two bits on top of the first four's. */
 static void scale_and_min(const uint8_t *p, int k, float *scale, float *min)
 {
     *scale = (float)(k < 4 ? p[k] & 63 : (p[k + 4] & 15) | p[k - 4] >> 6 << 4);

@@ -71,7 +71,7 @@ static mt_rc read_shape(const mt_safetensors *st, mt_st_tensor *t, const mt_valu
     return MT_OK;
 }
 
-/* data and n_data: everything behind the header. */
+/* data and n_data: everything after the header. */
 static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const mt_value *entry, const uint8_t *data, size_t n_data,
                           mt_err *err)
 {
@@ -138,12 +138,11 @@ static int by_offset(const void *pa, const void *pb)
 {
     const mt_st_tensor *a = pa, *b = pb;
     if (a->data != b->data) return a->data < b->data ? -1 : 1;
-    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1; /* empty ones lie before what begins there */
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1; /* empty tensors come before others at the same offset */
     return strcmp(a->name, b->name);
 }
 
-/* The tensors, sorted, must cover the data exactly: two that share bytes, or bytes nobody owns, mean that header
- * and data do not belong together. */
+/* The tensors, sorted, must cover the data exactly: shared or unused bytes mean that header and data do not belong together. */
 static mt_rc check_cover(const mt_safetensors *st, const uint8_t *data, size_t n_data, mt_err *err)
 {
     const uint8_t *at = data;

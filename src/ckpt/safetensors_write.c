@@ -26,7 +26,7 @@ typedef struct entry {
 struct mt_safetensors_writer {
     char *path;
     mt_arena arena; /* names */
-    entry *entries; /* as declared; from start() on, as they lie in the file */
+    entry *entries; /* in the order of declaration; after start(), in the order of the file */
     size_t n_entries, cap_entries;
     mt_str meta;          /* of the file: a map of texts, closed by start(); empty: there are none */
     mt_json_out metadata; /* writes it */

@@ -7,8 +7,8 @@
  *     finish    every byte must have been written; sync and rename
  *     free      always last; before a successful finish() it leaves nothing behind
  *
- * Data lies in the order of declaration, except that wider formats come first, so that all of it is aligned (the
- * rule of the reference implementation).  After start(), several threads may put() different tensors. */
+ * Data is in the order of declaration, except that wider formats come first, so that all of it is aligned (the rule of the
+ * reference implementation).  After start(), several threads may put() different tensors. */
 #ifndef MT_CKPT_SAFETENSORS_WRITE_H
 #define MT_CKPT_SAFETENSORS_WRITE_H
 

@@ -43,7 +43,7 @@ static bool ends_with(const char *s, const char *tail)
 static mt_rc add_path(mt_shards *s, const char *path, mt_err *err)
 {
     static const mt_weight_format *const formats[] = { &mt_format_safetensors, &mt_format_pickle };
-    const mt_weight_format *format = &mt_format_gguf; /* by its first bytes, whatever it is called */
+    const mt_weight_format *format = &mt_format_gguf; /* identified by its first bytes, not by its name */
     for (size_t i = 0; i < MT_COUNT(formats); i++)
         if (ends_with(path, formats[i]->tail)) format = formats[i];
     MT_TRY(mt_grow(&s->files, &s->cap_files, s->n_files + 1, sizeof *s->files, err));
@@ -88,7 +88,7 @@ static mt_rc collect(mt_shards *s, const mt__index *index, mt_err *err)
 
 static bool is_fp8(const mt_st_tensor *t) { return t->data && (t->dtype == MT_DTYPE_F8_E4M3 || t->dtype == MT_DTYPE_F8_E5M2); }
 
-/* The FP8 tensor a scale belongs to; false: it is no such scale. */
+/* The FP8 tensor that a scale belongs to; false: not a scale. */
 static bool find_scaled(const mt_shards *s, const mt_st_tensor *scale, size_t *base)
 {
     char name[512];
@@ -99,7 +99,7 @@ static bool find_scaled(const mt_shards *s, const mt_st_tensor *scale, size_t *b
     return mt__names_find(&s->names, name, base) && s->tensors[*base] && is_fp8(s->tensors[*base]);
 }
 
-/* What is NULL goes off the list; names are looked up in what is left. */
+/* Drop NULL entries from the list; names are looked up in the rest. */
 static mt_rc close_gaps(mt_shards *s, mt_err *err)
 {
     size_t kept = 0;
@@ -146,7 +146,7 @@ static mt_rc join_fp8(mt_shards *s, const char *dir, mt_err *err)
     return rc ? rc : join_scales(s, block, err);
 }
 
-/* The first n bytes of `name` with another tail; false: there is no tensor of that name. */
+/* The first n bytes of `name` with another tail; false: no tensor has that name. */
 static bool find_tail(const mt_shards *s, const char *name, size_t n, const char *tail, size_t *at)
 {
     char other[512];

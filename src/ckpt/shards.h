@@ -1,11 +1,11 @@
-/* shards.h - all tensors of a model, whatever files they are in.
+/* shards.h - all tensors of a model, in any kind of file.
  *
- * open() takes a directory or a .gguf file.  Of a directory it takes the first it finds of:
+ * open() takes a directory or a .gguf file.  In a directory it uses the first of these that exists:
  *     model.safetensors;  model.safetensors.index.json and the files it names;  the only *.safetensors file;
  *     pytorch_model.bin;  pytorch_model.bin.index.json and the files it names;  the only *.gguf file
- * All files are mapped, none is read.  FP8 weights and their scales become one tensor.  What it hands out lives until
- * close().  An index is no more trusted than a header: files must lie in the directory itself, and every tensor it
- * lists must be in the file it says.  Weights that were quantised are worth a warning, which open() logs. */
+ * All files are mapped, none is read.  FP8 weights and their scales become one tensor.  Its tensors are valid until close().  An
+ * index is not trusted: files must be in the directory itself, and every listed tensor must be in the named file.  open() logs a
+ * warning for quantized weights. */
 #ifndef MT_CKPT_SHARDS_H
 #define MT_CKPT_SHARDS_H
 

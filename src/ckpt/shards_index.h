@@ -1,5 +1,5 @@
-/* shards_index.h - model.safetensors.index.json and pytorch_model.bin.index.json: which tensor lies in which file.
- * It is no more trusted than a header: files must lie in the directory itself. */
+/* shards_index.h - model.safetensors.index.json and pytorch_model.bin.index.json: which tensor is in which file.  It is not
+ * trusted: files must be in the directory itself. */
 #ifndef MT_CKPT_SHARDS_INDEX_H
 #define MT_CKPT_SHARDS_INDEX_H
 

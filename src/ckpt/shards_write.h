@@ -1,10 +1,10 @@
 /* shards_write.h - the weights of a model directory, in files of a bounded size, with their index: what
  * mt_shards_open and transformers read.
  *
- * The calls are those of safetensors_write.h.  Tensors are dealt to files in the order of declaration: a file is full
- * when the next tensor would take it past max_shard_bytes; one larger than that gets a file of its own.  One
- * file is called model.safetensors and needs no index.  finish() seals every file before it publishes
- * the first, and the index comes last: until then the directory holds no model. */
+ * The calls are those of safetensors_write.h.  Tensors are dealt to files in the order of declaration: a file is full when the
+ * next tensor would take it past max_shard_bytes; a larger one gets its own file.  A single file is called model.safetensors and
+ * needs no index.  finish() seals every file before it publishes the first, and the index comes last: until then the directory
+ * holds no model. */
 #ifndef MT_CKPT_SHARDS_WRITE_H
 #define MT_CKPT_SHARDS_WRITE_H
 

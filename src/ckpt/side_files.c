@@ -44,7 +44,7 @@ static mt_rc side_files_take(mt_side_files *f, const char *source, const char *n
     mt_err why = { 0 };
     mt_rc rc = mt_model_files_read(&text, &n, source, name, &why);
     bool tokenizer = strncmp(name, "tokenizer", 9) == 0;
-    if (rc && tokenizer && rc != MT_ENOMEM && rc != MT_EIO) { /* one nobody here can write is no reason to withhold the weights */
+    if (rc && tokenizer && rc != MT_ENOMEM && rc != MT_EIO) { /* write the weights even without a tokenizer */
         mt_warn("no %s will be written: %s", name, why.msg);
         return MT_OK;
     }

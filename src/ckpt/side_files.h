@@ -1,4 +1,4 @@
-/* side_files.h - the files beside a model's weights: config.json, the tokenizer's, code of its own.
+/* side_files.h - the files beside a model's weights: config.json, the tokenizer's files, the model's own code.
  *
  * A run takes them at its start and writes them with every checkpoint, so that a directory which is moved, changed or removed meanwhile
  * does not change what is saved. */
@@ -8,7 +8,7 @@
 #include "base/mem.h"
 
 typedef struct mt_side_file {
-    char *name, *text; /* n bytes, whatever they are, and a 0 */
+    char *name, *text; /* any n bytes, and a 0 */
     size_t n;
 } mt_side_file;
 

@@ -14,7 +14,7 @@ typedef struct mt_state_io {
     mt_rc (*write)(void *user, mt_state_range r, const void *src, mt_err *err);
     /* The unit has been read for the last time.  May be NULL. */
     void (*done)(void *user, int unit);
-    /* Threads that may read (and be done), or write, at once, each a unit of its own; 0: one. */
+    /* Threads that may read (and finish), or write, at the same time, one unit each; 0: one. */
     int n_readers, n_writers;
 } mt_state_io;
 

@@ -52,7 +52,7 @@ static bool same_numbers(const mt_st_tensor *a, const mt_st_tensor *b)
     return true;
 }
 
-/* Pages are let go behind the reading: one of the two may not be looked at again. */
+/* Release pages after reading them: one of the two may not be read again. */
 static bool same_bytes(const mt_st_tensor *a, const mt_st_tensor *b)
 {
     enum { PIECE = 2 << 20 };

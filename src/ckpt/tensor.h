@@ -1,11 +1,11 @@
-/* tensor.h - one tensor of a checkpoint, whatever file it lies in.
+/* tensor.h - one tensor of a checkpoint, in any kind of file.
  *
  * Most are plain: `data` points at n numbers of `dtype` in a mapped file.  Those that are not (quantised blocks, rows in
  * another order, strides) have no data but a decoder, and are read a piece at a time:
  *
  *     for (size_t at = 0; at < t->n; at += PIECE) mt_st_read(t, at, min(PIECE, t->n - at), buffer);
  *
- * mt_st_read serves both kinds, so whoever needs numbers rather than bytes calls it and asks no further. */
+ * mt_st_read reads both kinds, so callers that need numbers rather than bytes use it. */
 #ifndef MT_CKPT_TENSOR_H
 #define MT_CKPT_TENSOR_H
 
@@ -42,7 +42,7 @@ typedef struct mt_st_tensor {
 
 /* Floats, or something that reads as floats: mt_st_read may be called. */
 bool mt_st_is_float(const mt_st_tensor *t);
-/* Numbers first .. first + n as fp32; the range must lie inside the tensor.  Any number of threads. */
+/* Numbers first .. first + n as fp32; the range must be inside the tensor.  Any number of threads. */
 void mt_st_read(const mt_st_tensor *t, size_t first, size_t n, float *out);
 /* n numbers, `step` apart, from `first` on. */
 void mt_st_read_every(const mt_st_tensor *t, size_t first, size_t step, size_t n, float *out);

@@ -47,7 +47,7 @@ static mt__pk *unpickle_peek(const mt__unpickler *u, size_t n)
     return v->type == MT_PK_MARK ? NULL : v;
 }
 
-/* Index of the first value above the topmost mark; false: there is no mark. */
+/* Index of the first value above the topmost mark; false: no mark. */
 static bool above_mark(const mt__unpickler *u, size_t *first)
 {
     for (size_t i = u->n_stack; i-- > 0;)
@@ -315,7 +315,7 @@ static mt_rc reduce(mt__unpickler *u, mt_err *err)
     return unpickle_push(u, made, err);
 }
 
-/* State set on an object: state_dicts carry version numbers this way, which nobody needs. */
+/* State set on an object: state_dicts carry version numbers this way; they are not needed. */
 static mt_rc build(mt__unpickler *u, mt_err *err)
 {
     const mt__pk *state = unpickle_peek(u, 0), *object = state ? unpickle_peek(u, 1) : NULL;
@@ -397,7 +397,7 @@ static mt_rc tuple_of(mt__unpickler *u, size_t n, mt_err *err)
     return unpickle_push(u, v, err);
 }
 
-/* What lies above the mark becomes a new value in the mark's place. */
+/* The values above the mark become one new value in the mark's place. */
 static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
 {
     size_t first;
@@ -435,7 +435,7 @@ static mt_rc add_top(mt__unpickler *u, mt__pk_type type, size_t n, mt_err *err)
     return add_items(u, type, u->n_stack - n, u->n_stack - n, err);
 }
 
-/* Writers number what they remember from 0, so a number past the pickle's length is nobody's. */
+/* Writers number what they remember from 0, so a number past the pickle's length is invalid. */
 static mt_rc remember(mt__unpickler *u, uint64_t i, mt_err *err)
 {
     mt__pk *v = unpickle_peek(u, 0);

@@ -34,7 +34,7 @@ typedef struct mt__pk_storage {
     bool untyped;    /* n counts bytes; the tensor has the dtype */
     mt_dtype dtype;
     uint64_t n;
-    const uint8_t *data; /* set by whoever knows the file; NULL: not there */
+    const uint8_t *data; /* set by the caller, who knows the file; NULL: missing */
 } mt__pk_storage;
 
 typedef struct mt__pk_tensor {
@@ -87,7 +87,7 @@ enum { MT_PK_MAX_BYTES = 256 << 20 }; /* of one pickle; a tensor takes about 200
 mt_rc mt__unpickle(mt__unpickler *u, const uint8_t *bytes, size_t n, size_t *used, mt__pk **out, mt_err *err);
 void mt__unpickler_deinit(mt__unpickler *u);
 
-/* The value at a key; NULL: v is no dict, or has none. */
+/* The value at a key; NULL: v is not a dict, or lacks the key. */
 const mt__pk *mt__pk_get(const mt__pk *v, const char *key);
 
 #endif

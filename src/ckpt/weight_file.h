@@ -1,7 +1,7 @@
-/* weight_file.h - an open file of tensors, whatever its format.
+/* weight_file.h - an open file of tensors, in any format.
  *
- * Each format's own type begins with a mt_weight_file and its row says how to read one, so that shards.c needs no more than this
- * and a list of rows.  A new format is a row.  Files are mapped; what they hand out lives until close. */
+ * Each format's own type begins with a mt_weight_file and its row says how to read one, so that shards.c needs only this and a
+ * list of rows.  A new format is a new row.  Files are mapped; their tensors are valid until close. */
 #ifndef MT_CKPT_WEIGHT_FILE_H
 #define MT_CKPT_WEIGHT_FILE_H
 

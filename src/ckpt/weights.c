@@ -219,7 +219,7 @@ static const mt_st_tensor *find_role(const mt_config *c, const mt_file_names *na
     return mt_role_name(c, names, role, name) ? mt_shards_find(shards, name) : NULL;
 }
 
-/* Multimodal checkpoints keep the text model under a prefix, and some are saved without any: the embedding tells. */
+/* Multimodal checkpoints keep the text model under a prefix, and some are saved without any: the embedding's name shows which. */
 static void find_prefix(mt_file_names *n, const mt_config *c, const mt_shards *shards)
 {
     const mt_file_names usual = mt_file_names_of(c);
@@ -235,7 +235,7 @@ static void find_prefix(mt_file_names *n, const mt_config *c, const mt_shards *s
         snprintf(n->head_prefix, sizeof n->head_prefix, "%s", forms[i].head);
         if (find_role(c, n, shards, MT_W_EMBED)) return;
     }
-    *n = usual; /* none fits: what is missing is named as usual */
+    *n = usual; /* no prefix fits: messages use the usual names */
 }
 
 /* Some families have two names for the head. */
@@ -246,7 +246,7 @@ static void find_head(mt_file_names *n, const mt_config *c, const mt_shards *sha
     if (!find_role(c, n, shards, MT_W_HEAD)) n->head = NULL;
 }
 
-/* Two different tensors are not tied whatever config.json says, and one alone serves both. */
+/* Two different tensors are never tied, whatever config.json says, and a single one is used for both. */
 static void find_tying(mt_file_names *n, const mt_config *c, const mt_shards *shards, char notice[256])
 {
     const mt_st_tensor *embed = find_role(c, n, shards, MT_W_EMBED), *head = find_role(c, n, shards, MT_W_HEAD);
@@ -270,7 +270,7 @@ static bool has_experts_of(const mt_config *c, const mt_file_names *n, const mt_
     return expert_tensor(c, n, MT_W_E_DOWN, layer, 0, name) && mt_shards_find(shards, name);
 }
 
-/* Experts have a tensor each or share one: what is there decides. */
+/* Experts have a tensor each or share one; the files decide. */
 static void find_experts(mt_file_names *n, const mt_config *c, const mt_shards *shards)
 {
     if (!c->family->other_tensors || has_experts_of(c, n, shards)) return;

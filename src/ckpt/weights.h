@@ -1,7 +1,7 @@
-/* weights.h - which tensor of a checkpoint fills which place of a model.
+/* weights.h - which tensor of a checkpoint fills which weight of a model.
  *
- * The model's layouts are walked and every tensor looked up: missing, misshapen and of a dtype that holds no weights are one
- * error path.  Tensors nobody asks for are counted, not refused (rotary tables, vision towers, prediction layers). */
+ * The model's layouts are walked and every tensor looked up: missing tensors, wrong shapes and wrong dtypes are one error path.
+ * Extra tensors are counted, not refused (rotary tables, vision towers, prediction layers). */
 #ifndef MT_CKPT_WEIGHTS_H
 #define MT_CKPT_WEIGHTS_H
 
@@ -25,15 +25,15 @@ void mt_own_names_deinit(mt_own_names *own);
 
 /* True if a tensor of the files (an mt_shards) holds bf16 numbers: mt_model_options.is_bf16. */
 bool mt_weights_is_bf16(const void *shards, const char *name);
-/* Every weight lies in a mapped file as the device wants it: bf16, whole, in order; but for the exact, whatever they are. */
+/* True if every weight is in a mapped file in the device's form: bf16, complete, in order.  Exact weights may have any form. */
 bool mt_weights_mapped(const mt_model *model, const mt_shards *shards);
 
 /* How the files name things: under which prefix the text model is, which name the head has, whether it is the embedding.
  * `notice` (if not empty) says what was decided about tying. */
 mt_file_names mt_weights_names(const mt_config *config, const mt_shards *shards, char notice[256]);
 
-/* The model that the files hold: named as they name it, and of the family that its tensors tell where the type is unknown
- * (detect.h); *config is then replaced by that family's reading of it.  shards: NULL where there are none. */
+/* The model that the files hold: with their names, and of the family that its tensors identify if the type is unknown (detect.h);
+ * *config is then replaced by that family's reading of it.  shards: NULL where there are none. */
 mt_rc mt_weights_model(mt_model **out, mt_config **config, const mt_shards *shards, const mt_model_options *options,
                        char notice[256], mt_err *err);
 

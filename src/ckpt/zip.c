@@ -16,7 +16,7 @@ enum {
 static const uint32_t end_mark = 0x06054b50, end64_mark = 0x06064b50, locator_mark = 0x07064b50;
 static const uint32_t central_mark = 0x02014b50, local_mark = 0x04034b50;
 
-/* Where the central directory lies, and how many entries it claims. */
+/* The offset of the central directory, and how many entries it claims. */
 typedef struct directory {
     uint64_t offset, bytes, n;
 } directory;

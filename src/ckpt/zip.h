@@ -1,4 +1,4 @@
-/* zip.h - the entries of a ZIP archive in memory: names and where their bytes lie.
+/* zip.h - the entries of a ZIP archive in memory: names and the places of their bytes.
  *
  * Only what torch.save makes is read: entries stored as they are (no compression, no encryption), with or without the 64-bit
  * extension.  Sizes and places are checked against the archive; checksums are not, since that would read every weight. */
