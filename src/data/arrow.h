@@ -18,7 +18,7 @@
 typedef enum ar_kind {
     AR_NULL,
     AR_BOOL,
-    AR_INT,   /* `width` bytes, whatever `scalar` makes of them */
+    AR_INT,   /* `width` bytes; `scalar` says what they mean */
     AR_FLOAT, /* 4 or 8 bytes */
     AR_BYTES, /* offsets of 4 or 8 bytes into data */
     AR_FIXED, /* `width` bytes each */
@@ -72,7 +72,7 @@ struct ar_array {
     int64_t length;
     const uint8_t *validity; /* a bit per value; NULL: all valid */
     ar_bytes main, data;     /* offsets, views, indices or values; bytes of strings or sizes of list views */
-    ar_bytes *variadic;      /* views: where long strings lie */
+    ar_bytes *variadic;      /* views: buffers of the long strings */
     size_t n_variadic;
     ar_array *children;
 };

@@ -1,7 +1,7 @@
 /* arrow_batch.c - a RecordBatch message becomes a tree of arrays.
  *
- * The message lists, in the order of a walk through the fields, a node (length, nulls) per field and the
- * buffers of each.  Compressed buffers are unpacked here; those of columns nobody wants are passed over. */
+ * The message lists, in the order of a walk through the fields, a node (length, nulls) per field and the buffers of each.
+ * Compressed buffers are unpacked here; those of columns that are not requested are skipped. */
 #include "base/le.h"
 #include "data/arrow.h"
 
@@ -62,7 +62,7 @@ static mt_rc take_buffer(loader *l, const ar_field *f, ar_bytes *out)
     return l->compressed && n ? arrow_batch_unpack(l, f, out) : MT_OK;
 }
 
-/* As above, and it must hold n items of so many bytes. */
+/* The same, and it must hold n items of `size` bytes. */
 static mt_rc take_items(loader *l, const ar_field *f, ar_bytes *out, int64_t n, size_t item_bytes)
 {
     size_t need;
@@ -97,7 +97,7 @@ static mt_rc take_view_buffers(loader *l, ar_array *a, bool wanted)
     return MT_OK;
 }
 
-/* Empty arrays may come without the one offset they ought to have. */
+/* Empty arrays may lack the one offset they should have. */
 static mt_rc take_offsets(loader *l, ar_array *a, bool wanted)
 {
     return take_items(l, a->field, wanted ? &a->main : NULL, a->length ? a->length + 1 : 0, a->field->width);
@@ -170,7 +170,7 @@ static mt_rc find_codec(loader *l, mt_flat_table batch)
     return MT_OK;
 }
 
-/* The root has no node of its own: its length is the batch's. */
+/* The root has no node: its length is the batch's. */
 static mt_rc load_root(loader *l, const ar_field *field, int64_t length)
 {
     ar_array *root = &l->batch->root;

@@ -118,7 +118,7 @@ static bool still_there(int fd, const char *path)
     return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
-/* *fd is the lock, or -1 where the file system has none: then the store gets a name of its own until it is complete. */
+/* *fd is the lock, or -1 if the file system has no locks: then the store has a unique name until it is complete. */
 static mt_rc lock_once(int *fd, const char *path, const mt_store_job *job, mt_err *err)
 {
     if (mt_disk_open(fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, err))

@@ -78,7 +78,7 @@ static void remove_if_there(const char *dir, const char *key, const char *tail)
     mt_free(path);
 }
 
-/* Removes one file that nobody has locked. */
+/* Removes one file, unless it is locked. */
 static bool remove_unlocked(const char *dir, const char *key, const char *tail)
 {
     char *path = mt_asprintf("%s/%s%s", dir, key, tail);
@@ -93,11 +93,11 @@ static bool remove_unlocked(const char *dir, const char *key, const char *tail)
 static bool remove_store(const char *dir, const char *key)
 {
     if (!remove_unlocked(dir, key, ".samples")) return false;
-    remove_unlocked(dir, key, ".lock"); /* whoever waits for it sees that it is gone, and takes a new one (cache.c) */
+    remove_unlocked(dir, key, ".lock"); /* a process that waits for it sees that it is gone, and makes a new one (cache.c) */
     return true;
 }
 
-/* What a run that was killed while it tokenized has left: whoever makes a store holds its lock, and this one is free. */
+/* Leftovers of a run that was killed while tokenizing: a process that makes a store holds its lock, and this lock is free. */
 static void remove_leftovers(const char *dir)
 {
     DIR *d = opendir(dir);

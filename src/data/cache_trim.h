@@ -1,7 +1,7 @@
 /* cache_trim.h - old stores leave the cache: those unused for a month, then the least recently used beyond a number of bytes.
  *
- * Opening a store marks it used (its time of change) and holds it, by a shared lock on the file, for as long as it is mapped.
- * What is held is never removed, whoever holds it.  Nothing but files of the cache's own names is looked at. */
+ * Opening a store marks it used (its time of change) and holds it, by a shared lock on the file, for as long as it is mapped.  A
+ * locked store is never removed, and files with other names are ignored. */
 #ifndef MT_DATA_CACHE_TRIM_H
 #define MT_DATA_CACHE_TRIM_H
 

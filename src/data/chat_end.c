@@ -1,17 +1,17 @@
-/* chat_end.c - what a template does, found out by showing it something: how it opens and ends an answer, how it wants calls.
+/* chat_end.c - how a template opens and ends an answer and how it writes calls, found by rendering samples.
  *
- * A two-turn conversation is rendered once and looked at behind the answer.  The first special token there, with white space
- * before it, is the end of turn; what follows it (a line break, a second token) is not learned.  Templates in which only the next
- * turn's header ends an answer (GLM-4) get that header's token; those that end nothing get eos, with a notice.
+ * A two-turn conversation is rendered once, and the text after the answer is examined.  The first special token there, with white
+ * space before it, is the end of turn; tokens after it (a line break, a second token) are not trained.  Templates in which only
+ * the next turn's header ends an answer (GLM-4) get that header's token; those that end nothing get eos, with a notice.
  *
- * Templates that know no generation prompt open an answer all the same ("<|im_start|>assistant\n"): that is added to prompts, or
- * it would be missing in front of what is trained.
+ * Templates without a generation prompt open an answer, too ("<|im_start|>assistant\n").  That opening is added to prompts;
+ * otherwise trained answers would lack it.
  *
- * Models that think open a thought in the generation prompt, or show an empty one before an answer that has none: what such an
- * answer needs is found out here as well, and so is what a template has no place for (a system turn, tools, calls).
+ * Models that think open a thought in the generation prompt, or show an empty one before an answer that has none: this file also
+ * finds what such an answer needs, and what a template cannot show (a system turn, tools, calls).
  *
- * Calls are answers, too, and some templates forget to end them.  DeepSeek V3's ends two calls and not one: what it puts behind
- * the second is how calls end.  Where headers end answers, calls end with the header of what a tool returned. */
+ * Calls are answers, too, and some templates forget to end them.  DeepSeek V3's ends two calls but not one: its text after the
+ * second is how calls end.  If headers end answers, calls end with the header of a tool's result. */
 #include "data/sampler_impl.h"
 #include "data/slice.h"
 #include "data/templates.h"
@@ -19,8 +19,7 @@
 
 static const char sentinel[] = "QUITE-UNLIKELY-ANSWER";
 
-/* The special token at text[at], as its end; 0: none.  A window is tokenized: special tokens are found whatever stands around
- * them. */
+/* The special token at text[at], as its end; 0: none.  A window is tokenized: special tokens are found in any context. */
 static mt_rc special_at(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t at, size_t *out, mt_err *err)
 {
     size_t n = text->n - at, n_token;
@@ -77,7 +76,7 @@ static mt_rc show_turns(const mt_sampler *s, mt_sampler_scratch *w, const probe_
     return chat_end_show(s, w, maps, n, shown, err);
 }
 
-/* Render questions and answers in turn, n of them; *at is behind the first answer, 0: it was not found. */
+/* Render questions and answers in turn, n of them; *at is the end of the first answer; 0: not found. */
 static mt_rc probe(const mt_sampler *s, mt_sampler_scratch *w, size_t n, size_t *at, mt_err *err)
 {
     static const probe_turn turns[] = { { "user", "Hello." }, { "assistant", sentinel }, { "user", "Hello." } };
@@ -199,7 +198,7 @@ mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     return MT_OK;
 }
 
-/* What the template puts behind the arguments of the last of n calls, a part of w->full; *found false: it shows none. */
+/* The template's text after the arguments of the last of n calls, a part of w->full; *found false: it shows no calls. */
 static mt_rc behind_calls(const mt_sampler *s, mt_sampler_scratch *w, size_t n, bool returned, mt_slice *out, bool *found,
                           mt_err *err)
 {

@@ -1,16 +1,16 @@
 /* chat_mask.c - which tokens of a conversation are trained.
  *
  * For answer k let P be the rendering of the turns before it with the generation prompt, and A the answer.  The truth is P, A,
- * end of turn.  One rendering F of the whole conversation serves all answers if each truth is a prefix of F, and if P tokenized
- * on its own is a prefix of F's tokens (a token that straddles the end of P would be one the model never sees when it answers).
- * Then F is one sample. Otherwise every answer gets a sample of its own, P's tokens followed by those of answer and end.
+ * end of turn.  One rendering F of the whole conversation suffices for all answers if each truth is a prefix of F, and if P
+ * tokenized alone is a prefix of F's tokens (the model never sees a token that straddles the end of P when it answers).  Then F
+ * is one sample.  Otherwise every answer is a separate sample: P's tokens, then those of answer and end.
  *
- * Between P and A a template may put white space (Llama 2: " answer </s>") or a header, which is then learned
- * with the answer.  An empty thought that it puts there by itself is not, unless thoughts are asked for (mt__chat_find_thought).
- * {% generation %} blocks say themselves what is learned.
+ * Between P and A a template may put white space (Llama 2: " answer </s>") or a header, which is then trained with the answer.
+ * An empty thought that it puts there is not, unless thoughts are requested (mt__chat_find_thought).  {% generation %} blocks
+ * mark themselves what is trained.
  *
- * F shows what the template makes of A, so a template that changes answers is noticed: it may trim them or leave thoughts out
- * (the sample has them all the same), anything else stops the run. */
+ * F shows what the template makes of A, so a template that changes answers is detected: it may trim them or omit thoughts (the
+ * sample keeps them), but any other change stops the run. */
 #include "data/sampler_impl.h"
 #include "data/thoughts.h"
 
@@ -75,7 +75,7 @@ static mt_rc check_calls(const masker *m, size_t k, mt_slice tail)
         tail.n > 400 ? 400 : (int)tail.n, tail.s);
 }
 
-/* Where the end of the last turn begins in its rendering; SIZE_MAX: there is none behind the prompt. */
+/* Where the end of the last turn begins in its rendering; SIZE_MAX: none after the prompt. */
 static size_t find_end(const masker *m, mt_slice t, size_t n_prompt)
 {
     mt_slice end = { m->s->end, m->s->n_end };
@@ -83,7 +83,7 @@ static size_t find_end(const masker *m, mt_slice t, size_t n_prompt)
     return at != SIZE_MAX && at + end.n > n_prompt ? at : SIZE_MAX;
 }
 
-/* The last turn with its end, without what the template puts behind. */
+/* The last turn with its end, without the template's text after it. */
 static mt_slice upto_turn_end(const masker *m, mt_slice t, size_t n_prompt)
 {
     size_t at = find_end(m, t, n_prompt), n = mt_slice_trim_end(t).n;
@@ -91,7 +91,7 @@ static mt_slice upto_turn_end(const masker *m, mt_slice t, size_t n_prompt)
     return mt_slice_upto(t, n > n_prompt ? n : n_prompt);
 }
 
-/* What is still missing behind the calls of turn k, rendered as t. */
+/* The text that is missing after the calls of turn k, rendered as t. */
 static mt_slice calls_end(const masker *m, size_t k, mt_slice t, size_t n_prompt)
 {
     bool open = m->chat->items[k].calls.type == MT_VALUE_LIST && find_end(m, t, n_prompt) == SIZE_MAX;
@@ -100,7 +100,7 @@ static mt_slice calls_end(const masker *m, size_t k, mt_slice t, size_t n_prompt
 
 /* ---- tokens ---- */
 
-/* The first token at or behind byte `at`. */
+/* The first token at or after byte `at`. */
 static size_t token_at(const mt_tokens *t, size_t at)
 {
     size_t lo = 0, hi = t->n;
@@ -122,8 +122,8 @@ static mt_rc encode(const masker *m, mt_slice t, mt_tokens *out)
 
 /* ---- long conversations ---- */
 
-/* Each answer needs a rendering of all turns before it, so a conversation of n turns would cost n * n.  Nothing behind
- * max_seq_len is kept, and then nothing behind it is rendered. */
+/* Each answer needs a rendering of all turns before it, so a conversation of n turns would cost n * n.  Nothing beyond
+ * max_seq_len is kept, so nothing beyond it is rendered. */
 enum { MANY_TURNS = 64, LOST_IN_A_ROW = 64 };
 
 /* The first byte of the full rendering that is cut off; SIZE_MAX: none is, or it is not worth a look. */
@@ -156,7 +156,7 @@ static bool block_holds(mt_slice t, const mt_jinja_span *b, mt_slice answer)
     return mt_slice_has((mt_slice){ t.s + b->begin, b->end - b->begin }, answer);
 }
 
-/* Answer k in the full rendering, behind its prompt; *nested false: it is not there as it should be. */
+/* Answer k in the full rendering, after its prompt; *nested false: it is not where it should be. */
 static mt_rc place_answer(const masker *m, size_t k, size_t n_prompt, mt__span *out, bool *nested)
 {
     mt_str *full = &m->w->full;
@@ -258,8 +258,8 @@ static mt_rc splits_at(const masker *m, mt_slice t, size_t at, bool *out)
     return MT_OK;
 }
 
-/* Append the tokens of what the model says.  Vocabularies that mark words by a space in front would put one at the start of a
- * text; behind a line break they do not. */
+/* Append the tokens of the model's text.  Vocabularies that mark words by a leading space would add one at the start of a text,
+ * but not after a line break. */
 static mt_rc append_answer(const masker *m, mt_slice t)
 {
     static const char mark[] = "\xe2\x96\x81";
@@ -324,7 +324,7 @@ static void write_thought(const masker *m, size_t k, size_t *begin)
     if (m->s->thought_in_prompt) *begin = out->n;
 }
 
-/* What was said, with the gap before it and the end behind, appended to the prompt in w->text. */
+/* Append the answer, with the gap before it and the end after it, to the prompt in w->text. */
 static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice turn, size_t *begin)
 {
     mt_str *out = &m->w->text;
@@ -365,7 +365,7 @@ static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice tu
     return MT_OK;
 }
 
-/* w->text: prompt, answer and end of turn k; *begin is where what is learned starts. */
+/* w->text: prompt, answer and end of turn k; training starts at *begin. */
 static mt_rc write_truth(const masker *m, size_t k, size_t *begin)
 {
     mt_sampler_scratch *w = m->w;
@@ -419,7 +419,7 @@ static mt_rc add_turns(const masker *m, bool *any, mt_oddities *odd)
         MT_TRY(add_turn(m, k, &fits, odd));
         *any |= fits;
         n_kept += fits;
-        lost_in_a_row = fits ? 0 : lost_in_a_row + 1; /* those behind have all of this before them */
+        lost_in_a_row = fits ? 0 : lost_in_a_row + 1; /* later answers have all of this before them */
     }
     bool unrolls = m->s->config.history != MT_HISTORY_LAST;
     if (*any && unrolls) odd->turns_without_room += (int64_t)(n_trained - n_kept);

@@ -29,7 +29,7 @@ static void clear(mt__chunk *c)
     c->error = (mt_err){ 0 };
 }
 
-/* True, with the error set, if somebody asked for an end. */
+/* True, with the error set, if a stop was requested. */
 static bool stopped(mt__chunk *c, const mt_store_job *job)
 {
     if (!mt_store_job_stopped(job)) return false;

@@ -39,7 +39,7 @@ static bool unsnappy(const uint8_t *in, size_t n, uint8_t *out, size_t out_n)
     return snappy_uncompress((const char *)in, n, (char *)out, &got) == SNAPPY_OK && got == out_n;
 }
 
-/* gzip or zlib, told by the header; several members may follow each other. */
+/* gzip or zlib, by the header; several members may follow each other. */
 static bool ungzip(const uint8_t *in, size_t n, uint8_t *out, size_t out_n)
 {
     z_stream z = { .next_in = (Bytef *)(uintptr_t)in, .avail_in = (uInt)n, .next_out = out, .avail_out = (uInt)out_n };

@@ -10,7 +10,7 @@ typedef enum mt_codec {
     MT_CODEC_GZIP,
     MT_CODEC_ZSTD,
     MT_CODEC_LZ4_RAW,    /* one block */
-    MT_CODEC_LZ4_HADOOP, /* blocks behind big-endian sizes, or one block, as old writers did */
+    MT_CODEC_LZ4_HADOOP, /* blocks with big-endian sizes before them, or one block, as old writers did */
     MT_CODEC_LZ4_FRAME,
     MT_CODEC_BROTLI,
 } mt_codec;

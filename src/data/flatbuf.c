@@ -32,7 +32,7 @@ static size_t follow(mt_flatbuf *b, size_t at, size_t need)
 
 mt_flat_table mt__flat_root(mt_flatbuf *buf) { return (mt_flat_table){ buf, follow(buf, 0, 4) }; }
 
-/* Where the field lies; 0: absent. */
+/* The offset of the field; 0: absent. */
 static size_t flatbuf_find(mt_flat_table t, int field, size_t bytes)
 {
     if (!t.at) return 0;

@@ -1,8 +1,8 @@
 /* format_arrow.c - Arrow's IPC formats, file and stream.
  *
- * A stream is a row of messages: a schema, then dictionaries and record batches.  A file is the same between
- * two magic words, with a footer that says where each message lies, so dictionaries can be read first.  A
- * message is a length (behind 0xffffffff, except in streams of before 2019), metadata, and a body. */
+ * A stream is a row of messages: a schema, then dictionaries and record batches.  A file is the same between two magic words,
+ * with a footer that locates each message, so dictionaries can be read first.  A message is a length (after 0xffffffff, except in
+ * streams from before 2019), metadata, and a body. */
 #include "base/le.h"
 #include "data/arrow.h"
 
@@ -58,7 +58,7 @@ static bool read_prefix(const mt_record_bytes *src, size_t at, size_t *start, si
 
 static mt_flat_table header_of(message *m) { return mt__flat_child(mt__flat_root(&m->buf), 2); }
 
-/* The message at `at`; *next is the byte behind it.  *end: there is none. */
+/* The message at `at`; *next is the byte after it.  *end: no more messages. */
 static mt_rc read_message(const arrow_file *f, size_t at, message *m, size_t *next, bool *end, mt_err *err)
 {
     size_t start, n;

@@ -106,7 +106,7 @@ static void read_plain(csv_file *f, const char **s, size_t *n)
     *n = (size_t)(f->p - *s);
 }
 
-/* One line into f->fields (values only).  *trouble: what is wrong with it though the file is fine. */
+/* One line into f->fields (values only).  *trouble: why this line is bad, in a file that is fine. */
 static mt_rc read_row(csv_file *f, mt_arena *arena, const char **trouble, mt_err *err)
 {
     f->n_fields = 0;

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* A record of more values is no training sample, more likely a whole file that `field` should look into. */
+/* A record with more values is not a training sample, but probably a whole file that needs `field`. */
 enum { MAX_VALUES = 1 << 24 };
 
 typedef enum json_shape { SHAPE_LINES, SHAPE_STREAM, SHAPE_ARRAY } json_shape;
@@ -284,7 +284,7 @@ static mt_rc find_shape(json_file *f, mt_arena *scratch, mt_err *err)
     return MT_OK;
 }
 
-/* Columns are the first record's keys; where that one is bad there are none to tell. */
+/* Columns are the first record's keys; if that one is bad, none are known. */
 static mt_rc peek_columns(json_file *f, mt_arena *scratch, mt_err *err)
 {
     json_cursor start = f->at;

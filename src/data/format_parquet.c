@@ -1,15 +1,15 @@
 /* format_parquet.c - records from Parquet: every row is put together from its columns' entries.
  *
- * An entry of a column is a repetition level, a definition level and, if the latter is full, a value.  A value
- * of the tree is read by looking at its first leaf: a definition level below `def_present` is a null, one
- * below `def_item` an empty list, and a list goes on while the next repetition level is its own.  A null or
- * an empty list uses up one entry of every leaf below it. */
+ * An entry of a column is a repetition level, a definition level and, if the latter is full, a value.  A value of the tree is
+ * read by looking at its first leaf: a definition level below `def_present` is a null, one below `def_item` an empty list, and a
+ * list continues while the next repetition level is its own.  A null or an empty list uses up one entry of every leaf below
+ * it. */
 #include "data/parquet.h"
 
 #include <string.h>
 
-/* A record of more values or bytes than this is no training sample; the limits keep a small file from claiming
- * one with long runs and a dictionary. */
+/* A record with more values or bytes than this is not a training sample; the limits keep a small file from claiming one with long
+ * runs and a dictionary. */
 enum { MAX_VALUES = 1 << 24, MAX_BYTES = 1 << 30 };
 
 typedef struct parquet_file {

@@ -1,6 +1,6 @@
-/* format_text.c - plain text: a record {"text": ...} per line, per paragraph or per file, cut as Hugging Face's
- * `text` loader cuts it (blank lines are records of their own when cutting by line, and separate paragraphs).
- * Line ends are LF or CRLF and not part of a line; inside paragraphs and documents they stay as they are. */
+/* format_text.c - plain text: a record {"text": ...} per line, per paragraph or per file, cut as Hugging Face's `text` loader
+ * cuts it (blank lines are records when cutting by line, and otherwise separate paragraphs).  Line ends are LF or CRLF and not
+ * part of a line; inside paragraphs and documents they stay as they are. */
 #include "base/utf8.h"
 #include "data/formats.h"
 

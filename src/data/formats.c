@@ -1,14 +1,13 @@
 /* formats.c - the table of formats and the choice among them.
  *
- * Parquet and Arrow announce themselves in their first bytes and are believed whatever the file is called.
- * Everything else is text, where content decides only between names that say nothing: a .csv whose first
- * field happens to start with '{' is a CSV. */
+ * Parquet and Arrow are identified by their first bytes, whatever the file name.  Everything else is text, where content decides
+ * only if the name does not: a .csv whose first field happens to start with '{' is a CSV. */
 #include "data/formats.h"
 
 #include <string.h>
 #include <strings.h>
 
-/* The first two are known by their first bytes, whatever the name says. */
+/* The first two are identified by their first bytes, not by name. */
 enum { N_BY_MAGIC = 2 };
 static const mt_format *const formats[] = {
     &mt__format_parquet, &mt__format_arrow, &mt__format_json, &mt__format_csv, &mt__format_text,

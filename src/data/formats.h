@@ -42,7 +42,7 @@ const mt_format *mt__format_by_extension(const char *path);
 mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt,
                              mt_err *err);
 
-/* For next(): this record is bad (err says why), the file goes on. */
+/* For next(): this record is bad (the reason is in err), but the file continues. */
 static inline mt_rc mt__record_bad(mt_record_place *where)
 {
     where->state = MT_RECORD_BAD;

@@ -1,7 +1,7 @@
-/* layout.h - where a dataset's records keep what is asked and answered: columns, tags, formatting.
+/* layout.h - where a dataset's records keep questions and answers: columns, tags, formatting.
  *
- * The names are LLaMA-Factory's.  A column that is NULL is not read.  Strings are borrowed from whoever made the
- * layout (a registry, a caller) and outlive everything made from it. */
+ * The names are LLaMA-Factory's.  A column that is NULL is not read.  Strings are borrowed from the layout's maker (a registry, a
+ * caller), who keeps them valid. */
 #ifndef MT_DATA_LAYOUT_H
 #define MT_DATA_LAYOUT_H
 

@@ -108,7 +108,7 @@ static bool detect_text(mt_record_layout *l, char *words, const mt_value *record
     return true;
 }
 
-/* ---- what is not recognized ---- */
+/* ---- unrecognized layouts ---- */
 
 static mt_rc not_known(const mt_value *record, mt_err *err)
 {

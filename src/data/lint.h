@@ -1,4 +1,4 @@
-/* lint.h - what is probably wrong with the data, said before a run spends hours on it. */
+/* lint.h - probable mistakes in the data, reported before a run spends hours on it. */
 #ifndef MT_DATA_LINT_H
 #define MT_DATA_LINT_H
 
@@ -24,12 +24,12 @@ typedef struct mt_lint_input {
     int64_t max_positions; /* of the model; 0: not known */
     int32_t end_id;        /* the token that ends an answer; -1: there is none */
     double max_cut_share;  /* from this share of cut answers on the run stops; 1: it never does */
-    bool truncates;        /* the user asked for cut samples: they never stop the run */
+    bool truncates;        /* the user requested cut samples: they never stop the run */
 } mt_lint_input;
 
 /* max_seq_len against the positions the model knows (0: not known), once for all datasets. */
 mt_rc mt_lint_positions(mt_findings *out, int64_t max_seq_len, int64_t max_positions, mt_err *err);
-/* Append what is found in one dataset. */
+/* Append the findings of one dataset. */
 mt_rc mt_lint(mt_findings *out, const mt_lint_input *in, mt_err *err);
 /* The first finding that stops a run, as an error; MT_OK without one. */
 mt_rc mt_lint_verdict(const mt_findings *f, mt_err *err);

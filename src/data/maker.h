@@ -1,4 +1,4 @@
-/* maker.h - whatever makes samples of a record, seen by the store: a context shared by threads, a scratch for each.
+/* maker.h - the store's view of the code that turns records into samples: a context shared by threads, a scratch for each.
  *
  * In a run it is a sampler (sampler.h), bound by mt_sample_maker_of; tests bring their own. */
 #ifndef MT_DATA_MAKER_H

@@ -128,7 +128,7 @@ static mt_rc read_function_turn(const reader *r, const mt_value *content, mt_mes
     return m->calls.type == MT_VALUE_LIST ? MT_OK : mt__chat_bad(&r->base, MT_REASON_BAD_CALL, "a tool call turn calls nothing");
 }
 
-/* GPT-OSS's template shows what is under thinking, most others what is under reasoning_content. */
+/* GPT-OSS's template shows the key thinking, most others reasoning_content. */
 static void read_thought(const mt_value *item, mt_message *m)
 {
     const mt_value *thought = mt_value_get(item, "reasoning_content"), *thinking = mt_value_get(item, "thinking");
@@ -205,7 +205,7 @@ static mt_rc read_history(reader *r, const mt_value *history)
     return MT_OK;
 }
 
-/* prompt, or prompt and query on lines of their own; an empty one of the two adds no line. */
+/* prompt, or prompt and query on separate lines; an empty one adds no line. */
 static mt_rc join_query(const reader *r, const mt_value *prompt, const mt_value *query, mt_value *out)
 {
     *out = *prompt;
@@ -291,7 +291,7 @@ static mt_rc messages_join(const reader *r, const mt_value *a, const mt_value *b
     return MT_OK;
 }
 
-/* a + empty line + b, in a.  Calls come behind what was said. */
+/* a + empty line + b, in a.  Calls follow the text. */
 static mt_rc merge(const reader *r, mt_message *a, const mt_message *b)
 {
     if (a->content.str.n && b->content.str.n)

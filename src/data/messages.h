@@ -19,7 +19,7 @@ typedef struct mt_message {
     mt_value content;  /* a string; empty where only calls are made */
     mt_value calls;    /* a list, or null */
     mt_value thought;  /* what the record has under reasoning_content or thinking, or null */
-    bool thinking;     /* it is under the latter: templates tell them apart */
+    bool thinking;     /* it is under the latter: templates distinguish them */
     mt_value id, name; /* tool_call_id and name of a tool turn, or null */
     bool trained;      /* an answer that is learned */
 } mt_message;

@@ -6,7 +6,7 @@
 enum {
     WINDOW_MIN = 4096,
     WINDOW_MAX = 65536,
-    WINDOW_ROWS = 256,     /* a window should fill about so many rows: its last one is seldom full */
+    WINDOW_ROWS = 256,     /* a window should fill about this many rows: its last one is seldom full */
     KEPT_SAMPLES = 1 << 20 /* windows remembered, counted in samples */
 };
 

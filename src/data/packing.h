@@ -1,8 +1,8 @@
 /* packing.h - whole samples packed into rows of a given length, best fit within a window.
  *
- * The order is cut into windows of some thousand samples.  In each, the longest goes first, always into the row it leaves least
- * room in. Only the number of rows before each window is kept; what is in a row is found by packing its window again, and recent
- * windows are remembered.  A row's samples are in the order they came. */
+ * The order is cut into windows of some thousand samples.  In each, the longest goes first, always into the row where it leaves
+ * the least room.  Only the number of rows before each window is kept; the contents of a row are found by packing its window
+ * again, and recent windows are cached.  A row's samples are in the order they came. */
 #ifndef MT_DATA_PACKING_H
 #define MT_DATA_PACKING_H
 

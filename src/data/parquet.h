@@ -1,14 +1,14 @@
 /* parquet.h - the parts of the Parquet reader and what they hand to each other.
  *
- *   parquet_meta.c     the footer: schema elements, row groups, where each column's bytes lie
+ *   parquet_meta.c     the footer: schema elements, row groups, the place of each column's bytes
  *   parquet_schema.c   schema elements to a tree of values: structs, lists, maps, leaves
  *   parquet_runs.c     the run-length/bit-packed hybrid (levels, dictionary indices) and delta-packed integers
  *   parquet_values.c   one page's values in any encoding
  *   parquet_column.c   one column chunk: pages, decompression, levels and values in small batches
  *   format_parquet.c   records from columns, by repetition and definition levels
  *
- * Bytes come from strangers.  Decoders that only look at bytes return a complaint (a string, NULL for fine);
- * whoever knows file and column makes it an error.  One complaint is not about the bytes: mt__pq_no_memory. */
+ * Bytes are untrusted.  Decoders that see only bytes return a complaint (a string, NULL if fine); callers that know file and
+ * column turn it into an error.  One complaint is not about the bytes: mt__pq_no_memory. */
 #ifndef MT_DATA_PARQUET_H
 #define MT_DATA_PARQUET_H
 
@@ -147,7 +147,7 @@ typedef struct pq_delta {
 
 const char *mt__pq_delta_init(pq_delta *d, const uint8_t *p, const uint8_t *end);
 const char *mt__pq_delta_read(pq_delta *d, int64_t *out, size_t n);
-/* The byte behind the last of its values; complaint if the blocks are cut off. */
+/* The byte after the last of its values; complaint if the blocks are truncated. */
 const char *mt__pq_delta_end(const pq_delta *d, const uint8_t **out);
 
 /* ---- values ---- */

@@ -1,7 +1,7 @@
 /* parquet_column.c - one column of one row group: its pages in order, each decompressed when its turn comes.
  *
- * At any time a column holds its dictionary, one page and one batch of decoded entries, so memory depends on
- * page sizes, not on the row group's.  Uncompressed pages are read where they lie in the file. */
+ * At any time a column holds its dictionary, one page and one batch of decoded entries, so memory depends on page sizes, not on
+ * the row group's.  Uncompressed pages are read directly from the mapped file. */
 #include "base/le.h"
 #include "data/parquet.h"
 #include "data/thrift.h"
@@ -150,7 +150,7 @@ static int bit_width(int max)
     return w;
 }
 
-/* Version 1: levels stand before the values, each behind its length in four bytes. */
+/* Version 1: levels come before the values, each after its length in four bytes. */
 static const char *take_levels(pq_runs *runs, const uint8_t **p, const uint8_t *end, int max, int64_t encoding)
 {
     mt__pq_runs_init(runs, *p, *p, 0);

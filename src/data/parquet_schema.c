@@ -1,8 +1,7 @@
 /* parquet_schema.c - the flat list of schema elements becomes a tree of values.
  *
- * Lists are written in three levels (group (LIST) { repeated group list { element } }) and, by old writers, in
- * two; the rules that tell them apart are those of parquet-format's LogicalTypes.md.  A repeated field that no
- * LIST is around is a list as well. */
+ * Lists are written in three levels (group (LIST) { repeated group list { element } }) and, by old writers, in two; the rules to
+ * distinguish them are in parquet-format's LogicalTypes.md.  A repeated field outside a LIST is a list, too. */
 #include "base/utf8.h"
 #include "data/parquet.h"
 

@@ -120,7 +120,7 @@ static const char *read_delta_strings(pq_values *v, pq_cell *out, size_t n)
     return NULL;
 }
 
-/* Byte k of all values lies together: value i is p[i], p[stride + i], ... */
+/* Byte k of all values is stored together: value i is p[i], p[stride + i], ... */
 static const char *read_split(pq_values *v, pq_cell *out, size_t n)
 {
     size_t width = fixed_width(v->leaf);

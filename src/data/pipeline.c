@@ -113,7 +113,7 @@ static mt_rc open_store(mt_pipeline *p, size_t i, const mt_pipeline_part *part, 
     return mt_report_check(p->stores[i], part->name, o->stop_on_bad, o->max_bad_share, err);
 }
 
-/* The cache has grown: what nobody uses any more makes room. */
+/* The cache has grown: remove unused stores. */
 static mt_rc trim_cache(const mt_pipeline_options *o, mt_err *err)
 {
     char *dir;
@@ -224,7 +224,7 @@ static mt_rc measure_group(mt_pipeline *p, const mt__group *g, mt_err *err)
     return MT_OK;
 }
 
-/* Of what is trained on. */
+/* Of the trained samples. */
 static uint64_t fingerprint(const mt_pipeline *p)
 {
     uint64_t h = mt_hash(&p->row_tokens, sizeof p->row_tokens, p->n_train);

@@ -8,10 +8,9 @@
  *     mt_source_close(source);                                            // closes the pipeline too
  *
  * In this order: each dataset's first max_samples records are read; of the good ones a seeded choice of num_samples is kept;
- * val_size of those are held out, whole records by val_seed; what is left is mixed, and each epoch goes through it in an order of
- * its own. A step is the next samples_per_step samples of its epoch, or rows with packing; the last step of an epoch takes what
- * is left. With packing, which samples share a row is drawn once, by seed; an epoch shuffles the rows.  Samples in a row stay
- * documents of their own.
+ * val_size of those are held out, whole records by val_seed; the rest is mixed, and each epoch shuffles it.  A step is the next
+ * samples_per_step samples of its epoch, or rows with packing; the last step of an epoch takes the rest.  With packing, which
+ * samples share a row is drawn once, by seed; an epoch shuffles the rows.  Samples in a row stay separate documents.
  *
  * Everything follows from the data, the options and the step's number; nothing that grows with the data is kept but a bit per
  * sample. */
@@ -27,7 +26,7 @@ typedef struct mt_pipeline_part {
     const char *name, *path;
     mt_records_options records;
     mt_sample_maker maker;
-    int64_t num_samples; /* keep a seeded choice of so many records; 0: all */
+    int64_t num_samples; /* keep a seeded choice of this many records; 0: all */
 } mt_pipeline_part;
 
 /* All of it is borrowed for the call. */
@@ -37,11 +36,11 @@ typedef struct mt_pipeline_options {
     int64_t vocab;            /* of the model */
     int64_t max_seq_len;      /* tokens of a row when packing; makers keep samples within it */
     int64_t samples_per_step; /* batch_size x gradient_accumulation_steps */
-    int64_t max_samples;      /* the first so many records of each dataset; 0: all */
+    int64_t max_samples;      /* only the first N records of each dataset; 0: all */
     bool packing, shuffle;
     uint64_t seed, val_seed;
     double val_size;          /* below 1: share of the records held out; from 1: number of records */
-    int64_t max_eval_samples; /* evaluate on the first so many; 0: all */
+    int64_t max_eval_samples; /* evaluate on the first N only; 0: all */
     mt_mix_strategy mix;
     const double *probs;  /* [n_train], or NULL */
     bool stop_on_bad;     /* a bad record is an error */

@@ -10,7 +10,7 @@ enum { NOTHING = -1 };
 typedef struct prefetch {
     mt_source base;
     mt_source *inner;
-    pthread_mutex_t inner_lock; /* held by whoever is inside the inner source */
+    pthread_mutex_t inner_lock; /* held by the thread that is inside the inner source */
     mt_watch watch;             /* guards what follows */
     int64_t wanted;             /* the step to prepare next, or NOTHING */
     int64_t busy_with;          /* the step being prepared, or NOTHING */

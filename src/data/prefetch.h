@@ -1,7 +1,7 @@
-/* prefetch.h - a source that prepares the next step in a thread of its own while this one computes.
+/* prefetch.h - a source that prepares the next step in a separate thread while this one computes.
  *
- * One step is prepared ahead, no more.  A step that was not expected (after a resume) is made at once, by the caller.  What goes
- * wrong while preparing step k is returned when step k is asked for. */
+ * One step is prepared ahead, no more.  A step that was not expected (after a resume) is made at once, by the caller.  An error
+ * while preparing step k is returned when step k is requested. */
 #ifndef MT_DATA_PREFETCH_H
 #define MT_DATA_PREFETCH_H
 

@@ -202,7 +202,7 @@ static mt_rc keep_subset(mt_name_list *files, const char *dir, const char *subse
     return MT_OK;
 }
 
-/* Where a file really lies, whatever links lead to its folder. */
+/* The real path of a file, through any links to its folder. */
 typedef struct place {
     dev_t device;
     ino_t folder;

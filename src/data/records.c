@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Pages of the mapping are given back behind the reader in steps of this, so that a file of any size holds
- * little memory.  Records that still point there stay valid: the pages come back when touched. */
+/* The reader releases pages of the mapping in steps of this size, so that a file of any size holds little memory.  Records that
+ * still point there stay valid: the pages come back when touched. */
 enum { RELEASE_STEP = 64 << 20 };
 
 /* Read files stay mapped, as records may point into them, and a process may have some 65000 mappings (vm.max_map_count).
@@ -214,7 +214,7 @@ static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_recor
 /* Read on to the n-th record or the end; *n becomes the number of those read. */
 static mt_rc pass_over(mt_records *r, int64_t *n, mt_err *err)
 {
-    mt_arena arena = { 0 }; /* not the caller's: what is passed over is not kept */
+    mt_arena arena = { 0 }; /* not the caller's: skipped records are not kept */
     mt_value ignored;
     mt_record_place where = { 0 };
     int64_t most = *n;

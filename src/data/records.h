@@ -1,4 +1,4 @@
-/* records.h - records from data files, one at a time, whatever the files are.
+/* records.h - records from data files of any format, one at a time.
  *
  * A path is a file, a folder, a glob ("data/train-*.parquet") or a folder that Hugging Face's save_to_disk
  * wrote.  Files are read in name order, as if they were one.  Every record is a map (value.h).
@@ -14,10 +14,9 @@
  *     }
  *     mt_records_close(r);
  *
- * Bad or broken: a line that is no JSON, a string that is no UTF-8, a CSV row with a field too many spoil one
- * record.  next() then returns MT_OK with state MT_RECORD_BAD and the reason in err, and goes on behind it.
- * When what follows cannot be trusted (a truncated file, a page that does not decompress, no memory),
- * next() returns the error instead, and so do all later calls.
+ * Bad or broken: a line that is not JSON, a string that is not UTF-8 or a CSV row with too many fields spoils one record.  next()
+ * then returns MT_OK with state MT_RECORD_BAD and the reason in err, and continues after it.  If the rest cannot be trusted (a
+ * truncated file, a page that does not decompress, no memory), next() returns the error instead, and so do all later calls.
  *
  * A record lives in the arena and in the mapped file (of very many files: in the arena alone): it is valid until the
  * arena is reset or the reader is closed, whichever is first.  Memory does not grow with the size of the files: text
@@ -60,7 +59,8 @@ void mt_records_close(mt_records *r);
 /* Start again at the first record.  Records read so far are no longer valid. */
 mt_rc mt_records_rewind(mt_records *r, mt_err *err);
 
-/* Rows in all files, whatever part of them is read, if the files say so (Parquet, Arrow), else -1.  Opens each file once. */
+/* Rows in all files, even if only a part is read, if the files contain the number (Parquet, Arrow), else -1.  Opens each file
+ * once. */
 mt_rc mt_records_count(mt_records *r, int64_t *out, mt_err *err);
 
 /* How far it is, 0 to 1: files read, and bytes (or rows) of the current one.  For showing, not for deciding. */

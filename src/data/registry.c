@@ -84,7 +84,7 @@ static mt_rc open_in(mt_registry **out, const char *dir, bool *found, mt_err *er
     return rc;
 }
 
-/* dir/dataset_dir, where dir is the folder of the configuration file; NULL if there is no such place. */
+/* dir/dataset_dir, where dir is the folder of the configuration file; NULL if it does not exist. */
 static char *beside(const mt_registry_places *p)
 {
     if (!p->config_path || !*p->config_path || p->dataset_dir[0] == '/') return NULL;

@@ -8,9 +8,9 @@
  *     ... mt_sampler_open(&sampler, tokenizer, &e.layout, &config, err) ...
  *     mt_registry_close(r);                                       // after everything that borrowed its strings
  *
- * A dataset of the hub that is not here has no path: whoever can, fetches it by its name (hub/hub.h).  Everything in an entry is
- * borrowed from the registry.  What is registered and cannot be trained on yet (images,
- * preference pairs) is refused by mt_registry_find with the reason.  Not thread-safe. */
+ * A hub dataset that is not on this machine has no path: the caller downloads it by name (hub/hub.h).  Everything in an entry is
+ * borrowed from the registry.  mt_registry_find refuses datasets that cannot be trained (images, preference pairs), with the
+ * reason.  Not thread-safe. */
 #ifndef MT_DATA_REGISTRY_H
 #define MT_DATA_REGISTRY_H
 
@@ -32,7 +32,7 @@ typedef struct mt_dataset_entry {
     const char *folder;  /* the folder of the repository that holds it; NULL: not said */
     const char *split;   /* NULL: not said */
     const char *subset;  /* NULL: not said */
-    int64_t num_samples; /* a seeded choice of so many records; 0: all */
+    int64_t num_samples; /* a seeded choice of this many records; 0: all */
     mt_record_layout layout;
 } mt_dataset_entry;
 

@@ -12,7 +12,7 @@ void mt_report_reasons(mt_str *out, const mt_store_counts *c)
     }
 }
 
-/* Counts, reasons, and the first three on lines of their own. */
+/* Counts, reasons, and the first three, one per line. */
 static void describe(mt_str *out, const mt_store *s)
 {
     const mt_store_counts *c = mt_store_counted(s);

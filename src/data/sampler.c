@@ -169,7 +169,7 @@ static mt_rc run_text(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
     if (!v) return mt__chat_bad(&r, MT_REASON_MISSING_COLUMN, "there is no column \"%s\"", s->layout.text);
     if (v->type != MT_VALUE_STR)
         return mt__chat_bad(&r, MT_REASON_BAD_ANSWER, "\"%s\" should be text and is %s", s->layout.text, mt_value_type_name(v));
-    if (!v->str.n) return MT_OK; /* a blank line between others is no document, and nothing bad */
+    if (!v->str.n) return MT_OK; /* a blank line between others is not a document, and not bad */
     w->tokens.n = 0;
     MT_TRY(mt_tokenizer_encode(s->tok, w->tok, v->str.s, v->str.n, MT_ENCODE_SPECIAL | MT_ENCODE_RANGES, &w->tokens, err));
     if (eos >= 0 && (!w->tokens.n || w->tokens.ids[w->tokens.n - 1] != eos)) {

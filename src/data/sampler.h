@@ -67,7 +67,7 @@ typedef struct mt_sample {
     const int32_t *ids, *labels; /* [n]; labels as Hugging Face has them: the id itself, or -100 where nothing is trained */
     int64_t n;
     int64_t n_uncut;  /* tokens it had before it was cut to max_seq_len; 0: it was not cut */
-    const char *text; /* what was tokenized, before any cut; NULL unless asked for */
+    const char *text; /* the tokenized text, before any cut; NULL unless requested */
     size_t n_text;
 } mt_sample;
 
@@ -98,13 +98,13 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_record
 
 /* The template in use, to be saved with the model, and where it is from: "the model's own" or the name of a built-in one. */
 const char *mt_sampler_template(const mt_sampler *s, const char **name);
-/* The same if it is not the model's own: what is learned with it is only understood with it.  NULL: it is. */
+/* The same if it is not the model's own: a model trained with it needs it.  NULL: it is the model's own. */
 const char *mt_sampler_new_template(const mt_sampler *s);
-/* What the user should be told about that choice; "": nothing. */
+/* A notice for the user about that choice; "": none. */
 const char *mt_sampler_notice(const mt_sampler *s);
 /* The text of a token of the sampler's tokenizer; NULL: it has no such id. */
 const char *mt_sampler_spell(const mt_sampler *s, int32_t id, size_t *n);
-/* Does the template ask for the date? */
+/* True if the template uses the date. */
 bool mt_sampler_shows_date(const mt_sampler *s);
 /* How answers end: the text of the end-of-turn token with what stands before it. */
 const char *mt_sampler_end(const mt_sampler *s);

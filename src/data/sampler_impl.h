@@ -1,4 +1,4 @@
-/* sampler_impl.h - what sampler.c, chat_mask.c and chat_end.c share; nobody else includes it. */
+/* sampler_impl.h - shared by sampler.c, chat_mask.c and chat_end.c only. */
 #ifndef MT_DATA_SAMPLER_IMPL_H
 #define MT_DATA_SAMPLER_IMPL_H
 
@@ -45,7 +45,7 @@ struct mt_sampler_scratch {
     mt_arena render; /* jinja's */
     mt_str full, prompt, turn, text;
     mt_jinja_spans blocks; /* {% generation %} blocks of the last rendering */
-    mt__span *spans;       /* what is trained in `full` or `text` */
+    mt__span *spans;       /* the trained parts of `full` or `text` */
     size_t n_spans, cap_spans;
     mt_tok_scratch *tok;
     mt_tokens tokens, part;
@@ -93,7 +93,7 @@ mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 bool mt__chat_owes_thought(const mt_sampler *s, const mt_message *m);
 /* True if `other`, a template, writes turns as s->chat does: the text between two questions is the same but for white space. */
 mt_rc mt__chat_same_form(const mt_sampler *s, mt_sampler_scratch *w, const char *other, bool *same, mt_err *err);
-/* The end of the end-of-turn token that follows text[at..] behind white space; 0: none does. */
+/* The end of the end-of-turn token that follows text[at..] after white space; 0: none follows. */
 mt_rc mt__chat_end_after(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t at, size_t *out, mt_err *err);
 
 #endif

@@ -28,7 +28,7 @@ static int write_date(char *s, size_t room, int64_t days)
     return snprintf(s, room, "%04lld-%02lld-%02lld", (long long)year, (long long)month, (long long)day);
 }
 
-/* hh:mm:ss, with six digits behind the second if it is not whole, nine if microseconds do not suffice. */
+/* hh:mm:ss, with six decimals if the second is not whole, nine if microseconds do not suffice. */
 static int write_time(char *s, size_t room, int64_t units, int64_t per_second)
 {
     long long sec = (long long)(units / per_second), frac = (long long)(units % per_second) * (1000000000 / per_second);
@@ -65,7 +65,7 @@ static bool time_from_int(mt_value *out, const mt_scalar *t, int64_t v, mt_arena
 static bool date_from_int(mt_value *out, int64_t days, mt_arena *arena)
 {
     char s[96];
-    /* Past a few million years nobody means a date, and the arithmetic above would overflow. */
+    /* A number past a few million years is not a date, and the arithmetic above would overflow. */
     if (days > INT32_MAX || days < INT32_MIN) return *out = (mt_value){ .type = MT_VALUE_INT, .i = days }, true;
     return put_text(out, arena, s, (size_t)write_date(s, sizeof s, days));
 }
@@ -214,7 +214,7 @@ static bool list_of_entries(mt_value *out, const mt_value *items, size_t n, mt_a
     return true;
 }
 
-/* Where the key is among the pairs so far, or behind them.  Long maps are taken at their word. */
+/* The index of the key among the pairs so far, or their number.  Long maps are not checked for repeated keys. */
 static size_t find_key(const mt_pair *pairs, size_t n, const mt_value *key)
 {
     for (size_t i = 0; i < n && n <= 1024; i++)

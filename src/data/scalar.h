@@ -28,7 +28,7 @@ typedef struct mt_scalar {
     mt_scalar_kind kind;
     int64_t per_second; /* times: 1, 1000, 10^6 or 10^9 units */
     bool utc;           /* timestamps: marked with +00:00 */
-    int scale;          /* decimals: digits behind the point */
+    int scale;          /* decimals: digits after the point */
     bool big_endian;    /* decimals: order of the bytes (Parquet) */
 } mt_scalar;
 
@@ -38,7 +38,7 @@ bool mt__scalar_from_bytes(mt_value *out, const mt_scalar *t, const uint8_t *p, 
                            const char **trouble);
 static inline mt_value mt__scalar_float(double f) { return (mt_value){ .type = MT_VALUE_FLOAT, .f = f }; }
 
-/* n keys and values, one after the other, as a map; as a list of {"key", "value"} where a key is no string. */
+/* n keys and values, one after the other, as a map; as a list of {"key", "value"} if a key is not a string. */
 bool mt__map_from_items(mt_value *out, const mt_value *items, size_t n, mt_arena *arena);
 
 #endif

@@ -1,7 +1,7 @@
 /* shuffle.c - a Feistel network over a grid.
  *
- * The numbers fill a grid of about sqrt(n) rows and columns.  A round turns every column by an amount of its own, then every row;
- * each can be undone, so all rounds together are a bijection of the grid.  A number that lands behind n goes through again until
+ * The numbers fill a grid of about sqrt(n) rows and columns.  A round rotates every column by its own amount, then every row;
+ * each can be undone, so all rounds together are a bijection of the grid.  A number that lands beyond n goes through again until
  * it is inside (cycle walking); the grid has fewer than `rows` such places, so that is rare. */
 #include "data/shuffle.h"
 

@@ -1,4 +1,4 @@
-/* slice.h - bytes borrowed from somebody's string, and what one asks about them. */
+/* slice.h - bytes borrowed from a string, and questions about them. */
 #ifndef MT_DATA_SLICE_H
 #define MT_DATA_SLICE_H
 
@@ -44,7 +44,7 @@ static inline bool mt_slice_has(mt_slice t, mt_slice what) { return mt_slice_fin
 
 static inline bool mt_is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* Without the white space in front, or behind. */
+/* Without leading, or trailing, white space. */
 static inline mt_slice mt_slice_skip_space(mt_slice t)
 {
     while (t.n && mt_is_space(*t.s)) t = mt_slice_from(t, 1);

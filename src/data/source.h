@@ -17,7 +17,7 @@ typedef struct mt_source_info {
     int64_t max_tokens, max_docs; /* of any step, evaluation batches included */
     int64_t longest;              /* rows of the longest sample */
     int64_t n_eval_batches;       /* 0: nothing to evaluate on */
-    uint64_t fingerprint;         /* of what is trained on and all that makes samples of it: a resumed run compares it */
+    uint64_t fingerprint;         /* of the training data and all settings that make samples of it: a resumed run compares it */
     bool shows_date;              /* samples show the date they were made for, by their template */
     const char *end_of_turn_text; /* the token that is trained to end an answer; NULL: not known.  Lives as long as the source */
     int32_t end_of_turn;          /* its id, where the text is given */

@@ -1,9 +1,7 @@
-/* source_tokens.h - a source of rows that are tokens already: {"input_ids": [[...], ...], "labels": [[...], ...]}, labels
- * optional.
+/* source_tokens.h - a source of tokenized rows: {"input_ids": [[...], ...], "labels": [[...], ...]}, labels optional.
  *
- * Held out first, by val_seed; what is left is shuffled anew each epoch, by seed and epoch.  A step takes the next
- * samples_per_step of its epoch; the last step of an epoch takes what is left of it.  Each is a pure function of (rows, options,
- * step). */
+ * Rows are held out first, by val_seed; each epoch shuffles the rest, by seed and epoch.  A step takes the next samples_per_step
+ * rows of its epoch; the last step of an epoch takes the rest.  A step is a pure function of (rows, options, number). */
 #ifndef MT_DATA_SOURCE_TOKENS_H
 #define MT_DATA_SOURCE_TOKENS_H
 
@@ -14,7 +12,7 @@ typedef struct mt_source_tokens_options {
     int64_t vocab;
     int64_t samples_per_step; /* batch_size x gradient_accumulation_steps */
     int64_t max_seq_len;      /* longer rows are cut; 0: none are */
-    int64_t max_samples;      /* the first so many rows; 0: all */
+    int64_t max_samples;      /* only the first N rows; 0: all */
     bool shuffle;
     uint64_t seed, val_seed;
     double val_size;          /* below 1: share held out; from 1: number of rows */

@@ -12,7 +12,7 @@
 
 struct mt_store {
     mt_map map;
-    mt__store_header header; /* a copy: what was checked is what is used */
+    mt__store_header header; /* a copy, so that the checked values are the used ones */
     const uint8_t *words;
     const uint64_t *index, *lengths, *blocks; /* [n_samples + 1], [n_lengths], [n_blocks] */
     atomic_uchar *verified;                   /* [n_blocks], or NULL: all words were, when it was mapped */
@@ -34,7 +34,7 @@ static mt_rc check_header(const mt_store *s, const char *path, uint64_t key, mt_
     return MT_OK;
 }
 
-/* The parts lie where the counts say: nothing outside the file, nothing misaligned. */
+/* The parts are where the counts place them: inside the file and aligned. */
 static bool sizes_fit(const mt_store *s)
 {
     const mt__store_header *h = &s->header;

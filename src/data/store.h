@@ -47,9 +47,9 @@ const mt_store_counts *mt_store_counted(const mt_store *s);
 bool mt_store_fine(int reason);
 /* Records that are bad. */
 int64_t mt_store_bad(const mt_store_counts *c);
-/* The first bad records, at most MT_STORE_SHOWN: file, line or row, and what is wrong.  NULL past the last. */
+/* The first bad records, at most MT_STORE_SHOWN: file, line or row, and the reason.  NULL past the last. */
 const char *mt_store_bad_text(const mt_store *s, int k);
-/* The same samples, the same number, wherever the data lay. */
+/* Equal samples give an equal number, wherever the data was. */
 uint64_t mt_store_content(const mt_store *s);
 
 int64_t mt_store_samples(const mt_store *s);

@@ -28,7 +28,7 @@ typedef struct build {
     void **scratches; /* [n_workers] */
     int n_workers, n_started;
     bool reading;       /* the reader's thread exists */
-    uint64_t next_look; /* at the disk, once the store has so many bytes */
+    uint64_t next_look; /* check the disk again once the store has this many bytes */
 } build;
 
 typedef struct worker {
@@ -121,7 +121,7 @@ static mt_rc check_size(build *b, const mt__store_writer *w, mt_err *err)
 {
     enum { STEP = 64 << 20 };
     const uint64_t RESERVE = UINT64_C(1) << 30,
-                   SHARE = 20; /* what others on the disk need to go on: 1 GiB, or a 20th of a small one */
+                   SHARE = 20; /* left free for others on the disk: 1 GiB, or a 20th of a small one */
     struct statvfs v;
     uint64_t bytes = w->words.at + w->words.n + w->index.at + w->index.n;
     if (b->job->max_bytes && bytes > b->job->max_bytes)

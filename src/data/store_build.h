@@ -1,7 +1,7 @@
 /* store_build.h - records in, a store out: one thread reads, N workers make samples, the caller writes them in the order of the
  * records.
  *
- * The file is the same whatever the number of workers.  Chunks of records wait in a few slots, so memory does not grow with the
+ * The file is the same for any number of workers.  Chunks of records wait in a few slots, so memory does not grow with the
  * data. */
 #ifndef MT_DATA_STORE_BUILD_H
 #define MT_DATA_STORE_BUILD_H
@@ -26,7 +26,7 @@ typedef struct mt_store_job {
     mt_records_options records;
     mt_sample_maker maker;
     const mt_specials *specials;   /* tokens whose spelling in a record is counted; NULL: none */
-    int64_t max_records;           /* the first so many; 0: all */
+    int64_t max_records;           /* only the first N; 0: all */
     int64_t vocab;                 /* ids are below it */
     int n_workers;                 /* 0: one per core */
     bool stop_on_bad;              /* the first bad record is an error */

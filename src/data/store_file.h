@@ -1,7 +1,7 @@
 /* store_file.h - the file behind a store: its header, and how it is written.
  *
- * Words and index are appended as they come; the index waits in a file of its own until the words are complete.  The header is
- * written last, then the file is synced and renamed (outfile.h): a store is there whole or not at all. */
+ * Words and index are appended as they come; the index waits in a separate file until the words are complete.  The header is
+ * written last, then the file is synced and renamed (outfile.h): a store is complete or absent. */
 #ifndef MT_DATA_STORE_FILE_H
 #define MT_DATA_STORE_FILE_H
 

@@ -6,9 +6,9 @@
 
 /* The answer without the opening of a thought that the prompt has opened already (or opened and closed, empty). */
 mt_slice mt__undouble(mt_slice prompt, mt_slice answer);
-/* What is left of an answer behind its thought. */
+/* The rest of an answer, after its thought. */
 mt_slice mt__without_thought(mt_slice answer);
-/* Past a thought with nothing in it, and the white space behind. */
+/* Skip an empty thought and the white space after it. */
 mt_slice mt__skip_empty_thought(mt_slice t);
 
 /* The same for what a template shows after the prompt, which may have opened that thought. */

@@ -88,7 +88,7 @@ bool mt__thrift_enter(mt_thrift *t, const mt_thrift_field *f)
     return false;
 }
 
-/* Inside lists a boolean is a byte of its own; as a field it is in the header. */
+/* Inside lists a boolean is a separate byte; as a field it is in the header. */
 static void skip_item(mt_thrift *t, int type)
 {
     if (type == MT_THRIFT_TRUE || type == MT_THRIFT_FALSE)

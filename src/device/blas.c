@@ -69,7 +69,7 @@ static bool space_is_limited(void)
 void mt_blas_reexec(char **argv)
 {
     const char *core = core_to_set();
-    /* Its threads, which we never use, each ask for a buffer when the library is loaded, for ever if there is no room. */
+    /* Its threads, which we never use, each request a buffer when the library is loaded, and retry forever if there is no room. */
     bool no_threads = !getenv("OPENBLAS_NUM_THREADS") && space_is_limited();
     if (!core && !no_threads) return;
     if (core && setenv("OPENBLAS_CORETYPE", core, 1)) return;
@@ -103,7 +103,7 @@ mt_rc mt_blas_reserve(int n_threads, mt_err *err)
     pthread_mutex_lock(&lock);
     bool enough = reserved >= want;
     while (!enough && n < want && room_for_a_buffer()) buffers[n++] = blas_memory_alloc(0);
-    for (int i = 0; i < n; i++) blas_memory_free(buffers[i]); /* they stay the library's, for whoever multiplies */
+    for (int i = 0; i < n; i++) blas_memory_free(buffers[i]); /* they stay the library's, for any thread that multiplies */
     if (n == want) reserved = want;
     pthread_mutex_unlock(&lock);
     if (enough || n == want) return MT_OK;

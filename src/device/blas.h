@@ -4,8 +4,8 @@
  * the speed.  It reads OPENBLAS_CORETYPE in a constructor, so the only cure is to set that variable and
  * start the program again: mt_blas_reexec(), first thing in main().
  *
- * It also maps a buffer for every thread that multiplies, when that thread first does, and where there is no room it asks again
- * for ever.  mt_blas_reserve() makes it map them all at a time when it is known that there is room. */
+ * It also maps a buffer for every thread when that thread first multiplies, and retries forever if there is no room.
+ * mt_blas_reserve() makes it map them all at a time when it is known that there is room. */
 #ifndef MT_DEVICE_BLAS_H
 #define MT_DEVICE_BLAS_H
 
@@ -21,7 +21,7 @@ void mt_blas_name(char *out, size_t n);
 /* Rate of a product on one core, best of a dozen tries: tens of milliseconds. */
 double mt_blas_gflops(void);
 
-/* The OPENBLAS_CORETYPE this CPU deserves, or NULL if what runs is no worse.  Pure: for tests. */
+/* The best OPENBLAS_CORETYPE for this CPU, or NULL if the current one is as good.  Pure: for tests. */
 const char *mt_blas_better_core(const char *running, bool has_avx2, bool has_avx512);
 
 /* Re-executes the program once, with the better core and, where address space is limited, without the library's own threads;

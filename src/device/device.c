@@ -24,8 +24,7 @@ static mt_rc open_cuda(mt_device **out, const char *word, const mt_device_option
     return mt_device_cuda.open(out, &o, err);
 }
 
-/* The first GPU this program can use: there may be one beside a display's old card, or beside one that somebody else has
- * filled. */
+/* The first GPU this program can use: it may be beside a display's old card, or beside a card that is full. */
 static mt_rc open_any_gpu(mt_device **out, const mt_device_options *options, mt_err *why)
 {
     enum { MOST_GPUS = 16 };
@@ -33,7 +32,7 @@ static mt_rc open_any_gpu(mt_device **out, const mt_device_options *options, mt_
     mt_err next;
     mt_rc rc = mt_device_cuda.open(out, &o, why);
     if (rc != MT_EUNSUPPORTED && rc != MT_ENOMEM && rc != MT_EDEVICE) return rc;
-    for (mt_rc other = rc; other != MT_EINVAL && o.index + 1 < MOST_GPUS;) { /* EINVAL: there are no more */
+    for (mt_rc other = rc; other != MT_EINVAL && o.index + 1 < MOST_GPUS;) { /* EINVAL: no more GPUs */
         o.index++;
         other = mt_device_cuda.open(out, &o, &next);
         if (other) continue;

@@ -1,7 +1,7 @@
 /* device.h - where compute happens: memory with a limit, streams, events, copies.
  *
- * A device is one table of functions (mt_device_api); two exist, cpu and cuda, and the engine cannot tell
- * them apart.  The model is CUDA's, because it is the narrower one:
+ * A device is one table of functions (mt_device_api); two exist, cpu and cuda, and the engine cannot distinguish them.  The model
+ * is CUDA's, because it is the narrower one:
  *
  *   stream   an ordered queue of work; calls that take one return as soon as the work is queued
  *   event    a point in a stream.  record() moves it to the stream's present end; wait() makes another
@@ -10,8 +10,8 @@
  *   memory   alloc() takes device memory, under a name and a limit; host_alloc() host memory that copies
  *            run from at full speed (pinned).  Neither is called inside a training step.
  *
- * Errors of queued work are sticky: the first one is kept, later work is skipped, and every call from
- * then on, sync() above all, returns it.  No call blocks for ever on a failed device.
+ * Errors of queued work are sticky: the first one is kept, later work is skipped, and every call from then on, sync() above all,
+ * returns it.  No call blocks forever on a failed device.
  *
  * Threads: one thread issues the work of a stream; sync() may be called from any. */
 #ifndef MT_DEVICE_DEVICE_H
@@ -56,7 +56,7 @@ typedef struct mt_device_info {
     size_t memory_used;  /* handed out now */
     size_t memory_peak;  /* most handed out at once */
     int n_threads;       /* cpu: threads that compute */
-    int64_t n_choices;   /* cuda: kernels chosen for products so far; a run that goes on chooses no more */
+    int64_t n_choices;   /* cuda: kernels chosen for products so far; later steps choose no more */
 } mt_device_info;
 
 typedef struct mt_device_api {
@@ -87,8 +87,8 @@ typedef struct mt_device_api {
     mt_rc (*wait)(mt_stream *s, mt_event *e, mt_err *err);
     mt_rc (*sync)(mt_event *e, mt_err *err);
     mt_rc (*copy)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
-    /* The same for a few numbers that the stream's kernels need or made: it does not stand behind the large copies of other
-     * streams, as copy() does where the hardware has one engine for each direction. */
+    /* The same for a few numbers that the stream's kernels read or wrote.  It does not queue after large copies of other streams,
+     * as copy() does if the hardware has one engine for each direction. */
     mt_rc (*copy_small)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
     mt_rc (*fill)(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
 
@@ -104,7 +104,7 @@ struct mt_device {
 struct mt_stream {
     const mt_device_api *api;
     mt_device *dev;
-    mt_trace *trace;   /* what is queued here is written down there; NULL, as nearly always: nowhere */
+    mt_trace *trace;   /* records what is queued here; usually NULL */
     const char *track; /* the stream's name there */
 };
 struct mt_event {

@@ -1,14 +1,13 @@
 /* device_cpu.c - the CPU as a device.
  *
- * Streams are threads with queues, so the engine's asynchrony is as real here as on a GPU and can be run
- * under ThreadSanitizer; device memory is ordinary memory behind a limit that is enforced, so streaming a
- * model through 64 MB is an ordinary test.
+ * Streams are threads with queues, so the engine's asynchrony is as real here as on a GPU and can be run under ThreadSanitizer;
+ * device memory is ordinary memory with an enforced limit, so streaming a model through 64 MB is an ordinary test.
  *
- * After the first failure a stream goes on taking tasks off its queue but only marks events: waiters are
- * released, nothing computes on broken data, and whoever syncs gets the error.
+ * After the first failure a stream continues to take tasks off its queue, but only marks events: waiters are released, nothing
+ * computes on broken data, and sync() returns the error.
  *
- * Streams meet in events and nowhere else: each event has its own lock, and looking for a failure takes none.  One lock for
- * all would order every stream behind every other, and ThreadSanitizer could not see a wait that is missing. */
+ * Streams meet in events and nowhere else: each event has its own lock, and looking for a failure takes none.  One lock for all
+ * would order the streams, and ThreadSanitizer could not see a missing wait. */
 #include "device/device_cpu.h"
 
 #include "base/clock.h"
@@ -34,7 +33,7 @@ typedef struct cpu_device {
     mt_pool *pool;
     size_t limit;
     int dawdle_us;
-    const char *slow_stream; /* borrowed from whoever opened it; NULL: all of them dawdle */
+    const char *slow_stream; /* borrowed from the caller of open; NULL: all streams dawdle */
     char blas_name[64];
     atomic_bool failed;   /* set after error, under the lock; read without */
     pthread_mutex_t lock; /* guards what follows */
@@ -267,7 +266,7 @@ static uint64_t latest_record(cpu_event *e)
     return count;
 }
 
-/* Counted once it is queued: nobody may wait for a record that never was. */
+/* Counted once it is queued, so that no thread waits for a record that failed. */
 static mt_rc cpu_record(mt_stream *s, mt_event *event, mt_err *err)
 {
     cpu_event *e = (cpu_event *)event;

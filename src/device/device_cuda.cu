@@ -1,14 +1,14 @@
 /* device_cuda.cu - the CUDA device: three kinds of stream, memory by name, pinned host memory, errors that say what to do.
  *
- * Memory: handed out first fit from one arena, so that what was promised is there and nobody else can take it: of the limit's size from open on, where
- * one is given, else of a plan's, as long as its buffers live.  What neither has room for is a cudaMalloc of its own, which takes whole
- * pages of 2 MiB.  Lists of blocks keep the account.
+ * Memory: handed out first fit from one arena, so that promised memory is there and no other process can take it.  The arena has
+ * the limit's size from open on, if a limit is given, else a plan's, as long as its buffers exist.  Other allocations use
+ * cudaMalloc, which takes whole pages of 2 MiB.  Lists of blocks keep the account.
  *
- * Host memory: whole huge pages, spread over the machine's nodes, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
- * where they lie.  Copies of what is not pinned, because the system refused or because it is a mapped file, go through small pinned slots (slots.h):
- * slower, but in the stream's order like any other.  One notice tells of a refusal.
+ * Host memory: whole huge pages, spread over the machine's nodes, touched by several threads at once (the kernel zeroes them
+ * meanwhile), then pinned in place.  Copies of unpinned memory (the system refused, or it is a mapped file) go through small
+ * pinned slots (slots.h): slower, but in the stream's order like any other.  One notice reports a refusal.
  *
- * A CUDA error in queued work shows up in some later call.  Whoever sees it keeps it in the device (`error`), and every
+ * A CUDA error in queued work shows up in some later call.  The call that sees it stores it in the device (`error`), and every
  * call from then on returns that first one. */
 #include "device/device_cuda.cuh"
 
@@ -54,7 +54,7 @@ typedef struct cuda_device {
     block *blocks;     /* of the arena */
     block *own_blocks; /* each its own allocation */
     block *host_blocks;
-    block *spare_blocks; /* host memory nobody uses, still pinned */
+    block *spare_blocks; /* unused host memory, still pinned */
     bool keep_host_memory;
     bool pin_nothing;   /* as if the system refused; for tests */
     bool told_unpinned; /* that some host block is not pinned */
@@ -125,7 +125,7 @@ mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err)
     return mt__cuda_check(s->dev, cudaGetLastError(), what, err);
 }
 
-/* Ready, and not told by a test to fail here. */
+/* Ready, and no test has armed a fault here. */
 static mt_rc may_queue(mt_device *dev, mt_err *err)
 {
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the device refused work (injected fault)");
@@ -271,7 +271,8 @@ static mt_rc cuda_wait(mt_stream *s, mt_event *e, mt_err *err)
     return mt__cuda_check(s->dev, cudaStreamWaitEvent(mt_cuda_raw(s), ((cuda_event *)e)->raw, 0), "waiting for an event", err);
 }
 
-/* Awake for what is nearly there (a nap takes longer than it says), then asleep: cudaEventSynchronize would keep a core busy. */
+/* Poll for events that are nearly there (a sleep takes longer than requested), then sleep: cudaEventSynchronize would keep a core
+ * busy. */
 static cudaError_t wait_until_reached(cudaEvent_t event)
 {
     enum { LOOKS = 32 };
@@ -295,8 +296,8 @@ static mt_rc cuda_sync(mt_event *event, mt_err *err)
 
 /* -- copies ---------------------------------------------------------------------------------------- */
 
-/* Can the device copy it while the host goes on?  Not what nobody has pinned: memory of ours that the system refused to, mapped files.
- * *as_seen: where kernels find it; NULL: nowhere. */
+/* True if the device can copy it while the host continues: pinned memory, but not mapped files or memory that the system refused
+ * to pin.  *as_seen: its address for kernels; NULL: none. */
 static bool is_pinned(const void *p, void **as_seen)
 {
     struct cudaPointerAttributes found;
@@ -667,7 +668,7 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
 }
 
-/* Not "none": `auto` would go on without a word, and the user waits for a CPU. */
+/* Not "none": `auto` would silently continue on the CPU, and the user would wait. */
 static mt_rc explain_full(int index, mt_err *err)
 {
     cudaGetLastError();
@@ -676,8 +677,8 @@ static mt_rc explain_full(int index, mt_err *err)
                    index);
 }
 
-/* A stream takes 1,021 pieces of work by default, whatever their size, and the call that queues one more waits for the first, and with it what
- * would be queued on the others next.  Read by the driver when it starts, so only the first device says it. */
+/* A stream takes 1,021 pieces of work by default, of any size, and the call that queues one more waits for the first, which
+ * delays the work for all other streams.  The driver reads this when it starts, so only the first device sets it. */
 static void lengthen_queues(void) { setenv("CUDA_SCALE_LAUNCH_QUEUES", "4x", 0); }
 
 static mt_rc check_device(cuda_device *d, mt_err *err)

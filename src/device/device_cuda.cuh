@@ -40,7 +40,7 @@ typedef struct mt_cuda_device {
     mt_device base;
     int index;
     int n_sms;
-    size_t shared_bytes;    /* shared memory a block may ask for */
+    size_t shared_bytes;    /* shared memory that a block may use */
     bool hopper;            /* compute capability 9.0, and code for it: warpgroup products */
     bool clusters;          /* the same of 9.0 and later: blocks that reach into each other's shared memory */
     struct mt_tuned *tuned; /* products are chosen by timing them, and here are the choices; NULL: they are not */

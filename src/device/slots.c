@@ -84,8 +84,8 @@ static mt_rc piece_out(mt_slots *s, mt_stream *on, slot *via, char *dst, const c
     return api->record(s->mover, via->moved, err);
 }
 
-/* The mover reads memory no sooner than the stream would have.  While the stream waits for nobody it need not ask again, and may
- * be ahead of the copies before. */
+/* The mover reads memory no sooner than the stream would have.  While the stream waits for nothing it need not check again, and
+ * may run ahead of earlier copies. */
 static mt_rc catch_up(mt_slots *s, mt_stream *on, mt_err *err)
 {
     if (!s->behind) return MT_OK;

@@ -2,15 +2,15 @@
  *
  * Given such memory, CUDA makes its caller wait until the copy is done, and every stream with it.  So it goes in pieces through
  * two slots that are pinned, beside the stream it is queued on: while the device copies one slot, threads of the host fill (or
- * empty) the other, in the order of a stream of their own, the mover.  The caller waits for no copy, and on its stream it is one
- * among the others.
+ * empty) the other, in the order of a separate stream, the mover.  The caller waits for no copy, and on its stream the copy is
+ * one among others.
  *
  *     create   when a stream first meets such memory
- *     waited   the stream has waited for others, or written host memory: what is copied in next may be theirs
+ *     waited   the stream has waited for others, or written host memory: memory that is copied in next may depend on them
  *     copy     in place of the device's own
  *     free     when the stream's work is done
  *
- * Written over the device's contract, so that the CPU device can show it right; what only CUDA can is in mt_slots_how. */
+ * Written over the device's contract, so that the CPU device can test it; the parts that only CUDA has are in mt_slots_how. */
 #ifndef MT_DEVICE_SLOTS_H
 #define MT_DEVICE_SLOTS_H
 

@@ -94,8 +94,8 @@ mt_rc mt_trace_begin(mt_stream *s, mt_trace_kind kind, const char *name, double 
     return s->api->record(s, t->events[2 * i], err);
 }
 
-/* Queueing takes microseconds, unless the device's queue is full: then the engine's thread waits, and whatever it would queue
- * next. */
+/* Queueing takes microseconds, unless the device's queue is full: then the engine's thread waits, and so does the work it would
+ * queue next. */
 static void show_wait(mt_trace *t, const mt_trace_span *span)
 {
     enum { LONG_NS = 500000 };

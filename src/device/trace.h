@@ -1,14 +1,13 @@
-/* trace.h - what the streams and threads of one step did, and when.
+/* trace.h - a recording of what the streams and threads of one step did, and when.
  *
  *     create   the timed events that spans begin and end with, all at once: a step that is traced allocates nothing
  *     attach   from now on what is queued on a stream is a span of its track: ops through their table (ops/ops_traced.c), copies,
  *              fills and waits through the calls of device.h
  *     turn     called at each moment that ends a step (the norm is known): the first turn starts the recording, the second ends
  *              it
- *     collect  once the device is idle: asks every event for its time
+ *     collect  once the device is idle: reads the time of every event
  *
- * Off, it costs a look at a pointer.  On, it puts two events around every piece of work, which the GPU needs a microsecond or two
- * for. */
+ * Off, it costs one pointer check.  On, it puts two events around every piece of work, a microsecond or two of GPU time. */
 #ifndef MT_DEVICE_TRACE_H
 #define MT_DEVICE_TRACE_H
 

@@ -35,7 +35,7 @@ static const entry *tuned_find(const mt_tuned *t, const int64_t key[MT_TUNED_KEY
     return NULL;
 }
 
-/* The first of a shape counts; true: this one.  Without memory it is not kept, and timed again when it is next asked for. */
+/* The first of a shape counts; true: this one.  If memory runs out it is not kept, and timed again at its next use. */
 static bool tuned_keep(mt_tuned *t, const entry *e)
 {
     if (tuned_find(t, e->key)) return false;
@@ -76,7 +76,7 @@ static void read_choices(mt_tuned *t, const char *text, const char *last)
     }
 }
 
-/* A file of other kernels is nobody's any more. */
+/* A file of other kernels is obsolete. */
 static mt_rc read_file(mt_tuned *t, const char *who, bool *found, mt_err *err)
 {
     char *text = NULL;

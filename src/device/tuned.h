@@ -1,5 +1,5 @@
-/* tuned.h - product kernels that were chosen by timing, by shape: kept in a file, so that whoever comes later on this machine has
- * the same kernels, and with them the same bits.
+/* tuned.h - product kernels that were chosen by timing, by shape: kept in a file, so that later runs on this machine use the same
+ * kernels and get the same bits.
  *
  * One file in a folder for each `who` (a GPU and the version of the library whose kernels they are).  A choice is a line, added
  * as it is made; of two for one shape the first counts, so that runs side by side end up agreeing. */

@@ -1,6 +1,6 @@
 /* card.c - which files of a dataset repository make a split.
  *
- * The front of its README says so, if it says anything:
+ * The front matter of its README lists them, if it has any:
  *
  *     configs:
  *     - config_name: main
@@ -9,8 +9,8 @@
  *       - split: train
  *         path: main/train-*             a pattern or a list
  *
- * Otherwise names tell, in the order the datasets library has: data/SPLIT-00000-of-00003.parquet, folders named after a split,
- * files named after one, and if there is none of all that, everything is train. */
+ * Otherwise file names decide, in the order of the datasets library: data/SPLIT-00000-of-00003.parquet, folders named after a
+ * split, files named after one; else everything is train. */
 #include "base/yaml.h"
 #include "hub/internal.h"
 
@@ -51,7 +51,8 @@ typedef struct matching {
     size_t work_left; /* bytes of a pattern times places in a path; 0: it took too long */
 } matching;
 
-/* Is c in the set that begins at pattern ("[a-z]", "[!0-9]")?  Returns what is behind it; NULL: it does not end. */
+/* Whether c is in the set that begins at pattern ("[a-z]", "[!0-9]").  Returns the rest of the pattern; NULL: the set does not
+ * end. */
 static const char *match_set(const char *pattern, char c, bool *in)
 {
     bool inverted = pattern[1] == '!' || pattern[1] == '^';
@@ -75,7 +76,7 @@ static bool count_work(size_t *left, size_t n)
 }
 
 /* '*' and '?' stay within a folder; "**" does not.  at[j]: the pattern so far fits the first j bytes of the path.  One pass over
- * both, whatever the pattern looks like; it ends as soon as no place fits. */
+ * both, for any pattern; it ends as soon as no place fits. */
 static bool card_fits(const char *pattern, const char *path, size_t *work_left)
 {
     bool at[MAX_PATH + 2] = { true }, any = true;

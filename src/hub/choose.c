@@ -1,7 +1,7 @@
 /* choose.c - which files of a model repository are needed, and whether a directory has them.
  *
- * Weights come in one form: safetensors where there are any, else pickles, else GGUF.  What else lies in a repository (other
- * frameworks' weights, onnx/, original/, adapters, pictures) is left where it is. */
+ * Weights come in one form: safetensors where there are any, else pickles, else GGUF.  Other files of a repository (other
+ * frameworks' weights, onnx/, original/, adapters, pictures) are not downloaded. */
 #include "base/file.h"
 #include "base/json.h"
 #include "hub/internal.h"

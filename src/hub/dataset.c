@@ -45,7 +45,7 @@ static mt_rc read_readme(const search *s, char **text, size_t *n, mt_err *err)
     return rc;
 }
 
-/* -- what is here ---------------------------------------------------------------------------------- */
+/* -- local copies ---------------------------------------------------------------------------------- */
 
 /* Of name-00001-of-00003 all three. */
 static bool no_gaps(const mt__files *f)
@@ -113,7 +113,7 @@ static mt_rc fetch_converted(search *s, mt_err *err)
     mt_err none = { 0 };
     MT_TRY(turn_to(s, CONVERTED, err));
     mt_rc rc = mt__repo_resolve(s->hub, &s->repo, &none);
-    if (rc == MT_ENOENT) return MT_OK; /* nobody has converted it */
+    if (rc == MT_ENOENT) return MT_OK; /* not converted */
     if (rc) return mt_fail(err, rc, "%s", none.msg);
     MT_TRY(mt__repo_list(s->hub, &s->repo, &s->files, err));
     MT_TRY(mt__choose_converted(&s->files, s->subset, s->split, &complete, err));

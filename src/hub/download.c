@@ -1,8 +1,8 @@
 /* download.c - several files, several pieces of each, at once.
  *
- * Workers take pieces: of a file that is open while it has any left, else of the next file.  Whoever brings a file's last piece
- * verifies and publishes it while the others go on.  A piece that is cut is asked for again from where it was cut; the first
- * failure that patience does not mend stops everyone, and what has arrived stays for the next run. */
+ * Workers take pieces: of a file that is open while it has any left, else of the next file.  The worker that gets a file's last
+ * piece verifies and publishes it while the others continue.  A piece that breaks off is requested again from where it stopped;
+ * the first failure that retries do not fix stops all workers, and the received pieces stay for the next run. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -26,7 +26,7 @@ typedef struct item {
     file_state state;
     mt__partial part;
     int lock;
-    uint64_t next;  /* the next piece that nobody has taken */
+    uint64_t next;  /* the next piece that no worker has taken */
     bool said_busy; /* the user knows that another process is at it */
     bool restarted; /* its content was wrong once */
 } item;
@@ -52,7 +52,7 @@ typedef struct span {
     job *j;
     item *it;
     uint64_t piece, n_pieces;
-    uint64_t at, end; /* what is still missing of it */
+    uint64_t at, end; /* the missing part of it */
     uint64_t body_at; /* where in the file the answer's next byte belongs */
     bool answered;    /* the answer's first byte has come */
 } span;
@@ -177,7 +177,7 @@ static mt_rc finish_item(job *j, item *it, mt_err *err)
 
 /* -- one piece ------------------------------------------------------------------------------------- */
 
-/* The server sends the whole file whatever was asked for: then this worker takes all pieces that nobody has. */
+/* The server sends the whole file instead of a piece: this worker takes all remaining pieces. */
 static void take_the_rest(span *s)
 {
     pthread_mutex_lock(&s->j->lock);
@@ -200,7 +200,7 @@ static mt_rc sink(void *user, int64_t first, const void *data, size_t n, mt_err 
             return mt_fail(err, MT_EFORMAT, "%s: the server answers with another range than asked for", s->it->file->path);
         if (first < 0 && s->end < s->it->file->size) take_the_rest(s);
     }
-    uint64_t skip = s->at > s->body_at ? s->at - s->body_at : 0; /* what is here already */
+    uint64_t skip = s->at > s->body_at ? s->at - s->body_at : 0; /* received before */
     skip = skip < n ? skip : n;
     s->body_at += skip, p += skip, n -= (size_t)skip;
     size_t use = (size_t)(s->end - s->at < n ? s->end - s->at : n);
@@ -222,7 +222,7 @@ static mt_rc download_ask(span *s, mt_http *http, const char *url, int n_tries, 
     if (!whole) q.first = s->at, q.end = s->end;
     s->answered = false;
     mt_rc rc = mt_http_get(http, &q, &r, err);
-    if (s->at == s->end) rc = MT_OK; /* whatever came behind it */
+    if (s->at == s->end) rc = MT_OK; /* even if more came after it */
     bool refused = !rc && r.status != 200 && r.status != 206;
     if (!rc && !refused && s->at < s->end) { /* ended in good order, and too early */
         r.cut = true;
@@ -454,7 +454,7 @@ static mt_rc download_prepare(job *j, const mt__files *files, mt_err *err)
     return check_room(j, err);
 }
 
-/* Links are about to be made to these: a file that nobody finished must not pass for one that is here. */
+/* Links are about to be made to these: an unfinished file must not pass for a complete one. */
 static mt_rc check_complete(const job *j, mt_err *err)
 {
     for (size_t i = 0; i < j->n; i++)

@@ -20,8 +20,7 @@ enum {
     CONNECT_S = 15,
     SILENCE_S = 60
 };
-static const double longest_wait_s =
-    330; /* the hub counts requests by 300 s; a server that asks for more is told to the user instead */
+static const double longest_wait_s = 330; /* the hub counts requests per 300 s; a longer wait is reported to the user instead */
 
 struct mt_http {
     CURL *curl;
@@ -287,7 +286,7 @@ static mt_rc follow(const mt_http *h, transfer *t, CURLU *url)
         return mt_fail(t->err, MT_EFORMAT, "%s: the server redirects to no address", t->q->url);
     if (!may_go(h, url))
         return mt_fail(t->err, MT_EFORMAT, "%s: the server redirects to %.*s, which is not safe to follow", t->q->url,
-                       (int)strcspn(to, "?"), to); /* what is behind may be a key */
+                       (int)strcspn(to, "?"), to); /* the rest may be a key */
     return MT_OK;
 }
 

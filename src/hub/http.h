@@ -1,5 +1,5 @@
-/* http.h - one request at a time over libcurl, with the redirects followed here: the token goes to the hub's own host and nobody
- * else, and never from https to http.
+/* http.h - one request at a time over libcurl, with the redirects followed here: the token goes only to the hub's own host, and
+ * never from https to http.
  *
  *     mt_http *h;
  *     MT_TRY(mt_http_open(&h, endpoint, token, err));        // one per thread
@@ -8,8 +8,8 @@
  *     mt_http_response_free(&response);
  *     mt_http_close(h);
  *
- * mt_http_get fails when no whole answer came (MT_EIO, `response.cut`), when the sink refused, or on request; an answer that says
- * 404 is an answer.  mt_http_get_patiently tries again where that may help. */
+ * mt_http_get fails if the answer is incomplete (MT_EIO, `response.cut`), if the sink refuses, or on request; a 404 is an answer.
+ * mt_http_get_patiently retries if that may help. */
 #ifndef MT_HUB_HTTP_H
 #define MT_HUB_HTTP_H
 
@@ -19,8 +19,8 @@
 
 typedef struct mt_http mt_http;
 
-/* Receives the body of a success as it comes.  `first` is where a part that was asked for begins (206); negative: the answer is
- * the whole, whatever was asked for (200).  A failure ends the request. */
+/* Receives the body of a success as it comes.  `first` is the start of a requested part (206); negative: the answer is the whole
+ * file (200).  A failure ends the request. */
 typedef mt_rc (*mt_http_sink)(void *user, int64_t first, const void *data, size_t n, mt_err *err);
 
 typedef struct mt_http_request {
@@ -33,7 +33,7 @@ typedef struct mt_http_request {
 
 typedef struct mt_http_response {
     long status;
-    mt_str body;             /* without a sink, or of an answer that is no success (its first bytes) */
+    mt_str body;             /* without a sink, or of an error answer (its first bytes) */
     char error_code[64];     /* X-Error-Code: GatedRepo, RepoNotFound, RevisionNotFound, EntryNotFound */
     char error_message[512]; /* X-Error-Message */
     char *next;              /* Link: <...>; rel="next" */
@@ -50,7 +50,8 @@ mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_
 mt_rc mt_http_get_patiently(mt_http *h, const mt_http_request *q, double pause_s, mt_http_response *r, mt_err *err);
 void mt_http_response_free(mt_http_response *r);
 
-/* Would another try help?  If so, sleep as long as the server asked for, or pause_s doubled with each try, and say so. */
+/* True if another try may help.  Then it has slept as long as the server requested, or pause_s doubled with each try, with a
+ * notice. */
 bool mt_http_try_again(const mt_http_response *r, mt_rc rc, int n_tries, double pause_s, const atomic_bool *stop);
 
 #endif

@@ -8,10 +8,10 @@
  *     mt_free(dir);
  *     mt_hub_close(hub);
  *
- * A name is first looked for as a directory, then in the cache, and only then on the network.  What is downloaded is checked
- * against the hash the hub lists before it gets its name in the cache, so a file there is whole or not there; an interrupted
- * download goes on where it stopped.  Two processes that want the same file do not both fetch it, huggingface_hub among them.
- * docs/hub.md has the rules.  Not thread-safe: one hub, one thread (it has threads of its own while it downloads). */
+ * A name is first looked for as a directory, then in the cache, and only then on the network.  A download is checked against the
+ * hash that the hub lists before it gets its name in the cache, so a file there is complete; an interrupted download continues
+ * where it stopped.  Two processes that want the same file do not both download it, even if one is huggingface_hub.  docs/hub.md
+ * has the rules.  Not thread-safe: one hub, one thread (it starts threads while it downloads). */
 #ifndef MT_HUB_HUB_H
 #define MT_HUB_HUB_H
 

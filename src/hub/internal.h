@@ -21,7 +21,7 @@ struct mt_hub {
 /* One repository at one revision. */
 typedef struct mt__repo {
     const char *name;
-    const char *revision; /* branch, tag or commit as asked for */
+    const char *revision; /* branch, tag or commit as requested */
     bool dataset;
     char commit[41]; /* "" until it is known */
     char *folder;    /* CACHE/models--ORG--NAME */
@@ -50,7 +50,7 @@ void mt__files_free(mt__files *f);
 /* repo.c: ask the hub.  The first fills in repo->commit. */
 mt_rc mt__repo_resolve(mt_hub *hub, mt__repo *repo, mt_err *err);
 mt_rc mt__repo_list(mt_hub *hub, const mt__repo *repo, mt__files *out, mt_err *err);
-/* An answer that is no success, in plain words; `path` is the file that was asked for (from any thread), or NULL. */
+/* An error answer as a message; `path` is the requested file (from any thread), or NULL. */
 mt_rc mt__repo_refused(const mt_hub *hub, const mt__repo *repo, const char *path, const mt_http_response *r, mt_err *err);
 /* No answer at all. */
 mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err);
@@ -73,7 +73,7 @@ mt_rc mt__snapshot_list(const mt__repo *repo, mt__files *out, mt_err *err);
 mt_rc mt__snapshot_link(const mt__repo *repo, const mt__file *f, mt_err *err);
 mt_rc mt__snapshot_write_ref(const mt__repo *repo, mt_err *err);
 mt_rc mt__make_dirs(const char *path, mt_err *err);
-/* huggingface_hub's lock of a blob.  *fd is -1 with MT_OK while somebody else has it; mt__unlock takes -1, too.  *alone is false
+/* huggingface_hub's lock of a blob.  *fd is -1 with MT_OK while another process has it; mt__unlock accepts -1.  *alone is false
  * on a file system that has no locks. */
 mt_rc mt__try_lock(const mt_hub *hub, const mt__repo *repo, const char *hash, int *fd, bool *alone, mt_err *err);
 void mt__unlock(int fd);
@@ -88,7 +88,7 @@ mt_rc mt__hub_bring(mt_hub *hub, const mt__repo *repo, const mt__files *files, m
 mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subset, const char *split, mt__files *out, char **dir,
                            mt_err *err);
 
-/* card.c: which files a split is made of.  A folder means its files, whatever the README says. */
+/* card.c: which files a split is made of.  A folder means its files, even against the README. */
 mt_rc mt__choose_converted(mt__files *f, const char *subset, const char *split, bool *found, mt_err *err);
 mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, size_t readme_n, const char *subset,
                       const char *split, const char *folder, mt_err *err);

@@ -1,12 +1,12 @@
-/* partial.h - a blob on its way: pieces arrive in any order, from any thread, over several runs.
+/* partial.h - a blob in progress: pieces arrive in any order, from any thread, over several runs.
  *
- * Until it is whole it is called BLOB.parts.incomplete, never BLOB.incomplete: that is huggingface_hub's name for a file without
- * holes. Behind the content lies a trailer that says which pieces are there:
+ * Until it is complete it is called BLOB.parts.incomplete, never BLOB.incomplete, which is huggingface_hub's name for a file
+ * without holes.  A trailer after the content lists the pieces:
  *
  *     [size bytes of content] "MTPARTS1" [u64 piece_bytes] [one byte a piece: 1 when it has arrived]
  *
- * Killed at any instant, it is found again with the pieces it has; what a crash of the machine has lost, the hash notices.  A
- * file of exactly its size has lost its trailer on the way to its name, and wants only to be verified. */
+ * After a kill at any moment, it is found again with its pieces; the hash detects what a crash of the machine has lost.  A file
+ * of exactly its size has lost its trailer just before its final name, and only needs to be verified. */
 #ifndef MT_HUB_PARTIAL_H
 #define MT_HUB_PARTIAL_H
 
@@ -20,7 +20,7 @@ typedef struct mt__partial {
     bool resumed;  /* some of it was here before */
 } mt__partial;
 
-/* *busy: another process is at it.  `alone` says that a lock guards against that; otherwise it gets a name of its own. */
+/* *busy: another process writes it.  `alone`: a lock prevents that; otherwise it gets a unique name. */
 mt_rc mt__partial_open(mt__partial *p, const mt__repo *repo, const mt__file *f, uint64_t piece_bytes, bool alone, bool *busy,
                        mt_err *err);
 mt_rc mt__partial_write(const mt__partial *p, uint64_t at, const void *data, size_t n, mt_err *err);

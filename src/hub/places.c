@@ -65,7 +65,7 @@ static void trim(char *s)
     s[n] = '\0';
 }
 
-/* A token becomes a line of a request: one that has a line break inside is no token. */
+/* A token becomes a line of a request: a token with a line break is refused. */
 static bool is_token(const char *s)
 {
     for (; *s; s++)

@@ -87,7 +87,7 @@ char *mt__repo_file_url(const mt_hub *hub, const mt__repo *repo, const char *pat
 
 /* -- refusals -------------------------------------------------------------------------------------- */
 
-/* What the hub finds when it is asked for something like it. */
+/* The hub's search results for a similar name. */
 static void suggest(const mt_hub *hub, const mt__repo *repo, mt_nearest *near)
 {
     mt_str url = { 0 };
@@ -181,7 +181,7 @@ mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err)
 
 /* -- asking ---------------------------------------------------------------------------------------- */
 
-/* A JSON document; *next (may be NULL) is the address of the page behind it, or NULL. */
+/* A JSON document; *next (may be NULL) is the address of the next page, or NULL. */
 static mt_rc repo_ask(mt_hub *hub, const mt__repo *repo, const char *url, const mt_value **out, char **next, mt_err *err)
 {
     mt_http_response r;

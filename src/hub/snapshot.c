@@ -116,14 +116,14 @@ static mt_rc link_text(mt_str *out, const mt__file *f, mt_err *err)
     return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "a path");
 }
 
-/* A name beside `at` that nobody else has, in this process or another. */
+/* A name beside `at` that is unique across processes. */
 static char *own_name(const char *at)
 {
     static atomic_uint turn;
     return mt_asprintf("%s.%ld-%u.own", at, (long)getpid(), atomic_fetch_add(&turn, 1));
 }
 
-/* A link of a name of its own, renamed: it is there or not, whoever else is at it. */
+/* A link with a unique name, renamed: the final name appears at once, also with other writers. */
 static mt_rc place_link(const char *at, const char *to, const char *blob, mt_err *err)
 {
     char *own = own_name(at);

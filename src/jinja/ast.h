@@ -1,12 +1,12 @@
 /* ast.h - a parsed template: nodes in the template's arena, with every name already given its place.
  *
- * Nodes are uniform: a kind, children, and the few fields a kind needs.  What the children are is said beside each
- * kind below; a child may be NULL where "or NULL" is written.
+ * Nodes are uniform: a kind, children, and the few fields a kind needs.  Each kind below lists its children; a child may be NULL
+ * if it says "or NULL".
  *
- * Names.  Jinja compiles templates to Python functions; a template, a macro, a call block, a generation block and
- * a recursive loop become functions, other blocks with a scope of their own (loop bodies, with, block set, filter)
- * share their function's variables under other names.  Here a function has numbered slots, a reference is (functions
- * outward, slot), and a frame lists what must be loaded into its slots each time it is entered (scope.c). */
+ * Names.  Jinja compiles templates to Python functions; a template, a macro, a call block, a generation block and a recursive
+ * loop become functions, other blocks with a scope (loop bodies, with, block set, filter) share their function's variables under
+ * other names.  Here a function has numbered slots, a reference is (functions outward, slot), and a frame lists the values to
+ * load into its slots each time it is entered (scope.c). */
 #ifndef MT_JINJA_AST_H
 #define MT_JINJA_AST_H
 
@@ -96,7 +96,7 @@ typedef struct jframe {
 typedef struct jnode jnode;
 
 typedef struct jcall {
-    uint32_t n_pos, n_kw; /* children behind the first: positional, keyword, *args, **kwargs */
+    uint32_t n_pos, n_kw; /* children after the first: positional, keyword, *args, **kwargs */
     bool star, double_star;
     const jval *kw_names;
 } jcall;

@@ -1,5 +1,5 @@
-/* attr.c - value.name and value[index], in the sandbox's order of looking: what is not there is undefined, and
- * only the use of something undefined is an error. */
+/* attr.c - value.name and value[index], in the sandbox's order of lookup: a missing attribute is undefined, and only using an
+ * undefined value is an error. */
 #include "jinja/render.h"
 
 #include "jinja/chars.h"
@@ -117,7 +117,7 @@ mt_rc mt__j_getattr(jrender *r, jval v, jval name, int method, jval *out)
 
 /* ---- value[index] ---- */
 
-/* Where an end that a slice names lies: negative ones count from the back. */
+/* The position of a slice's end: negative ones count from the back. */
 static int64_t slice_end(int64_t at, int64_t len, int64_t first, int64_t last)
 {
     if (at < -len) return first;

@@ -135,7 +135,7 @@ static mt_rc bind_macro(jrender *r, const jnode *n, const jargs *args, jval *slo
     return bind_special(r, n, args, &l, slots);
 }
 
-/* Parameters nobody gave: the default, evaluated in the macro's own frame, or undefined. */
+/* Missing arguments: the default, evaluated in the macro's own frame, or undefined. */
 static mt_rc fill_defaults(jrender *r, const jnode *n)
 {
     for (uint32_t i = 0; i < n->n_params; i++) {

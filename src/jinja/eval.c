@@ -237,9 +237,8 @@ static mt_rc eval_concat(jrender *r, const jnode *n, jval *out)
     return mt__j_captured(r, mark, out);
 }
 
-/* a + b + c + d of strings is the commonest expression of all.  The parts are written one behind the other and cut
- * out once at the end; anything but plain strings falls back to adding in pairs.  *written: the sum lies in the
- * output, not in *out. */
+/* a + b + c + d of strings is the commonest expression of all.  The parts are written one after the other and cut out once at the
+ * end; anything but plain strings falls back to adding in pairs.  *written: the sum is in the output, not in *out. */
 static mt_rc eval_sum(jrender *r, const jnode *n, jval *out, bool *written)
 {
     *written = false;

@@ -12,7 +12,7 @@ typedef struct each {
     jval attribute, fallback;  /* MISSING: the item itself; what map(attribute=, default=) puts for undefined */
     bool keep;                 /* select keeps what passes, reject what does not */
     jargs args;
-    jval *failure_name; /* an unknown filter or test, reported when the first item is asked for */
+    jval *failure_name; /* an unknown filter or test, reported when the first item is requested */
 } each;
 
 static mt_rc keep_args(jrender *r, const jargs *args, size_t skip, jargs *out)

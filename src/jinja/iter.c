@@ -1,5 +1,5 @@
-/* iter.c - walking over values, one item at a time.  Generators stay lazy, as Python's are: an item that is
- * never asked for is never computed, and a generator walked once is empty afterwards. */
+/* iter.c - walking over values, one item at a time.  Generators stay lazy, as Python's are: an item that is never requested is
+ * never computed, and a generator walked once is empty afterwards. */
 #include "jinja/render.h"
 
 #include "jinja/chars.h"
@@ -88,7 +88,7 @@ mt_rc mt__j_new_iter(jrender *r, jnext *next, jval over, void *state, const char
     return MT_OK;
 }
 
-/* Of unknown length: grow in the arena, leaving the shorter copies behind. */
+/* Of unknown length: grow in the arena, and abandon the shorter copies. */
 static mt_rc collect_all(jrender *r, jiter *it, jval *list)
 {
     size_t n = 0, cap = 8;

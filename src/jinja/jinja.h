@@ -1,4 +1,4 @@
-/* jinja.h - chat templates: Jinja as transformers sets it up, nothing that reaches outside the template.
+/* jinja.h - chat templates: Jinja as transformers sets it up, without any access outside the template.
  *
  *     mt_jinja *t;
  *     MT_TRY(mt_jinja_parse(&t, text, n, "chat_template", err));          // once for a model
@@ -11,14 +11,14 @@
  * A parsed template is never written to again: any number of threads may render it at once, each with its own
  * scratch arena and output.
  *
- * Templates come from strangers.  Depth, steps, memory and output are bounded (MT_ERANGE past a bound).  Other
- * failures: MT_EFORMAT, the template is malformed; MT_EINVAL, it failed on this record (raise_exception included,
- * whose text ends the message word for word); MT_EUNSUPPORTED, it wants what we refuse by name (include, import,
- * extends, block, random).  Messages begin "NAME:LINE:COLUMN: ", counted from 1, columns in characters.
+ * Templates are untrusted.  Depth, steps, memory and output are bounded (MT_ERANGE past a bound).  Other failures: MT_EFORMAT,
+ * the template is malformed; MT_EINVAL, it failed on this record (raise_exception included, whose text ends the message word for
+ * word); MT_EUNSUPPORTED, it uses a feature that we refuse by name (include, import, extends, block, random).  Messages begin
+ * "NAME:LINE:COLUMN: ", counted from 1, columns in characters.
  *
- * Known to differ from jinja2: integers are 64 bits wide (an overflow is an error) and powers never complex; the filters
- * pprint, urlize, wordwrap and random, the globals lipsum and self, \N{...} in strings and str.casefold, encode and
- * translate do not exist; striptags knows five entities; a slice of a constant that is no sequence is an error. */
+ * Known to differ from jinja2: integers are 64 bits wide (an overflow is an error) and powers never complex; the filters pprint,
+ * urlize, wordwrap and random, the globals lipsum and self, \N{...} in strings and str.casefold, encode and translate do not
+ * exist; striptags knows five entities; a slice of a constant that is not a sequence is an error. */
 #ifndef MT_JINJA_JINJA_H
 #define MT_JINJA_JINJA_H
 
@@ -32,7 +32,7 @@ typedef struct mt_jinja mt_jinja;
 
 typedef struct mt_jinja_options {
     const struct tm *now;    /* what strftime_now shows; NULL: the local time of the call */
-    mt_arena *scratch;       /* reset and used by each render, so a loop stops allocating; NULL: one of its own */
+    mt_arena *scratch;       /* reset and used by each render, so that a loop stops allocating; NULL: a private one */
     size_t max_steps;        /* nodes, items and pieces of 16 bytes; 4 are added for each byte of the context; 0: 20 million */
     size_t max_output_bytes; /* 0: 64 MiB */
     size_t max_memory_bytes; /* of scratch; 0: 256 MiB */

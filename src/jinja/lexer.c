@@ -1,7 +1,7 @@
 /* lexer.c - two alternating states: text up to the next tag, and tokens inside a tag.
  *
  * White space, as transformers sets Jinja up:
- *   trim_blocks    one newline behind %} and #} is dropped, not behind }}
+ *   trim_blocks    one newline after %} and #} is dropped, not after }}
  *   lstrip_blocks  blanks between the start of a line and {% or {# are dropped, not before {{
  *   {%- and -%}    drop all white space on that side; {%+ and +%} switch the two rules above off */
 #include "jinja/lexer.h"
@@ -67,7 +67,7 @@ static const char *skip_space(const lexer *x, const char *p) { return p + mt__j_
 
 /* ---- text ---- */
 
-/* Where the text in front of a tag ends, given the sign behind the tag's opening. */
+/* The end of the text before a tag, given the sign after the tag's opening. */
 static const char *text_end(const lexer *x, const char *from, const char *tag, char sign, bool is_print)
 {
     if (sign == '-') return from + mt__j_rstrip(from, (size_t)(tag - from));
@@ -219,7 +219,7 @@ static int hex_value(const char *p, const char *end, int n, uint32_t *out)
     return n;
 }
 
-/* One escape; p is behind the backslash.  Bytes used, 0 if malformed; unknown ones keep their backslash. */
+/* One escape; p is after the backslash.  Bytes used, 0 if malformed; unknown ones keep their backslash. */
 static size_t unescape(const char *p, const char *end, char *dst, size_t *k)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";

@@ -10,7 +10,7 @@ struct jloop {
     jval after; /* looked at early by loop.last or loop.nextitem; MISSING if not */
     bool peeked;
     jval changed;                   /* what loop.changed() saw last */
-    int64_t index0, length, depth0; /* length -1: not asked for yet */
+    int64_t index0, length, depth0; /* length -1: not requested yet */
 };
 
 /* ---- `for x in y if test` ---- */
@@ -98,7 +98,7 @@ static mt_rc run_loop(jrender *r, const jnode *n, jval iterable, int64_t depth0,
     return mt__j_exec(r, n->kid[3]);
 }
 
-/* A recursive loop is a function: variables of its own, and its text comes back as a value. */
+/* A recursive loop is a function: it has its own variables, and returns its text as a value. */
 static mt_rc run_recursive(jrender *r, const jnode *n, jval iterable, int64_t depth0, jactivation *outer, jval *out)
 {
     jactivation *caller = r->act, *act;

@@ -1,4 +1,4 @@
-/* object.c - making values, and the questions every kind of value answers: true? how long? which type? */
+/* object.c - making values, and what every kind of value can answer: its truth, length and type. */
 #include "jinja/render.h"
 
 #include "jinja/chars.h"

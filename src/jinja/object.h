@@ -138,7 +138,7 @@ static inline jval mt__j_undefined(const char *name, size_t n)
     return (jval){ .type = JV_UNDEFINED, .n = (uint32_t)n, .s = name };
 }
 
-/* Undefined with a message of its own. */
+/* Undefined with a given message. */
 static inline jval mt__j_undefined_because(const char *why)
 {
     return (jval){ .type = JV_UNDEFINED, .of = UNDEFINED_TEXT, .n = (uint32_t)strlen(why), .s = why };

@@ -248,7 +248,7 @@ static mt_rc check_target(jparser *p, const jtoken *at, const jnode *n)
 mt_rc mt__j_parse_target(jparser *p, jnode **out, const char *end_word, bool with_namespace)
 {
     const jtoken *at = p->tok;
-    uint8_t uses = p->uses; /* a target is no use of the name */
+    uint8_t uses = p->uses; /* a target is not a use of the name */
     MT_TRY(parse_tuple_of(p, out, with_namespace ? OF_NAMESPACE_TARGETS : OF_TARGETS, end_word, false));
     p->uses = uses;
     return check_target(p, at, *out);

@@ -94,7 +94,7 @@ mt_rc mt__j_parse_primary(jparser *p, jnode **out, bool with_namespace)
     }
 }
 
-/* ---- behind a primary: .name [index] (call) |filter is test ---- */
+/* ---- after a primary: .name [index] (call) |filter is test ---- */
 
 static mt_rc parse_slice_part(jparser *p, jnode **out)
 {
@@ -228,7 +228,7 @@ static mt_rc parse_arguments_into(jparser *p, jnode *node, arguments *a)
     return finish_arguments(p, node, a);
 }
 
-/* `(a, b, c=d, *e, **f)`: the children of node behind `first`. */
+/* `(a, b, c=d, *e, **f)`: the children of node after `first`. */
 static mt_rc parse_arguments(jparser *p, jnode *node, jnode *first)
 {
     arguments a = { .base = p->n_stack };

@@ -105,7 +105,7 @@ static mt_rc parse_if(jparser *p, jnode **out)
     return mt__j_adopt(p, *out, base);
 }
 
-/* A second copy of a loop's target: the loop's own test assigns to slots of its own (see N_FOR). */
+/* A second copy of a loop's target: the loop's test assigns to separate slots (see N_FOR). */
 static mt_rc copy_target(jparser *p, jnode **out, const jnode *from)
 {
     const jtoken at = { .line = from->line, .col = from->col };

@@ -9,7 +9,7 @@
 
 typedef struct jparser {
     mt_jinja *t;
-    const jtoken *tok; /* the current token; the one behind T_EOF is never looked at */
+    const jtoken *tok; /* the current token; the one after T_EOF is never read */
     mt_err *err;
     int depth;
     uintptr_t stack_floor; /* base/stack.h */

@@ -104,7 +104,7 @@ static mt_rc put_number(jrender *r, jspec *s, jval v)
     if (v.type == JV_FLOAT && !(fabs(v.f) < 9e18)) return mt__j_fail(r, "cannot convert this float to an integer");
     int precision = s->precision;
     jspec plain = *s;
-    if (precision > 0) { /* at least so many digits */
+    if (precision > 0) { /* at least `precision` digits */
         char digits[64];
         int64_t i = v.type == JV_FLOAT ? (int64_t)v.f : mt__j_as_int(v);
         plain.alternate = false;

@@ -1,14 +1,14 @@
-/* render.h - one rendering under way, and what the parts of the evaluator ask of each other.
+/* render.h - one rendering in progress, and the calls between the parts of the evaluator.
  *
- * Whatever can fail returns mt_rc; the message is written by mt__j_fail, which knows the place (`at`).
+ * Functions that can fail return mt_rc; the message is written by mt__j_fail, which knows the place (`at`).
  *
- * All text is built in one place: the output.  What must become a value instead (a macro's result, a filter's
- * text) is written behind the output's end and then cut off again, so nothing is ever copied twice:
+ * All text is built in one place: the output.  Text that becomes a value instead (a macro's result, a filter's text) is written
+ * after the output's end and then cut off again, so nothing is copied twice:
  *     size_t mark = mt__j_mark(r);
  *     mt_str_puts(r->out, ...);
  *     MT_TRY(mt__j_cut(r, mark, out));          // *out: a string in the arena
  *
- * Templates come from strangers, so four counters bound all work.  Each is kept in one place:
+ * Templates are untrusted, so four counters bound all work.  Each is kept in one place:
  *   steps    Call mt__j_steps for nodes, items and entries, and mt__j_touch for bytes that are read or compared.  Bytes
  *            that are written need no call: mt__j_cut and mt__j_capture_abandon count them when they leave the output.
  *   memory   The arena has a limit.  Code that allocates in proportion to its work needs no other count.
@@ -48,14 +48,14 @@ typedef struct jrender {
     mt_arena *a;
     mt_str *out;
     mt_err *err;
-    const jnode *at; /* what is being evaluated, for messages */
+    const jnode *at; /* the node that is being evaluated, for messages */
     jactivation *act;
     jval *globals; /* [t->n_globals] values from the context, MISSING where there is none */
     size_t steps_left;
     int depth;
     uintptr_t stack_floor; /* base/stack.h */
     jsignal signal;        /* a break or continue on its way to its loop */
-    int captures;          /* how many callers turn what is written now into a value */
+    int captures;          /* how many callers will turn the current text into a value */
     size_t written;        /* while captures > 0: bytes that really are output */
     size_t out_start;      /* where this rendering began in out */
     mt_jinja_spans *spans;

@@ -138,7 +138,7 @@ mt_rc mt__j_put_repr(jrender *r, jval v)
         MT_TRY(put_nested(r, v));
         r->depth--;
         break;
-    default: mt_str_printf(r->out, "<%s object>", mt__j_type_name(v)); /* Python shows an address, which nobody can mean */
+    default: mt_str_printf(r->out, "<%s object>", mt__j_type_name(v)); /* Python shows an address, which no template can expect */
     }
     MT_TRY(mt__j_steps(r, 1));
     return mt__j_check_out(r);

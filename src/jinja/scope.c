@@ -204,7 +204,7 @@ static mt_rc collect_if(resolver *r, symbols *s, const jnode *n)
 {
     for (uint32_t i = 0; i < n->n; i++) {
         bool is_test = i % 2 == 0 && i + 1 < n->n;
-        /* tests behind an elif run only when those before failed, but load nothing that depends on it */
+        /* tests after an elif run only if those before failed, but load nothing that depends on this */
         s->branches += !is_test;
         MT_TRY(collect(r, s, n->kid[i]));
         s->branches -= !is_test;
@@ -252,7 +252,7 @@ static mt_rc bind_name(resolver *r, symbols *s, jnode *n)
 {
     const symbols *owner = s;
     const symbol *sym = scope_find(s, n->name, &owner);
-    if (!sym) { /* arguments of a block set's filter are in nobody's statements */
+    if (!sym) { /* no statement contains the arguments of a block set's filter */
         MT_TRY(load(r, s, n->name));
         sym = scope_find(s, n->name, &owner);
     }

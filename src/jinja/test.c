@@ -1,4 +1,4 @@
-/* test.c - what may stand behind `is`. */
+/* test.c - the tests that may follow `is`. */
 #include "jinja/filter.h"
 
 #include "jinja/method.h"

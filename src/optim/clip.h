@@ -3,7 +3,7 @@
  *     scale = min(1, max_norm / (norm + 1e-6))
  *
  * The gradients are never rewritten: the scale goes into the update (mt_adamw_step.grad_scale).  max_norm says how much is done:
- *     0 or less     off: nobody needs the norm, units update as their gradients land
+ *     0 or less     off: the norm is not needed, and units update as their gradients land
  *     positive      the norm is computed and gradients scaled by it
  *     infinite      the norm is computed and watched, nothing is scaled */
 #ifndef MT_OPTIM_CLIP_H
@@ -14,7 +14,7 @@
 static inline bool mt_clip_needs_norm(double max_norm) { return max_norm > 0; }
 
 typedef struct mt_clip {
-    double norm;  /* before clipping; what is reported */
+    double norm;  /* before clipping, as reported */
     double scale; /* for the gradients: 1 when they stay as they are */
     bool finite;  /* false: some gradient is NaN or infinite; the step must be skipped, and scale is 0 */
 } mt_clip;

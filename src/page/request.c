@@ -63,7 +63,7 @@ static const char *header(const char *request, const char *name)
     return NULL;
 }
 
-/* A page elsewhere can point a name of its own at 127.0.0.1; the browser then still says that name here. */
+/* Another site can point its own host name at 127.0.0.1; the browser then still sends that name. */
 static bool is_our_name(const char *host)
 {
     static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };

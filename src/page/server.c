@@ -42,7 +42,7 @@ struct mt_server {
     char key[MT__KEY_DIGITS + 1];
     char url[64 + MT__KEY_DIGITS];
     int listener, port;
-    double deaf_until_s; /* nobody is greeted before */
+    double deaf_until_s; /* no connection is accepted before */
     int wake[2];         /* a byte here ends the thread */
     pthread_t thread;
     bool running;
@@ -58,7 +58,7 @@ static void drop(client *c)
     *c = (client){ .fd = -1 };
 }
 
-/* Where all places are taken, whoever has least time left goes: those who say nothing do not keep others out. */
+/* If all places are taken, the client with the least time left goes, so that silent clients do not keep others out. */
 static client *find_place(mt_server *s)
 {
     client *least = &s->clients[0];
@@ -186,7 +186,7 @@ static bool is_private(const char *folder)
     return lstat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077);
 }
 
-/* The key of an earlier server, so that a page that is open somewhere goes on working. */
+/* The key of an earlier server, so that an open page continues to work. */
 static bool find_key(mt_server *s)
 {
     mt_err ignored;

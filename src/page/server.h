@@ -1,16 +1,15 @@
 /* server.h - the page of one run on loopback, for as long as it is open.
  *
- * One thread of its own, which reads the run's files when asked and shares nothing with the run.  It answers GET of the page
- * ("/KEY/") and of its data ("/KEY/data?from=N") and nothing else, only to this machine (and to names of this machine, so that no
- * web page elsewhere can reach it through a name of its own).  KEY is 128 random bits: other users of the machine can reach the
- * port, but not the page.  Slow, silent and malformed clients are dropped; they never hold up
- * others. */
+ * A separate thread reads the run's files on request and shares nothing with the run.  It answers GET of the page ("/KEY/") and
+ * of its data ("/KEY/data?from=N") and nothing else, only to this machine (and to names of this machine, so that no other web
+ * page can reach it through its own name).  KEY is 128 random bits: other users of the machine can reach the port, but not the
+ * page.  Slow, silent and malformed clients are dropped; they never hold up others. */
 #ifndef MT_PAGE_SERVER_H
 #define MT_PAGE_SERVER_H
 
 #include "page/run_view.h"
 
-enum { MT_SERVER_PORT = 8088 }; /* where people look first: when it is taken, the next free one serves as well */
+enum { MT_SERVER_PORT = 8088 }; /* if it is taken, the next free one is used */
 
 typedef struct mt_server mt_server;
 
@@ -22,7 +21,7 @@ mt_rc mt_server_open(mt_server **out, const mt_run_at *run, int port, mt_err *er
 int mt_server_port(const mt_server *s);
 /* "http://127.0.0.1:8088/KEY/" */
 const char *mt_server_url(const mt_server *s);
-/* Keep the address in MT_SERVER_FILE of the run's directory, for whoever may read that folder: the run's owner. */
+/* Keep the address in MT_SERVER_FILE of the run's directory, for the run's owner, who alone may read that folder. */
 mt_rc mt_server_keep(const mt_server *s, mt_err *err);
 void mt_server_close(mt_server *s); /* accepts NULL */
 

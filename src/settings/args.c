@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One flag as typed: name without dashes, the text behind '=', and what follows it in argv. */
+/* One flag as typed: name without dashes, the text after '=', and the next argument. */
 typedef struct flag {
     const char *typed, *name;
     size_t name_n;

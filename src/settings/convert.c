@@ -1,5 +1,5 @@
-/* convert.c - a value as somebody wrote it becomes a field: types, ranges, choices, and the one message
- * that says what was expected and what was found. */
+/* convert.c - a value as the user wrote it becomes a field: types, ranges, choices, and the one message that says what was
+ * expected and what was found. */
 #include "settings/table.h"
 
 #include "base/units.h"
@@ -17,7 +17,7 @@ static mt_rc unexpected(const mt_setting *row, const mt_yaml *node, mt_rc rc, co
     mt_str expected = { 0 };
     mt__setting_expected(&expected, row);
     bool too_large = node->kind == MT_YAML_SCALAR && mt_yaml_number(node->text, &v) && v > row->max;
-    if (too_large && row->type == MT_SETTING_INT && row->max >= MT_SETTING_UNCAPPED) /* a bound that is not told otherwise */
+    if (too_large && row->type == MT_SETTING_INT && row->max >= MT_SETTING_UNCAPPED) /* a bound that is otherwise not reported */
         mt_str_printf(&expected, ", and at most %.15g", row->max);
     mt_yaml_describe(node, found);
     rc = mt_fail(err, rc, "%s: expected %s, found %s", where, expected.s ? expected.s : "something else", found);
@@ -86,7 +86,7 @@ static mt_rc device(const char *text, mt_set_device *out)
     return MT_OK;
 }
 
-/* Items of a list: a YAML list of scalars, or one text cut at commas when the row asks for that. */
+/* Items of a list: a YAML list of scalars, or one text split at commas if the row says so. */
 typedef struct items {
     const char **text;
     size_t n;

@@ -1,8 +1,8 @@
 /* flat.c - LLaMA-Factory's files: one flat map of its own and transformers' argument names, for full fine-tuning.
  *
- * A row says what becomes of a key: it sets one of ours, it is replaced by something (a line for the banner), or it asks for what
- * is not done here (refused, unless it is off: false, null, none, 0).  Unsaid keys have LLaMA-Factory's and transformers'
- * defaults, which are not MegaTrain's: 3 epochs, 5e-5, linear, 8 samples, no weight decay. */
+ * A row says what a key does: it sets one of ours, something replaces it (a line in the banner), or it requests an unsupported
+ * feature (refused, unless it is off: false, null, none, 0).  Missing keys have LLaMA-Factory's and transformers' defaults, which
+ * are not MegaTrain's: 3 epochs, 5e-5, linear, 8 samples, no weight decay. */
 #include "settings/flat.h"
 
 #include "settings/problems.h"
@@ -23,7 +23,7 @@ typedef struct row row;
 typedef mt_rc (*row_fn)(flat *f, const row *r, const mt_yaml_item *it, mt_err *err);
 
 struct row {
-    const char *key;  /* ending in *: all that begin so, unless a row of its own comes first */
+    const char *key;  /* ending in *: all keys with this beginning, unless an earlier row matches */
     const char *to;   /* "section.key" it sets; NULL: none */
     const char *text; /* what replaces it, or why it is refused and what to do */
     row_fn special;   /* neither */
@@ -98,7 +98,7 @@ static bool is_text(const mt_yaml_item *it, const char *text)
     return it && it->value->kind == MT_YAML_SCALAR && strcasecmp(it->value->text, text) == 0;
 }
 
-/* -- keys with a mind of their own ----------------------------------------------------------------- */
+/* -- keys with special rules ----------------------------------------------------------------------- */
 
 static mt_rc read_stage(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
@@ -248,7 +248,7 @@ static mt_rc read_report_to(flat *f, const row *r, const mt_yaml_item *it, mt_er
     return other ? say(f, it, r->text, err) : MT_OK;
 }
 
-/* no, steps or epoch; `to` is the number of steps between.  best is no interval: what it wants is said in `text`. */
+/* no, steps or epoch; `to` is the number of steps between.  best is not an interval: `text` says what to do. */
 static mt_rc read_strategy(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
     bool b;

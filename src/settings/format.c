@@ -208,7 +208,7 @@ void mt__setting_format(mt_str *out, const mt_settings *s, const mt_setting *row
     }
 }
 
-/* "from 1 to 4096", "of at least 1", "above 0 and below 1"; nothing is said of bounds nobody reaches. */
+/* "from 1 to 4096", "of at least 1", "above 0 and below 1"; bounds that are never reached are omitted. */
 static void put_range(mt_str *out, const mt_setting *row)
 {
     const char *low = row->above_min ? " above " : " of at least ";

@@ -91,7 +91,7 @@ static mt_rc read_section(mt_settings *s, const mt_yaml_item *section, const cha
     return MT_OK;
 }
 
-/* Sections of the original that ask for another kind of training. */
+/* Sections of MegaTrain's files for other kinds of training. */
 static const struct {
     const char *section, *why;
 } refused_sections[] = {

@@ -1,4 +1,4 @@
-/* settings.h - everything a user can ask for, where each value came from, and how it is read and shown.
+/* settings.h - every setting, the origin of each value, and how values are read and shown.
  *
  * One table (table.c) has a row per setting: its YAML key, flag, type, default, range and help.  The reader
  * of YAML files, the command line, --help, docs/configuration.md, --dry-run and the resume check all walk it.
@@ -112,7 +112,7 @@ typedef struct mt_dataset_settings {
     bool shuffle;                    /* by seed and epoch */
     mt_mix_strategy mix_strategy;    /* how several datasets become one */
     mt_floats interleave_probs;      /* one per dataset; empty: equal */
-    int64_t max_samples;             /* the first so many records of each dataset; 0: all */
+    int64_t max_samples;             /* only the first N records of each dataset; 0: all */
     mt_set_bad_record on_bad_record; /* a record that cannot be used: skip and count it, or stop */
     double max_bad_share;            /* more bad records than this share stop the run before step 0 */
     const char *cache_dir;           /* tokenized samples; "": the user's cache directory */
@@ -145,7 +145,7 @@ typedef struct mt_training_settings {
     double max_grad_norm;        /* 0: no clipping; infinity: measure the norm, clip nothing */
     mt_dtype grad_dtype;         /* finished gradients are rounded to it: BF16 or F32 */
     double router_aux_loss;      /* coefficient of the routers' load-balancing loss; 0: none; negative: config.json's */
-    int64_t max_bad_steps;       /* so many non-finite steps in a row stop the run */
+    int64_t max_bad_steps;       /* this many non-finite steps in a row stop the run */
     mt_strs freeze;              /* shell patterns of tensor names that are not trained */
     bool from_scratch;           /* random weights from config.json alone */
     bool deterministic;          /* the same seed gives the same bits */
@@ -164,8 +164,8 @@ typedef struct mt_memory_settings {
     int64_t checkpoint_interval; /* layers between kept inputs, at most; the plan keeps more when it fits */
     int64_t num_grad_slabs;      /* pinned buffers for gradients on their way out, at most */
     bool strict_checkpointing;   /* hold checkpoint_interval exactly */
-    uint64_t device_memory;      /* bytes of device memory to use at most; 0: what is free */
-    uint64_t host_memory;        /* bytes of host memory to use at most; 0: what is free */
+    uint64_t device_memory;      /* bytes of device memory to use at most; 0: all that is free */
+    uint64_t host_memory;        /* bytes of host memory to use at most; 0: all that is free */
     mt_set_home home;            /* where master weights and Adam's state may live */
     mt_moments adam_state;       /* how Adam's two moments are stored */
     mt_tri offload_inputs;       /* kept layer inputs in host memory */
@@ -179,7 +179,7 @@ typedef struct mt_eval_settings {
     mt_strs dataset;     /* entries like dataset.name, instead of val_size */
     int64_t eval_steps;  /* updates between evaluations, or MT_EVERY_EPOCH; 0: only at the start and the end */
     bool at_start;       /* evaluate before the first step */
-    int64_t max_samples; /* evaluate on the first so many; 0: all */
+    int64_t max_samples; /* evaluate on the first N only; 0: all */
 } mt_eval_settings;
 
 typedef struct mt_save_settings {
@@ -206,9 +206,9 @@ typedef struct mt_logging_settings {
 
 /* What a changed setting means to a run that is resumed. */
 typedef enum mt_setting_class {
-    MT_CLASS_FREE,       /* may change: speed, places, length of the run, learning rate, what is shown */
+    MT_CLASS_FREE,       /* may change: speed, places, length of the run, learning rate, output */
     MT_CLASS_ARITHMETIC, /* may change, and the bits will */
-    MT_CLASS_PLACE,      /* may change, if what lies there is the same */
+    MT_CLASS_PLACE,      /* may change, if the contents are the same */
     MT_CLASS_STATE,      /* another form of what a checkpoint stores: refused */
     MT_CLASS_DATA,       /* another data order: refused */
     MT_CLASS_MODEL,      /* another model: refused */
@@ -258,7 +258,7 @@ mt_rc mt_settings_set(mt_settings *s, const char *key, const char *value, const 
  * setting's own flag, as --flag VALUE or --flag=VALUE); the rest moves up and *argc shrinks.  argv[0] and everything from `--`
  * on stay; argv must end in NULL, as main's does.  The file is read first, wherever it stands. */
 mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err);
-/* For a flag that nobody knows: the closest known one ("--batch-size") in out, or "". */
+/* For an unknown flag: the closest known one ("--batch-size") in out, or "". */
 void mt_settings_nearest_flag(const char *typed, char out[48]);
 
 /* The model's directory: mt_settings_place_model's, else model.name. */
@@ -267,7 +267,7 @@ const char *mt_settings_model_dir(const mt_settings *s);
 mt_rc mt_settings_place_model(mt_settings *s, const char *dir, mt_err *err);
 
 enum { MT_NEED_MODEL = 1, MT_NEED_DATA = 2 };
-/* Settings against each other, what is still open resolved, notices collected.  Call once, last. */
+/* Checks settings against each other, resolves open ones, collects notices.  Call once, last. */
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err);
 
 /* Every setting but the flag-only ones, or those alone that are not at megatrain's default: key, value and source in aligned
@@ -277,7 +277,7 @@ void mt_settings_print(const mt_settings *s, bool all, mt_str *out);
 void mt_settings_write_yaml(const mt_settings *s, mt_str *out);
 /* Those that are wanted, without blank lines, each line moved in by `indent`. */
 void mt_settings_write_some(const mt_settings *s, bool (*wanted)(const mt_settings *, const char *key), int indent, mt_str *out);
-/* Did a file or a flag say it, or is it the default? */
+/* True if a file or a flag set it; false: the default. */
 bool mt_settings_given(const mt_settings *s, const char *key);
 /* Where a setting came from: "qwen.yaml:12", "--batch-size" or "default". */
 void mt_settings_where(const mt_settings *s, const char *key, mt_str *out);

@@ -1,6 +1,6 @@
-/* table.c - every setting, one row each.  The macros fill in what follows from a row's type; what is special
- * about a row is written out at its end (.flag, .word, ...).  The order is the order of --help and of the
- * reference.  AT also checks, at compile time, that the field has the type the row claims. */
+/* table.c - every setting, one row each.  The macros fill in what follows from a row's type; special fields of a row are at its
+ * end (.flag, .word, ...).  The order is the order of --help and of the reference.  AT also checks, at compile time, that the
+ * field has the type the row claims. */
 #include "settings/table.h"
 
 #include <math.h>

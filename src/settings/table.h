@@ -1,4 +1,4 @@
-/* table.h - the table behind settings.h: one row per setting.  Inside src/settings only. */
+/* table.h - the table of settings.h: one row per setting.  Inside src/settings only. */
 #ifndef MT_SETTINGS_TABLE_H
 #define MT_SETTINGS_TABLE_H
 
@@ -44,7 +44,7 @@ typedef struct mt_setting {
     const char *help; /* sentences, without the default */
 } mt_setting;
 
-#define MT_SETTING_UNCAPPED 1e12 /* bounds from here on nobody reaches: they are told to those who do, and to nobody else */
+#define MT_SETTING_UNCAPPED 1e12 /* bounds from here on are practically unreachable: they are reported only when exceeded */
 enum { MT_SETTING_MAP_VALUES = 1000, MT_SETTING_MAP_KEY = 100 }; /* most values of a MAP, most bytes of a key in it */
 
 typedef struct mt_section {

@@ -8,7 +8,7 @@
 
 enum { MAX_ADDED = 1 << 20, MAX_ADDED_BYTES = 1 << 10 }; /* a search compares up to this many bytes at each place of a text */
 
-/* The reference's rule: behind the model's vocabulary, or behind the last added token if that is further. */
+/* The reference's rule: after the model's vocabulary, or after the last added token if that is further. */
 static int32_t next_id(const mt_added *a, const mt_vocab *model)
 {
     int32_t size = (int32_t)model->n;

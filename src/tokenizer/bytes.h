@@ -17,7 +17,7 @@ int mt_byte_from_hex(const char *s, size_t n);
 /* Decoded bytes are written to out[n]; their count, or -1 if s is not base64. */
 int64_t mt_base64_decode(const char *s, size_t n, char *out);
 
-/* Append bytes as text: what is not valid UTF-8 becomes U+FFFD, one for each maximal part. */
+/* Append bytes as text: invalid UTF-8 becomes U+FFFD, one for each maximal part. */
 void mt_str_add_lossy(mt_str *out, const char *s, size_t n);
 
 #endif

@@ -78,7 +78,7 @@ static size_t lookup(const mt_charsmap *map, const char *s, size_t n, bool short
 size_t mt_charsmap_longest(const mt_charsmap *map, const char *s, size_t n, const char **to, size_t *n_to)
 {
     size_t used = lookup(map, s, n, false, to, n_to);
-    /* An entry must end on a character, or what is left would not be UTF-8. */
+    /* An entry must end on a character, or the rest would not be UTF-8. */
     return used < n && ((unsigned char)s[used] & 0xc0) == 0x80 ? 0 : used;
 }
 

@@ -1,4 +1,4 @@
-/* What lies beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json and chat_template.jinja.
+/* The files beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json and chat_template.jinja.
  *
  * With a tokenizer.json these name roles and templates, and at most a few tokens it forgot.  A bare tokenizer.model gets
  * its special tokens and the tokens around a text from them, too. */

@@ -25,7 +25,7 @@ typedef struct mt_decode_step {
                     CTC: pad and word delimiter; STRIP: what */
     size_t n_a, n_b;
     mt_regex *re;
-    size_t left, right; /* STRIP: at most so many on each side */
+    size_t left, right; /* STRIP: at most this many on each side */
     bool cleanup;       /* WORDPIECE, CTC */
     bool keep_first;    /* METASPACE with prepend_scheme never; SPM without a dummy prefix */
 } mt_decode_step;

@@ -100,7 +100,7 @@ static mt_rc encode_cached(const mt_word_model *m, mt_word_model_state *st, cons
     return MT_OK;
 }
 
-/* Where the next word marked by U+2581 starts: a marker behind anything but a marker. */
+/* Where the next word marked by U+2581 starts: a marker after anything but a marker. */
 static size_t next_marker(const char *s, size_t n, size_t i)
 {
     bool after_marker = !memcmp(s + i, "\xe2\x96\x81", n - i < 3 ? n - i : 3);

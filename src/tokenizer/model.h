@@ -9,7 +9,7 @@
 #include "tokenizer/trie.h"
 #include "tokenizer/vocab.h"
 
-/* Ids, and for each the bytes of the word it covers (they lie side by side). */
+/* Ids, and for each the bytes of the word that it covers (they are contiguous). */
 typedef struct mt_pieces {
     int32_t *ids;
     uint32_t *lens;
@@ -150,7 +150,7 @@ mt_rc mt_word_model_encode(const mt_word_model *m, mt_word_model_state *st, cons
                            mt_pieces *out, mt_err *err);
 void mt_word_model_deinit(mt_word_model *m);
 
-/* The models behind mt_word_model_encode. */
+/* The models that mt_word_model_encode uses. */
 mt_rc mt__bpe_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
 mt_rc mt__unigram_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out,
                          mt_err *err);

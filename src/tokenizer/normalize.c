@@ -133,7 +133,7 @@ static mt_rc replace_regex(const mt_norm_step *step, mt_norm_state *st, const mt
         MT_TRY(mt_regex_find(step->re, st->regex, in->s, in->n, from, &found, &start, &end, err));
         if (!found) break;
         uint32_t cp;
-        if (start == end && end == last_end) { /* an empty match right behind the last one does not count */
+        if (start == end && end == last_end) { /* an empty match right after the last one does not count */
             from += from < in->n ? mt_cp_at(in->s, in->n, from, &cp) : 1;
             continue;
         }

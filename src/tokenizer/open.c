@@ -1,4 +1,4 @@
-/* Opening: which file a directory has, what kind it is, and what lies beside it. */
+/* Opening: which file a directory has, its kind, and the files beside it. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include "base/file.h"

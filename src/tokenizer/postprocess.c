@@ -1,5 +1,5 @@
-/* The "post_processor" of a tokenizer.json.  For one text (we never encode pairs) each kind comes down to tokens
- * before it and tokens behind it. */
+/* The "post_processor" of a tokenizer.json.  For one text (we never encode pairs) each kind reduces to tokens before it and
+ * tokens after it. */
 #include "tokenizer/json_read.h"
 #include "tokenizer/tokenizer_impl.h"
 
@@ -46,7 +46,7 @@ static mt_rc parse_cls_sep(mt_tokenizer *tok, const mt_value *v, const char *wha
     return mt__id_list_push(&tok->suffix, sep, err);
 }
 
-/* The ids behind one special token's name. */
+/* The ids that one special token's name stands for. */
 static mt_rc template_token(mt_tokenizer *tok, const mt_value *table, const mt_value *piece, bool seen_text, size_t *n_front,
                             const char *what, mt_err *err)
 {

@@ -1,5 +1,5 @@
-/* Applying pre-tokenizers.  A splitting step marks each span's matches and the pieces between them, then its
- * behaviour decides which marks become spans of their own, join a neighbour, or vanish. */
+/* Applying pre-tokenizers.  A splitting step marks each span's matches and the pieces between them, then its behavior decides
+ * which marks become separate spans, join a neighbor, or vanish. */
 #define _GNU_SOURCE /* memmem */
 #include "tokenizer/pretokenize.h"
 
@@ -67,7 +67,7 @@ static mt_rc mark_regex(const run *r, mt_word w, mt_err *err)
         uint32_t cp;
         MT_TRY(mt_regex_find(r->step->re, r->st->regex, s, n, from, &found, &start, &end, err));
         if (!found) break;
-        if (start == end && end == last_end) { /* an empty match right behind the last one does not count */
+        if (start == end && end == last_end) { /* an empty match right after the last one does not count */
             from += from < n ? mt_cp_at(s, n, from, &cp) : 1;
             continue;
         }

@@ -14,7 +14,7 @@ void mt_regex_free(mt_regex *re);
 
 mt_rc mt_regex_state_create(mt_regex_state **out, mt_err *err);
 void mt_regex_state_free(mt_regex_state *st);
-/* The searches that follow are for one text of n bytes (in whatever pieces). */
+/* The searches that follow are for one text of n bytes (in any pieces). */
 void mt_regex_state_begin(mt_regex_state *st, size_t n);
 
 /* The first match at or after `from`: *found, and its bytes [*start, *end). */

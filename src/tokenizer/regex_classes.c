@@ -1,4 +1,4 @@
-/* regex_classes.c - what \p{L} and its like mean, told to Oniguruma before it compiles anything.
+/* regex_classes.c - definitions of \p{L} and the like, given to Oniguruma before it compiles anything.
  *
  * The library that a machine has may know an older Unicode than the reference's, and would then cut text elsewhere at the
  * characters added since.  unicode_data.c knows how the reference sees every character; Oniguruma looks at properties a program
@@ -42,7 +42,7 @@ static OnigCodePoint *ranges_of(uint32_t categories)
 mt_rc mt__regex_pin_classes(mt_err *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static size_t n_done; /* what is defined stays, as long as the process does */
+    static size_t n_done; /* definitions last as long as the process */
     mt_rc rc = MT_OK;
     pthread_mutex_lock(&lock);
     for (; !rc && n_done < MT_COUNT(classes); n_done += !rc) {

@@ -165,7 +165,7 @@ static mt_rc rank_pieces(const spm *s, uint32_t *rank_of_id, mt_err *err)
     return MT_OK;
 }
 
-/* Characters that occur in pieces but are no pieces still take part in merging: they get ids behind the vocabulary. */
+/* Characters that occur in pieces but are not pieces still take part in merging: they get ids after the vocabulary. */
 static mt_rc add_inner_chars(const spm *s, mt_vocab *all, mt_err *err)
 {
     const mt_vocab *vocab = &s->tok->model.vocab;

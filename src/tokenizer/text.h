@@ -1,11 +1,11 @@
-/* text.h - text on its way through a tokenizer, and where each byte of it came from.
+/* text.h - text in a tokenizer's pipeline, and the origin of each of its bytes.
  *
  * A view is borrowed bytes; a text is a growing buffer that views are taken of.  When origins are tracked, every
  * byte knows the range [lo, hi) of the input it was made from, so that a token at the end of the pipeline can
  * be traced back.  A view without arrays is a plain slice of the input starting at `base`.
  *
- * Running out of memory, or growing past max_bytes (rules come from files, and 256 of them that each double the text
- * would not end well), is remembered in `failed` and reported once, by whoever finishes the step. */
+ * Running out of memory, or growing past max_bytes (rules come from files, and 256 of them that each double the text would not
+ * end well), is remembered in `failed` and reported once, at the end of the step. */
 #ifndef MT_TOKENIZER_TEXT_H
 #define MT_TOKENIZER_TEXT_H
 
@@ -30,7 +30,7 @@ typedef struct mt_text {
 
 static inline uint32_t mt_view_lo(const mt_view *v, size_t i) { return v->lo ? v->lo[i] : v->base + (uint32_t)i; }
 static inline uint32_t mt_view_hi(const mt_view *v, size_t i) { return v->hi ? v->hi[i] : v->base + (uint32_t)i + 1; }
-/* Where an insertion before byte i would lie in the input. */
+/* The input position of an insertion before byte i. */
 uint32_t mt_view_point(const mt_view *v, size_t i);
 mt_view mt_view_slice(const mt_view *v, size_t start, size_t n);
 mt_view mt_text_view(const mt_text *t);

@@ -15,7 +15,7 @@ typedef struct line {
     int64_t rank;
 } line;
 
-/* The line at *s; false if it is not one.  *s moves behind it. */
+/* The line at *s; false if it is not one.  *s moves past it. */
 static bool read_line(const char **s, const char *end, line *out)
 {
     const char *stop = memchr(*s, '\n', (size_t)(end - *s)), *next = stop ? stop + 1 : end;

@@ -71,9 +71,9 @@ mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n,
 
 /* Largest id + 1, added tokens included: what an embedding must have at least. */
 size_t mt_tokenizer_vocab_size(const mt_tokenizer *tok);
-/* -1 if there is no such token. */
+/* -1 if the token does not exist. */
 int32_t mt_tokenizer_token_id(const mt_tokenizer *tok, const char *token, size_t n);
-/* As spelled in the file; NULL if there is no such id. */
+/* As spelled in the file; NULL if the id does not exist. */
 const char *mt_tokenizer_token(const mt_tokenizer *tok, int32_t id, size_t *n);
 bool mt_tokenizer_is_special(const mt_tokenizer *tok, int32_t id);
 

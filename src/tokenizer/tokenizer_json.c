@@ -1,5 +1,5 @@
-/* tokenizer.json: the file Hugging Face's tokenizers write, read into a tokenizer.  Its "truncation" and "padding" are left
- * out of account, as transformers does: lengths are the business of whoever makes samples. */
+/* tokenizer.json: the file Hugging Face's tokenizers write, read into a tokenizer.  Its "truncation" and "padding" are ignored,
+ * as in transformers: the code that makes samples decides lengths. */
 #include "tokenizer/json_read.h"
 #include "tokenizer/tokenizer_impl.h"
 

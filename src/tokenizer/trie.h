@@ -1,7 +1,7 @@
 /* trie.h - the longest, or every, entry of a set of byte strings that a text begins with.
  *
- * Build it from entries in any order (equal keys: the later wins); read-only afterwards.  Children of a
- * node lie side by side, sorted by byte, so the whole trie is two flat arrays. */
+ * Build it from entries in any order (equal keys: the later wins); read-only afterwards.  Children of a node are contiguous,
+ * sorted by byte, so the whole trie is two flat arrays. */
 #ifndef MT_TOKENIZER_TRIE_H
 #define MT_TOKENIZER_TRIE_H
 
@@ -30,7 +30,7 @@ typedef struct mt_trie {
 mt_rc mt_trie_build(mt_trie *t, mt_trie_key *keys, size_t n, mt_err *err);
 void mt_trie_deinit(mt_trie *t);
 
-/* One step down from node `at` (0 is the root); 0 if there is no such edge. */
+/* One step down from node `at` (0 is the root); 0 if the edge does not exist. */
 static inline uint32_t mt_trie_step(const mt_trie *t, uint32_t at, uint8_t byte)
 {
     if (!at) return t->root[byte];

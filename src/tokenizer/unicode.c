@@ -2,7 +2,7 @@
 
 enum { MAX_BLOCKS = 1024, VALUES = 1 << 16 }; /* about 400 blocks are needed */
 
-/* Add a block of the table for code points first .. first + 255; `row` is the range that `first` lies in. */
+/* Add a block of the table for code points first .. first + 255; `row` is the range that contains `first`. */
 static void fill_block(mt_unicode *uc, size_t block, uint32_t first, size_t row)
 {
     for (uint32_t i = 0; i < 256; i++) {
@@ -11,7 +11,7 @@ static void fill_block(mt_unicode *uc, size_t block, uint32_t first, size_t row)
     }
 }
 
-/* Blocks that lie inside one range (most of them) are shared by all ranges of that value. */
+/* Blocks inside one range (most of them) are shared by all ranges of that value. */
 mt_rc mt_unicode_init(mt_unicode *uc, mt_err *err)
 {
     size_t n = 0, row = 0;

@@ -1,8 +1,8 @@
-/* unicode.h - what kind of character a code point is, as the reference tokenizers see it.
+/* unicode.h - the kind of each code point, as the reference tokenizers see it.
  *
- * Regular expressions, the Rust standard library and the crates behind Bert's rules each have their own
- * idea of some sets; unicode_data.c holds all of them, asked of the reference once (make_unicode.py), so that
- * our answers do not depend on which library versions a machine has.
+ * Regular expressions, the Rust standard library and the crates for Bert's rules each define some sets differently;
+ * unicode_data.c has all of them, taken from the reference once (make_unicode.py), so that our answers do not depend on which
+ * library versions a machine has.
  *
  * mt_unicode is a lookup table built from those ranges: create it once, read it from any thread. */
 #ifndef MT_TOKENIZER_UNICODE_H
@@ -70,7 +70,7 @@ enum {
     MT_UC_CONTROL = 1 << 10,   /* what Bert's clean_text removes */
     MT_UC_ACCENT = 1 << 11,    /* what Bert's strip_accents removes */
     MT_UC_MARK = 1 << 12,      /* what the StripAccents normalizer removes */
-    MT_UC_NFC_INERT = 1 << 13, /* stands alone under NFC: unchanged, never joined to what is before it */
+    MT_UC_NFC_INERT = 1 << 13, /* inert under NFC: unchanged, never joined to the character before it */
     MT_UC_INERT = 1 << 14,     /* the same under all four normal forms */
     MT_UC_OPAQUE = 1 << 15,    /* younger than the reference's normal forms: not even joined by what follows */
 };
