@@ -31,7 +31,7 @@ made_inputs() { # of every fuzz target that makes them; the others replay their 
 }
 
 part "kills" scripts/kills.sh $((4 * ${MT_KILLS:-2500})) "$jobs" "$build/kills"
-part "power failures" env MT_STATES="${MT_STATES:-0}" "$build/tests/cli_power_loss"
+part "power failures" env MT_STATES="${MT_STATES:-0}" MT_STATE_JOBS="$jobs" "$build/tests/cli_power_loss"
 part "file kinds" env MT_KINDS=all "$build/tests/cli_file_kinds"
 part "placements" env MT_DRAWS="${MT_DRAWS:-400}" "$build/tests/equiv_placement"
 part "sequences" env MT_DRAWS="${MT_DRAWS:-400}" "$build/tests/equiv_sequences"

@@ -4,7 +4,8 @@
  * directories that a journaling file system may have left: entries of a directory come back in order up to some point after its
  * last sync, each directory for itself; of a file's content all that was synced, and of later writes any, or half of one.  Every
  * such directory must resume to the end of the undisturbed run, byte for byte; and a checkpoint that was there whole and synced
- * must still be there.  MT_STATES sets how many directories are tried (24; `make soak`: all that differ). */
+ * must still be there.  MT_STATES sets how many directories are tried (24; 0, `make soak`: all that differ).  MT_STATE_JOBS
+ * sets how many of them resume at a time (1). */
 #include "disk_log.h"
 #include "process.h"
 #include "workspace.h"
@@ -19,11 +20,13 @@ typedef struct op {
     disk_change c;
     int dir;    /* whose entries it changes, or which it syncs; -1: none */
     int object; /* which file or directory it makes, moves, removes, writes or syncs */
+    int next;   /* the next change of the same file's content; -1: none */
 } op;
 
 typedef struct object {
     bool is_dir;
-    uint64_t file; /* inode */
+    uint64_t file;   /* inode */
+    int first, last; /* changes of its content: a list through op.next; -1: none */
 } object;
 
 typedef struct journal {
@@ -44,7 +47,7 @@ static void read_journal(journal *j, const char *path)
         assert_true(j->n < MOST_OPS);
         op *o = &j->ops[j->n++];
         p = disk_change_read(&o->c, p);
-        o->dir = o->object = -1;
+        o->dir = o->object = o->next = -1;
     }
 }
 
@@ -120,7 +123,7 @@ static int tree_parent(tree *t, const journal *j, const char *path, const char *
 static int new_object(journal *j, bool is_dir, uint64_t file)
 {
     assert_true(j->n_objects < MOST_OBJECTS);
-    j->objects[j->n_objects] = (object){ is_dir, file };
+    j->objects[j->n_objects] = (object){ is_dir, file, -1, -1 };
     return j->n_objects++;
 }
 
@@ -148,6 +151,17 @@ static void place_dir(tree *t, journal *j, op *o)
     o->dir = e && j->objects[e->object].is_dir ? e->object : -1;
 }
 
+/* Append change i to the list of its file. */
+static void list_change(journal *j, int i)
+{
+    op *o = &j->ops[i];
+    o->object = file_of(j, o->c.r.file);
+    if (o->object < 0 || o->c.r.op == MT_DISK_SYNC) return;
+    object *file = &j->objects[o->object];
+    *(file->first < 0 ? &file->first : &j->ops[file->last].next) = i;
+    file->last = i;
+}
+
 /* Names become directories and objects, by doing all of it in order. */
 static void resolve(journal *j)
 {
@@ -162,7 +176,7 @@ static void resolve(journal *j)
         case MT_DISK_WRITE:
         case MT_DISK_TRUNCATE:
         case MT_DISK_RESERVE:
-        case MT_DISK_SYNC: o->object = file_of(j, o->c.r.file); break;
+        case MT_DISK_SYNC: list_change(j, i); break;
         case MT_DISK_SYNC_DIR: place_dir(&t, j, o); break;
         case MT_DISK_CREATE:
         case MT_DISK_MKDIR: {
@@ -227,11 +241,14 @@ static void choose(const journal *j, const moment *m)
     }
 }
 
-static bool content_is_there(const moment *m, const op *o, int i)
+/* How much of change i to a file's content is there: all of it, half of it, or nothing. */
+typedef enum share_kept { NONE, HALF, WHOLE } share_kept;
+
+static share_kept kept_of(const moment *m, int file, int i)
 {
-    if (o->object < 0) return false;
-    if (i <= last_sync[o->object] || m->policy == ALL || m->policy == CONTENTS_ONLY) return true;
-    return m->policy == RANDOM && coin(m, i);
+    if (i <= last_sync[file] || m->policy == ALL || m->policy == CONTENTS_ONLY) return WHOLE;
+    if (m->policy != RANDOM || !coin(m, i)) return NONE;
+    return coin(m, i + (1 << 20)) ? HALF : WHOLE;
 }
 
 static void apply_names(const journal *j, const moment *m, tree *t)
@@ -254,12 +271,12 @@ static void apply_names(const journal *j, const moment *m, tree *t)
 static void build_content(const journal *j, const moment *m, int file, mt_str *out)
 {
     mt_str_clear(out);
-    for (int i = 0; i < m->at; i++) {
+    for (int i = j->objects[file].first; i >= 0 && i < m->at; i = j->ops[i].next) {
         const op *o = &j->ops[i];
-        if (o->object != file || o->c.r.op == MT_DISK_CREATE || !content_is_there(m, o, i)) continue;
-        bool synced = i <= last_sync[file], torn = !synced && m->policy == RANDOM && coin(m, i + (1 << 20));
-        size_t n = torn ? o->c.r.n_data / 2 : o->c.r.n_data, end = o->c.r.op == MT_DISK_WRITE ? o->c.r.at + n : o->c.r.bytes;
-        if (o->c.r.op == MT_DISK_SYNC) continue;
+        share_kept kept = kept_of(m, file, i);
+        if (kept == NONE) continue;
+        size_t n = kept == HALF ? o->c.r.n_data / 2 : o->c.r.n_data;
+        size_t end = o->c.r.op == MT_DISK_WRITE ? o->c.r.at + n : o->c.r.bytes;
         while (out->n < end) mt_str_putc(out, '\0'); /* room that was never written reads as zeros */
         if (o->c.r.op == MT_DISK_WRITE && n) memcpy(out->s + o->c.r.at, o->c.data, n);
         if (o->c.r.op == MT_DISK_TRUNCATE) out->n = o->c.r.bytes;
@@ -267,26 +284,92 @@ static void build_content(const journal *j, const moment *m, int file, mt_str *o
     assert_true(mt_str_ok(out));
 }
 
-static uint64_t materialize(const journal *j, const moment *m, tree *t, int dir, const char *path, uint64_t hash)
+/* The directory of a moment, made in `path`. */
+static void materialize(const journal *j, const moment *m, const tree *t, int dir, const char *path)
 {
     mt_str content = { 0 };
     for (size_t i = 0; i < t->n[dir]; i++) {
         const entry *e = &t->entries[dir][i];
         test_path p = workspace_path("%s/%.*s", path, (int)e->n, e->name);
-        uint64_t own = mt_hash(p.s + strlen(path), strlen(p.s) - strlen(path), 1);
         if (j->objects[e->object].is_dir) {
             assert_int_equal(mkdir(p.s, 0777), 0);
-            hash += materialize(j, m, t, e->object, p.s, own); /* a sum: entries have no order */
+            materialize(j, m, t, e->object, p.s);
             continue;
         }
         build_content(j, m, e->object, &content);
         int fd = open(p.s, O_WRONLY | O_CREAT | O_TRUNC, 0666);
         assert_true(fd >= 0 && mt_disk_write(fd, content.s ? content.s : "", content.n, 0) == 0);
         close(fd);
-        hash += mt_hash(content.s ? content.s : "", content.n, own);
     }
     mt_str_free(&content);
+}
+
+/* -- which moments differ -------------------------------------------------------------------------- */
+
+/* Keys and what belongs to them.  A key is never 0. */
+enum { TABLE_SLOTS = 1 << 19 };
+typedef struct table {
+    struct {
+        uint64_t key, value;
+    } slots[TABLE_SLOTS];
+    size_t n;
+} table;
+
+/* The value of a key; a new key has 0. */
+static uint64_t *table_at(table *t, uint64_t key)
+{
+    size_t i = key % TABLE_SLOTS;
+    while (t->slots[i].key && t->slots[i].key != key) i = (i + 1) % TABLE_SLOTS;
+    if (!t->slots[i].key) {
+        assert_true(++t->n < TABLE_SLOTS / 2);
+        t->slots[i].key = key;
+    }
+    return &t->slots[i].value;
+}
+
+/* A hash of a file's content.  Most files have the same changes at many moments, so it is computed once for each list of them. */
+static uint64_t content_hash(const journal *j, const moment *m, int file)
+{
+    static table hashes;
+    uint64_t changes = (uint64_t)file + 1;
+    for (int i = j->objects[file].first; i >= 0 && i < m->at; i = j->ops[i].next)
+        changes = mt_rng_u64(changes, (uint64_t)kept_of(m, file, i), (uint64_t)i) | 1;
+    uint64_t *hash = table_at(&hashes, changes);
+    if (!*hash) {
+        mt_str content = { 0 };
+        build_content(j, m, file, &content);
+        *hash = mt_hash(content.s ? content.s : "", content.n, 1) | 1;
+        mt_str_free(&content);
+    }
+    return *hash;
+}
+
+static uint64_t tree_hash(const journal *j, const moment *m, const tree *t, int dir)
+{
+    uint64_t hash = 1;
+    for (size_t i = 0; i < t->n[dir]; i++) {
+        const entry *e = &t->entries[dir][i];
+        bool is_dir = j->objects[e->object].is_dir;
+        uint64_t what = is_dir ? tree_hash(j, m, t, e->object) : content_hash(j, m, e->object);
+        hash += mt_rng_u64(what, is_dir, mt_hash(e->name, e->n, 1)); /* a sum: entries have no order */
+    }
     return hash;
+}
+
+static tree *names_of(const journal *j, const moment *m)
+{
+    static tree t;
+    choose(j, m);
+    apply_names(j, m, &t);
+    return &t;
+}
+
+/* True the first time that a moment leaves such a directory. */
+static bool is_new(const journal *j, const moment *m)
+{
+    static table seen;
+    uint64_t *times = table_at(&seen, tree_hash(j, m, names_of(j, m), 0) | 1);
+    return (*times)++ == 0;
 }
 
 /* -- the runs -------------------------------------------------------------------------------------- */
@@ -327,56 +410,70 @@ static void record_run(journal *j, const char *root)
     assert_true(j->n > 200);
 }
 
-static bool seen_before(uint64_t hash)
+static void rebuild(const journal *j, const moment *m, const char *dir) { materialize(j, m, names_of(j, m), 0, dir); }
+
+/* A directory that is being resumed. */
+typedef struct attempt {
+    bool runs;
+    moment m;
+    test_path dir;
+    program p;
+} attempt;
+
+static void start_attempt(attempt *a, const journal *j, const moment *m, const char *root, int which)
 {
-    static uint64_t seen[1 << 16];
-    static size_t n;
-    for (size_t i = 0; i < n; i++)
-        if (seen[i] == hash) return true;
-    if (n < MT_COUNT(seen)) seen[n++] = hash;
-    return false;
+    char name[32];
+    snprintf(name, sizeof name, "case-%d", which);
+    a->m = *m;
+    a->dir = workspace_case(root, name);
+    rebuild(j, m, a->dir.s);
+    set_up(&a->p, root, a->dir.s, true);
+    program_start(&a->p);
+    a->runs = true;
 }
 
-/* The directory of a moment, made in DIR.  False: one like it was tried before. */
-static bool rebuild(const journal *j, const moment *m, const char *dir)
+/* Wait for its end, which must be that of the undisturbed run. */
+static void finish_attempt(attempt *a, const char *root)
 {
-    static tree t;
-    choose(j, m);
-    apply_names(j, m, &t);
-    return !seen_before(materialize(j, m, &t, 0, dir, 0));
-}
-
-static void resumes_equal(const char *root, const char *dir, const moment *m)
-{
-    static program p;
     char what[128];
-    snprintf(what, sizeof what, "after change %d, policy %d, seed %llu", m->at, (int)m->policy, (unsigned long long)m->seed);
-    set_up(&p, root, dir, true);
-    if (program_run(&p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p.status, p.text);
-    char *difference = workspace_difference(workspace_path("%s/reference/out", root).s, workspace_path("%s/out", dir).s);
-    if (difference) fail_msg("%s: %s\n%s", what, difference, p.text);
+    if (!a->runs) return;
+    a->runs = false;
+    snprintf(what, sizeof what, "after change %d, policy %d, seed %llu", a->m.at, (int)a->m.policy,
+             (unsigned long long)a->m.seed);
+    if (program_wait(&a->p) != 0) fail_msg("%s: resuming ended with %d: %s", what, a->p.status, a->p.text);
+    char *difference = workspace_difference(workspace_path("%s/reference/out", root).s, workspace_path("%s/out", a->dir.s).s);
+    if (difference) fail_msg("%s: %s\n%s", what, difference, a->p.text);
 }
 
-/* Draws moments until so many different directories were tried; 0: all moments, each policy, some seeds. */
+static int number_from(const char *name, int otherwise)
+{
+    const char *env = getenv(name);
+    return env ? atoi(env) : otherwise;
+}
+
+/* Draws moments until `wanted` of them leave different directories; 0: all moments, each policy, some seeds. */
 static void every_state_resumes_to_the_same_end(void **state)
 {
-    const char *root = *state, *env = getenv("MT_STATES");
-    int wanted = env ? atoi(env) : 24, tried = 0;
+    enum { SEEDS = 4, EACH = RANDOM + SEEDS, MOST_JOBS = 64 };
+    static attempt attempts[MOST_JOBS];
+    const char *root = *state;
+    int wanted = number_from("MT_STATES", 24), jobs = number_from("MT_STATE_JOBS", 1), different = 0;
+    assert_in_range(jobs, 1, MOST_JOBS);
     journal *j = &the_journal;
     record_run(j, root);
-    enum { SEEDS = 4, EACH = RANDOM + SEEDS };
-    long long all = (long long)(j->n + 1) * EACH;
-    for (long long i = 0; i < (wanted ? 20LL * wanted : all) && (!wanted || tried < wanted); i++) {
+    long long all = (long long)(j->n + 1) * EACH, i = 0;
+    for (; i < (wanted ? 20LL * wanted : all) && (!wanted || different < wanted); i++) {
         long long at = wanted ? (long long)mt_rng_below(19, 1, (uint64_t)i, (uint64_t)all) : i;
         int kind = (int)(at % EACH);
         moment m = { .at = (int)(at / EACH), .policy = kind < RANDOM ? (policy)kind : RANDOM, .seed = (uint64_t)at };
-        test_path dir = workspace_case(root, "case");
-        if (!rebuild(j, &m, dir.s)) continue;
-        resumes_equal(root, dir.s, &m);
-        tried++;
+        if (!is_new(j, &m)) continue;
+        int which = different++ % jobs;
+        finish_attempt(&attempts[which], root);
+        start_attempt(&attempts[which], j, &m, root, which);
     }
-    printf("%d different directories of %d changes\n", tried, j->n);
-    assert_true(tried > 0);
+    for (int k = 0; k < jobs; k++) finish_attempt(&attempts[k], root);
+    printf("%d changes, %lld states, %d different directories, all resumed to the same end\n", j->n, i, different);
+    assert_true(different > 0);
     close_journal(j);
 }
 
@@ -397,7 +494,7 @@ static void a_published_checkpoint_lasts(void **state)
         assert_string_equal(mt_path_base(j->ops[k].c.path), "out");
         moment m = { .at = k + 1, .policy = NOTHING };
         test_path dir = workspace_case(root, "case");
-        (void)rebuild(j, &m, dir.s);
+        rebuild(j, &m, dir.s);
         assert_ok(mt_ckpt_verify(workspace_path("%s/%s", dir.s, j->ops[i].c.to).s, &err));
         n_published++;
     }
