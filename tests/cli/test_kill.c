@@ -4,8 +4,9 @@
  * killed again while it resumes.  The same with operations that fail instead, and with all of it mixed: a disk that is slow or
  * full, signals that ask and signals that do not.  MT_KILLS sets how many of each of the four (20; `make soak`: 2,500).
  * MT_KILL_SHARE=3/16 does only every 16th of them, from the third on: 16 processes share the work.
- * MT_KILL_SECONDS=n ends each of the four after n seconds, wherever it is.  MT_KILL_LOG=FILE appends a line for each disturbance
- * and each end, which scripts/kills.sh counts; MT_KILL_KEEP=DIR keeps the directories that differ. */
+ * MT_KILL_ROUND=n draws other places and moments than every other round (0).  MT_KILL_SECONDS=n ends each of the four after n
+ * seconds, wherever it is.  MT_KILL_LOG=FILE appends a line for each disturbance and each end, which scripts/kills.sh counts;
+ * MT_KILL_KEEP=DIR keeps the directories that differ. */
 #include "process.h"
 #include "workspace.h"
 
@@ -50,6 +51,16 @@ static int n_kills(void)
     const char *env = getenv("MT_KILLS");
     return env && atoi(env) > 0 ? atoi(env) : 20;
 }
+
+/* The number that the i-th place or moment is drawn with: no two rounds have one in common. */
+static uint64_t draw_of(int i)
+{
+    const char *round = getenv("MT_KILL_ROUND");
+    return (round ? strtoull(round, NULL, 10) << 20 : 0) + (uint64_t)i;
+}
+
+/* A place in [0, n).  However many draws in a row spread evenly over it: multiples of the golden ratio, without the whole part. */
+static int place_of(uint64_t draw, int n) { return (int)((draw * 0x9e3779b97f4a7c15u >> 32) * (uint64_t)n >> 32); }
 
 static double now(void)
 {
@@ -121,10 +132,11 @@ static bool faulted_run(program *p, const char *root, const char *dir, bool resu
     return p->status != 0;
 }
 
-/* How many file operations a run has: the smallest n at which nobody dies. */
+/* How many file operations a run has: about the smallest n at which it is not killed.  All runs here have the same. */
 static int count_points(program *p, const char *root)
 {
-    int low = 0, high = 4096;
+    static int low;
+    int high = low ? low : 4096;
     while (high - low > 8) {
         char fault[32];
         int n = (low + high) / 2;
@@ -142,14 +154,15 @@ static void killed_at_file_operations_it_ends_equal(void **state)
 {
     const char *root = *state;
     static program p;
-    double seconds, start = now();
+    double seconds;
     int kills = n_kills();
     make_reference(&p, root, &seconds);
     int points = count_points(&p, root);
     assert_true(points > 100); /* four checkpoints: there are many */
+    double start = now();
     for (int i = 0; i < kills; i++) {
         char fault[32], what[64];
-        int at = (int)((long long)points * (2 * i + 1) / (2 * kills));
+        int at = place_of(draw_of(i), points);
         if (!is_mine(i, start)) continue;
         test_path dir = workspace_case(root, "case");
         snprintf(fault, sizeof fault, "kill:file:%d", at);
@@ -158,7 +171,7 @@ static void killed_at_file_operations_it_ends_equal(void **state)
         assert_int_equal(p.status, -SIGKILL);
         log_event("operations", "killed", p.status);
         if (i % 3 == 0) {
-            snprintf(fault, sizeof fault, "kill:file:%d", (int)mt_rng_below(11, 1, (uint64_t)i, (uint64_t)points));
+            snprintf(fault, sizeof fault, "kill:file:%d", (int)mt_rng_below(11, 1, draw_of(i), (uint64_t)points));
             faulted_run(&p, root, dir.s, true, fault);
             log_event("operations", "resuming, killed", p.status);
         }
@@ -170,12 +183,13 @@ static void killed_at_random_moments_it_ends_equal(void **state)
 {
     const char *root = *state;
     static program p;
-    double seconds, start = now();
+    double seconds;
     make_reference(&p, root, &seconds);
+    double start = now();
     for (int i = 0; i < n_kills(); i++) {
         char what[64];
         if (!is_mine(i, start)) continue;
-        double wait = seconds * mt_rng_uniform(5, 3, (uint64_t)i);
+        double wait = seconds * mt_rng_uniform(5, 3, draw_of(i));
         struct timespec t = { (time_t)wait, (long)((wait - floor(wait)) * 1e9) };
         test_path dir = workspace_case(root, "case");
         set_up(&p, root, dir.s, false);
@@ -195,13 +209,14 @@ static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **
 {
     const char *root = *state;
     static program p;
-    double seconds, start = now();
+    double seconds;
     int tries = n_kills();
     make_reference(&p, root, &seconds);
     int points = count_points(&p, root);
+    double start = now();
     for (int i = 0; i < tries; i++) {
         char fault[32], what[64];
-        int at = (int)((long long)points * (2 * i + 1) / (2 * tries)) + 3;
+        int at = place_of(draw_of(i), points) + 3;
         if (!is_mine(i, start)) continue;
         test_path dir = workspace_case(root, "case");
         snprintf(fault, sizeof fault, "file:%d", at);
@@ -298,16 +313,17 @@ static void hindered_in_all_ways_it_ends_equal(void **state)
 {
     const char *root = *state;
     static program p;
-    double seconds, start = now();
+    double seconds;
     make_reference(&p, root, &seconds);
     int points = count_points(&p, root);
+    double start = now();
     for (int i = 0, times, n = 0, kills = n_kills(); i < kills; i += times, n++) {
         char what[512] = "";
-        times = 1 + (int)mt_rng_below(23, 5, (uint64_t)i, 3); /* once, or again while it resumes */
+        times = 1 + (int)mt_rng_below(23, 5, draw_of(i), 3); /* once, or again while it resumes */
         if (!is_mine(n, start)) continue;
         test_path dir = workspace_case(root, "case");
         for (int k = 0; k < times; k++)
-            disturb(&p, root, dir.s, k > 0, points, seconds, (uint64_t)(8 * i + k), what, sizeof what);
+            disturb(&p, root, dir.s, k > 0, points, seconds, 8 * draw_of(i) + (uint64_t)k, what, sizeof what);
         ends_with_the_same_run(&p, root, dir.s, what);
     }
 }
