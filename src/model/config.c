@@ -124,14 +124,14 @@ static mt_rc bias_by(reader *r, mt_bias_rule rule, const char *key, bool *out)
                         r->err);
 }
 
-/* Nothing is ever dropped here; a run says so where config.json asks for it. */
+/* Dropout is never applied.  If config.json asks for it, the run prints a notice. */
 static void read_dropout(reader *r)
 {
     static const char *const keys[] = { "attention_dropout", "attn_pdrop",         "embd_pdrop",       "embed_pdrop",
                                         "resid_pdrop",       "hidden_dropout",     "residual_dropout", "embedding_dropout",
                                         "dropout",           "activation_dropout", "layerdrop",        "hidden_dropout_prob" };
     for (size_t i = 0; i < MT_COUNT(keys); i++) {
-        double share = mt_value_number(mt_value_get(r->doc, keys[i])); /* 0 for what is no number */
+        double share = mt_value_number(mt_value_get(r->doc, keys[i])); /* 0 if not a number */
         if (share <= r->c->dropout) continue;
         r->c->dropout = share;
         r->c->dropout_key = keys[i];
@@ -201,7 +201,7 @@ static bool ends_in(const char *text, const char *end)
     return n >= k && strcmp(text + n - k, end) == 0;
 }
 
-/* An unknown type may be anything.  Refuse what is certainly not a text decoder. */
+/* An unknown type may be anything.  Refuse types that are certainly not text decoders. */
 static mt_rc refuse_other_kinds(reader *r)
 {
     static const char *const senses[] = {
@@ -230,7 +230,7 @@ static void find_text(reader *r)
     r->doc = mt_value_has(text, MT_VALUE_MAP) ? text : r->top;
 }
 
-/* The key is there and not switched off; of windows with a switch, the switch tells. */
+/* The key is there and not switched off; for windows with a switch, the switch decides. */
 static bool says(const mt_value *doc, const char *key)
 {
     const mt_value *v = mt_value_get(doc, key);
@@ -251,8 +251,7 @@ static bool listed(const char *const *names, const char *name)
     return *names;
 }
 
-/* A key of config.json that tells of other families and means nothing to this one: something it would not compute.  NULL:
- * none. */
+/* A key of config.json that belongs to other families and that this one would ignore.  NULL: none. */
 static const char *foreign_key(const mt_value *doc, const mt_family *f)
 {
     for (const mt_family *const *other = mt_families; *other; other++)
@@ -327,7 +326,7 @@ static mt_rc find_family(reader *r)
     return guess_family(r);
 }
 
-/* What the model says of all layers, into each layer that says nothing of its own. */
+/* Copy the model's values into each layer that has none. */
 static void complete_layers(mt_config *c)
 {
     for (int64_t i = 0; i < c->L; i++) {
@@ -363,7 +362,7 @@ static mt_rc resolve(reader *r)
     return MT_OK;
 }
 
-/* The reader's document into a config of its own. */
+/* Read the reader's document into a new config. */
 static mt_rc read_all(mt_config **out, reader *r)
 {
     r->c = mt_calloc(1, sizeof *r->c);

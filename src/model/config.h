@@ -1,7 +1,7 @@
-/* config.h - what config.json says, resolved: every number the block needs, no key left to look up.
+/* config.h - the contents of config.json, resolved: every number that the layers need.
  *
- * Missing keys take the family's defaults, aliases and both spellings of the rope settings are accepted, and
- * whatever had to be assumed is written down (assumptions), so that inspect can show it. */
+ * Missing keys take the family's defaults, aliases and both spellings of the rope settings are accepted, and every assumption is
+ * recorded (assumptions), so that inspect can show it. */
 #ifndef MT_MODEL_CONFIG_H
 #define MT_MODEL_CONFIG_H
 
@@ -44,8 +44,8 @@ typedef struct mt_rope_spec {
 /* Where the norms of a layer stand. */
 typedef enum mt_norms {
     MT_NORMS_PRE,      /* before attention and before the mlp */
-    MT_NORMS_SANDWICH, /* and behind each, before it is added */
-    MT_NORMS_POST,     /* only behind */
+    MT_NORMS_SANDWICH, /* and after each, before it is added */
+    MT_NORMS_POST,     /* only after */
 } mt_norms;
 
 /* How attention and mlp follow each other. */
@@ -69,7 +69,7 @@ typedef struct mt_layer_spec {
     bool input_norm;      /* the input, residual included, is what a norm makes of it */
     int64_t window;       /* rows a row may see, itself included; 0: all */
     int64_t chunk;        /* rows that a document is cut into, each of which sees its own alone; 0: it is not cut */
-    bool no_qk_norm;      /* no norm of query and key heads here, whatever other layers have */
+    bool no_qk_norm;      /* no norm of query and key heads in this layer */
     bool no_q_scale;      /* queries are not scaled by position here */
     int64_t H, K, Dh, F;  /* see ops.h */
     int64_t E, T, I, Is;  /* experts, those of a row, the width of one; of the shared one, 0: none.  E is 0 in dense layers */
@@ -87,7 +87,7 @@ typedef struct mt_moe {
     bool choice_bias;            /* added to the scores for choosing */
     bool router_bias, biases;    /* of the router; of the experts */
     bool weigh_input;            /* a weight is one of what its expert reads, not of what it returns */
-    bool exact_router;           /* the router computes in fp32, whatever the compute dtype */
+    bool exact_router;           /* the router always computes in fp32 */
     double aux_loss;             /* the file's coefficient of the load-balancing loss; negative: it has none */
     bool shared_switch;          /* a row takes sigmoid(switch) of the shared expert */
 } mt_moe;
@@ -123,7 +123,7 @@ typedef struct mt_config {
     mt_delta_shape delta;   /* of the layers with mt_mixer_delta */
     mt_latent_shape latent; /* of those with mt_mixer_latent; Dh is dn + dr there */
     bool qk_norm, qk_norm_whole;     /* whole: over all heads together */
-    bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has weights of its own */
+    bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has its own weights */
     bool qk_norm_last, qk_norm_bare; /* after the rotation; without weights */
     bool layer_norm, norm_bias;      /* LayerNorm for RMS norm; with a bias */
     bool norm_bare;                  /* norms of rows have no weights */
@@ -168,9 +168,9 @@ mt_rc mt_config_assume(mt_config **c, const char *family, mt_err *err);
 mt_rc mt_config_check_known(const mt_config *c, mt_err *err);
 void mt_config_close(mt_config *c);
 
-/* Longrope has two lists of factors: a document of more than original_positions rows turns by the long one, others by the short one, as
- * with transformers when it is alone in its batch.  (There the longest row of a batch decides for all of it.)  Where the longest
- * document of a run is that long, tables begin with so many rows of the short list; 0: they have one part. */
+/* Longrope has two lists of factors: a document of more than original_positions rows turns by the long one, others by the short
+ * one, as with transformers when it is alone in its batch.  (There the longest row of a batch decides for all of it.)  If the
+ * longest document of a run is that long, tables begin with this many rows of the short list; 0: they have one part. */
 int64_t mt_rope_short_rows(const mt_rope_spec *rope, int64_t longest);
 /* cos and sin, [short_rows + longest, dr/2] each, scaled; rotations without two lists are the same in both parts. */
 void mt_rope_tables(const mt_rope_spec *rope, int64_t short_rows, int64_t longest, float *cos_out, float *sin_out);

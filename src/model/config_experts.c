@@ -90,7 +90,7 @@ typedef struct sparse {
     int64_t first, last, step, offset; /* layers i of [first, last] with (i + offset) % step = 0 */
     const mt_value *dense;             /* and not in this list */
     const mt_value *types;             /* "sparse" in this list, if it is there */
-    const mt_value *listed;            /* or just these; NULL: there is no list */
+    const mt_value *listed;            /* or just these; NULL: no list */
 } sparse;
 
 static mt_rc read_step(reader *r, sparse *s)
@@ -188,7 +188,7 @@ static void note_noise(reader *r, const char *key)
     r->c->dropout_key = key;
 }
 
-/* Only kept: a run balances when its user asks for it. */
+/* Only stored: a run balances if its user requests it. */
 static mt_rc read_aux_loss(reader *r)
 {
     const char *key = mt__config_spelling(r->doc, MT__NAMES("router_aux_loss_coef", "aux_loss_alpha"));

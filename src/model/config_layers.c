@@ -94,7 +94,7 @@ static mt_rc read_yarn(reader *r, const mt_value *d, mt_rope_spec *rope)
     return MT_OK;
 }
 
-/* Ministral 3 alone scales queries.  A model of an unknown type that asks for it is not of another family. */
+/* Ministral 3 alone scales queries.  A model of unknown type with this key belongs to no other family. */
 static mt_rc read_query_scale(reader *r, const mt_value *d, mt_rope_spec *rope)
 {
     const mt_value *beta = mt_value_get(d, "llama_4_scaling_beta");

@@ -10,7 +10,7 @@ typedef struct mt__config_reader {
     const char *path;
     const mt_family *as; /* the family is given, not looked for */
     bool as_told;        /* by the user */
-    bool guessed;        /* neither given nor told by type or architecture */
+    bool guessed;        /* neither given nor identified by type or architecture */
     mt_config *c;
     mt_err *err;
 } mt__config_reader;

@@ -10,7 +10,7 @@ static const void *at_role(const mt_run *r, const mt_layout *l, const mt_weights
     return l->at[role] < 0 ? NULL : (const char *)w->w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
 }
 
-/* Where a role's gradient is added up; NULL: nobody wants it. */
+/* Where a role's gradient is added up; NULL: not needed. */
 static float *grad_at(const mt_layout *l, float *g, mt_role role) { return g && l->trains[role] ? g + l->at[role] : NULL; }
 
 /* Some families multiply by a tensor of the compute dtype, which rounds the number. */
@@ -117,7 +117,7 @@ static mt_linear logits_args(const mt_run *r, const mt_weights *w, int64_t first
                         .scratch = r->scratch };
 }
 
-/* The norms lie in scratch: what comes between a chunk's logits and their gradients needs none. */
+/* The norms are in scratch: nothing between a chunk's logits and their gradients uses it. */
 static mt_normhead norm_args(const mt_run *r, const mt_weights *w, int64_t n)
 {
     const mt_config *c = r->model->config;

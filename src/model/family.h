@@ -82,7 +82,7 @@ typedef enum mt_role {
     MT_B_FINAL_NORM,
     MT_W_HEAD,
     MT_B_HEAD,
-    MT_W_EXTRA_MIXER, /* of a mixer or ffn outside this tree, which has no roles of its own here: tests, experiments */
+    MT_W_EXTRA_MIXER, /* of a mixer or ffn outside this tree, which has no roles here: tests, experiments */
     MT_W_EXTRA_FFN,
     MT_ROLES
 } mt_role;
@@ -133,11 +133,11 @@ typedef enum mt_pack {
 typedef struct mt_tensor_row {
     mt_role role;
     const char *name; /* in the checkpoint; %d is the layer */
-    mt_dim shape[2];  /* of the role, output first, whatever the file does */
+    mt_dim shape[2];  /* of the role, output first, in any file layout */
     mt_pack pack;
     bool transposed; /* the file has it input first */
     bool exact;      /* few numbers that the device needs in fp32 even where it computes in bf16 (model.h, exact runs) */
-    bool fixed;      /* never trained, whatever is frozen */
+    bool fixed;      /* never trained */
 } mt_tensor_row;
 
 /* Where a bias comes from. */
@@ -180,7 +180,7 @@ typedef enum mt_shared_rule {
     MT_SHARED_MLP,   /* intermediate_size times num_shared_expert */
 } mt_shared_rule;
 
-/* How a family's mixtures of experts are told: what config.json may say, and what it takes where it says nothing. */
+/* How a family's experts are configured: keys of config.json and their defaults. */
 typedef struct mt_expert_rules {
     mt_route_kind router;
     bool norm, norm_key; /* weights are divided by their sum; with norm_key, norm_topk_prob decides, and `norm` is its default */
@@ -205,8 +205,7 @@ struct mt_family {
     const char *model_types[8];    /* values of "model_type", NULL-ended */
     const char *architectures[8];  /* values in "architectures" */
     const char *covers;            /* published models, for the list */
-    const char *telling[7];        /* config keys that tell of this family, or of few: where they stand, another one is no
-                                       * match */
+    const char *telling[7];        /* config keys of this family, or of few: with one of them, other families do not match */
     mt_bias_rule qkv_bias, o_bias; /* by attention_bias, or the key below */
     mt_bias_rule mlp_bias;         /* by mlp_bias, or the key below */
     const char *bias_key;          /* one key for all three */
@@ -230,7 +229,7 @@ struct mt_family {
                                        * needed */
     int64_t default_mlp_factor; /* F / D when the key is absent; 0: the key is needed */
     double default_eps, default_theta;
-    bool local_rope;        /* sliding layers rotate by settings of their own, unscaled unless they say so */
+    bool local_rope;        /* sliding layers have their own rotary settings, unscaled by default */
     double local_theta;     /* theirs, when the key is absent; 0: rope_theta */
     int64_t nope_interval;  /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key
                                        * is read */
@@ -241,10 +240,10 @@ struct mt_family {
     const char *prefix;                 /* what the names below begin with, and files may replace; NULL: "model." */
     const char *other_head;             /* another name some files have for the head; or NULL */
     const mt_tensor_row *tensors;       /* ended by a row without a name */
-    const mt_tensor_row *other_tensors; /* the same model as other files name it, told by the experts' names; or NULL */
+    const mt_tensor_row *other_tensors; /* the same model with other tensor names, identified by the experts' names; or NULL */
     const mt_expert_rules *experts;     /* NULL: no layer has any */
     mt_latent_shape latent;             /* where keys of it are absent; kv_rank 0: its attention is not latent */
-    mt_rc (*read)(mt_config *c, const mt_keys *k); /* keys and traits of its own, after all others; or NULL */
+    mt_rc (*read)(mt_config *c, const mt_keys *k); /* reads further keys and traits, after all others; or NULL */
 };
 
 extern const mt_family *const mt_families[]; /* NULL-ended */

@@ -1,5 +1,5 @@
-/* cohere, cohere2: attention and mlp side by side behind one LayerNorm without bias; logits scaled.  The second rotates only
- * where it has windows. */
+/* cohere, cohere2: attention and mlp in parallel after one LayerNorm without bias; logits scaled.  The second rotates only where
+ * it has windows. */
 #include "model/family_rows.h"
 
 #define LAYER "model.layers.%d."

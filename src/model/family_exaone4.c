@@ -1,4 +1,4 @@
-/* exaone4: norms only behind the branches, and per head on q and k; where there are windows, full layers have no rotary
+/* exaone4: norms only after the branches, and per head on q and k; where there are windows, full layers have no rotary
  * positions. */
 #include "model/family_rows.h"
 

@@ -1,6 +1,6 @@
-/* gemma, gemma2, gemma3: weights stored as w - 1, embeddings scaled by sqrt(D), geglu.  The second adds norms behind each branch,
+/* gemma, gemma2, gemma3: weights stored as w - 1, embeddings scaled by sqrt(D), geglu.  The second adds norms after each branch,
  * soft-capping and alternating windows; the third drops the capping of scores for norms on q and k, and rotates sliding layers by
- * a base of their own. */
+ * a separate base. */
 #include "model/family_rows.h"
 
 #include <math.h>
@@ -118,7 +118,7 @@ const mt_family mt_family_gemma2 = {
     .read = read_gemma2,
 };
 
-/* gemma2 without the norms behind its branches. */
+/* gemma2 without the norms after its branches. */
 const mt_family mt_family_vaultgemma = {
     .name = "vaultgemma",
     .model_types = { "vaultgemma" },

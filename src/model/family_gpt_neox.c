@@ -1,4 +1,4 @@
-/* gpt_neox: attention and a plain mlp side by side, each behind its own LayerNorm; q, k, v of a head together in one tensor. */
+/* gpt_neox: attention and a plain mlp in parallel, each after its own LayerNorm; q, k, v of a head together in one tensor. */
 #include "model/family_rows.h"
 
 #define LAYER "gpt_neox.layers.%d."

@@ -16,7 +16,7 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
-/* transformers computes ALiBi with slopes down to 2^-8 whatever the keys say; other values are refused. */
+/* transformers computes ALiBi with slopes down to 2^-8, ignoring the keys; other values are refused. */
 static mt_rc refuse_variants(const mt_keys *k, const mt_value *attention)
 {
     bool alibi, qk_norm, prefix, no_bias;

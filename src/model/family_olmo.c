@@ -6,7 +6,7 @@ static mt_rc read_olmo(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_f64(k->doc, "clip_qkv", 0, &c->clip_qkv, k->path, k->err));
     if (!(c->clip_qkv >= 0))
         return mt_fail(k->err, MT_ERANGE, "%s: \"clip_qkv\" is %g; a positive number or null expected", k->path, c->clip_qkv);
-    c->eps = 1e-5; /* whatever config.json says */
+    c->eps = 1e-5; /* config.json is ignored */
     return MT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* olmo2, olmo3: norms only behind the branches, and over all query and all key heads at once. */
+/* olmo2, olmo3: norms only after the branches, and over all query and all key heads at once. */
 #include "model/family_rows.h"
 
 #define LAYER "model.layers.%d."

@@ -1,4 +1,4 @@
-/* phi: attention and a plain mlp side by side behind one LayerNorm, biases everywhere, the head included. */
+/* phi: attention and a plain mlp in parallel after one LayerNorm, biases everywhere, the head included. */
 #include "model/family_rows.h"
 
 #define LAYER "model.layers.%d."

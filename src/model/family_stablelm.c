@@ -3,7 +3,7 @@
 
 #define LAYER "model.layers.%d."
 
-/* The usual names; the 12B's heads have norms of their own, a tensor each. */
+/* The usual names; each head of the 12B has its own norm, in its own tensor. */
 static const mt_tensor_row tensors[] = {
     MT_ROWS_EMBED,
     MT_ROWS_NORM1(LAYER),

@@ -1,12 +1,12 @@
-/* ffn_experts.c - a mixture of experts: a router sends each row to T of E gated mlps, and adds up what they return; beside them
- * there may be a shared expert that every row passes, as a whole or times a switch of its own.
+/* ffn_experts.c - a mixture of experts: a router sends each row to T of E gated mlps, and adds up their results; there may also
+ * be a shared expert for every row, added as it is or times a switch.
  *
  * Router and shared expert are in the layer's first unit and take a micro-batch at a time.  The experts are in separate units and
  * take a pass at a time: its rows are sorted by expert, and each expert multiplies its rows at once.  Units add to one fp32 sum in
  * ascending order, so how experts are cut into units changes no bit.  Forward's routes are kept, and backward never chooses again.
  * The order of all sums is in docs/experts.md.
  *
- * A switch is a router of one expert: its sigmoid is the weight of that expert's rows, so the same ops serve it. */
+ * A switch is a router of one expert: its sigmoid is the weight of that expert's rows, so the same ops compute it. */
 #include "base/mem.h"
 #include "model/part.h"
 

@@ -14,7 +14,7 @@ _Static_assert((int)X == (int)MT_ARRAY_INPUT, "the layer's input is its first ar
 
 static bool pre_norms(const mt_layer_spec *s) { return s->norms != MT_NORMS_POST; }
 static bool post_norms(const mt_layer_spec *s) { return s->norms != MT_NORMS_PRE; }
-/* Its experts are units of their own. */
+/* Its experts are separate units. */
 static bool apart(const mt_layer_spec *s) { return s->ffn->experts != NULL; }
 static bool own_norm2(const mt_layer_spec *s) { return pre_norms(s) && s->form != MT_BLOCK_ONE_NORM; }
 
@@ -351,7 +351,7 @@ static mt_rc feed_backward(const mt_pass *p, const mt_layer_kind *k, void *dx, m
     return norm_backward(p, NORM2, dx, err);
 }
 
-/* -- experts that are units of their own ------------------------------------------------------------ */
+/* -- experts in separate units ----------------------------------------------------------------------- */
 
 /* Where they do not add to it, xmid becomes x_out when they are done; it is there from the start where nothing keeps it. */
 static void *xmid_of(const mt_pass *p, void *x_out)
@@ -359,7 +359,7 @@ static void *xmid_of(const mt_pass *p, void *x_out)
     return apart(p->s) && !p->s->ffn->adds(p->s) && !mt_pass_kept(p, XMID) ? x_out : mt_pass_array(p, XMID);
 }
 
-/* All of the ffn but its experts: what they read, and in x_out what is added to them. */
+/* All of the ffn but its experts: their input, and in x_out the terms added to them. */
 static mt_rc open_experts(const mt_pass *p, const mt_layer_kind *k, void *xmid, void *x_out, mt_err *err)
 {
     const mt_pass q = to_ffn(p, k);

@@ -16,12 +16,12 @@ typedef struct mt_row_range mt_row_range;
 typedef struct mt_scratch_shape mt_scratch_shape;
 typedef struct mt_part mt_part;
 
-/* The ladder of what a layer keeps from forward to backward, what is dearest to redo first. */
+/* Levels of what a layer keeps from forward to backward, the most expensive to redo first. */
 typedef enum mt_keep {
     MT_KEEP_NOTHING, /* inside a checkpoint interval: even the input is redone */
     MT_KEEP_INPUT,   /* the layer's input */
     MT_KEEP_MIXER,   /* and what the mixer made */
-    MT_KEEP_ALL,     /* and all else but what is cheap to redo */
+    MT_KEEP_ALL,     /* and all else except what is cheap to redo */
     MT_KEEP_NORMS,   /* and norms: each a pass over memory to redo */
     MT_KEEP_ACT,     /* and activations, which backward writes again on the way */
     MT_KEEPS
@@ -42,7 +42,7 @@ typedef struct mt_array {
     size_t row_bytes; /* 0: this layer has none */
     mt_keep keep;     /* the least level that keeps it; MT_KEEPS: it is never kept */
     mt_extent extent; /* its rows in workspace, where it is not kept */
-    bool shared;      /* one workspace serves all layers; else each layer of a redone segment has its own */
+    bool shared;      /* all layers share one workspace; else each layer of a redone segment has its own */
     int instead;      /* where it is not kept, it is the part's array `instead - 1`, which comes before it; 0: it has workspace */
     size_t fixed;     /* bytes beside its rows; not of what may be kept */
 } mt_array;
@@ -97,8 +97,8 @@ mt_rc mt_layer_kinds(mt_model *m, int64_t unit_experts, mt_err *err);
 static inline const mt_array *mt_kind_arrays(const mt_layer_kind *k, mt_dtype t) { return k->arrays[t == MT_DTYPE_BF16]; }
 static inline const mt_layer_kind *mt_layer_kind_of(const mt_model *m, int layer) { return &m->kinds[m->kind_of_layer[layer]]; }
 
-/* Where each array begins in a block, and the block's bytes.  Arrays begin at multiples of MT_ARRAY_ALIGN: kernels choose how they
- * load, and so how they add, by alignment, and what is kept must compute like what is redone (P3). */
+/* Where each array begins in a block, and the block's bytes.  Arrays begin at multiples of MT_ARRAY_ALIGN: kernels choose loads,
+ * and so the order of additions, by alignment, and kept arrays must compute like redone ones (P3). */
 enum { MT_ARRAY_ALIGN = 256 };
 typedef struct mt_carving {
     size_t at[MT_MAX_ARRAYS]; /* SIZE_MAX: not in this block */
@@ -133,12 +133,12 @@ typedef struct mt_micro {
     const int32_t *targets;      /* [n_trained] */
     int64_t deepest;             /* generation: rows of the longest document, cached ones included */
     const int32_t *cache_row;    /* [n_docs] generation: where each document's rows are in the cache; NULL: no cache */
-    const int32_t *cache_slot;   /* [n_docs] and its slot, for what is kept of it whatever its length */
+    const int32_t *cache_slot;   /* [n_docs] and its slot, for state that does not depend on its length */
 } mt_micro;
 
 /* What training learns of routes.  First what the load-balancing loss needs of a micro-batch, over all of its layers (mt_route). */
 typedef struct mt_router_sums {
-    int32_t *counts; /* [E]; NULL: there is no such loss */
+    int32_t *counts; /* [E]; NULL: no such loss */
     float *probs;    /* [E] */
     float scale;     /* of the gradient */
     int32_t *loads;  /* [E] of the layer: rows that its experts take, added up over the step; NULL: they are not counted */
@@ -220,7 +220,7 @@ mt_rc mt_layer_experts(const mt_run *r, int unit, const mt_weights *w, const mt_
 /* [n, T] the experts of each row, once the layer's first unit has chosen them. */
 const int32_t *mt_layer_routes(const mt_model *m, int layer, const mt_acts *a);
 mt_rc mt_layer_close(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
-/* What the experts read, again, from what is kept. */
+/* Recompute the experts' input from kept arrays. */
 mt_rc mt_layer_reopen(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_err *err);
 /* dx: gradient of the layer's output. */
 mt_rc mt_layer_experts_backward(const mt_run *r, int unit, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a,
@@ -236,7 +236,7 @@ mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *e
 mt_rc mt_head_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n, mt_err *err);
 mt_rc mt_head_logits(const mt_run *r, const mt_weights *w, int64_t first, int64_t n, mt_err *err);
 
-/* Bytes of op scratch that so many rows at a time can need; of generation, with that many cached documents. */
+/* Bytes of op scratch for this many rows at a time; in generation, with that many cached documents. */
 size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_t n_docs, int64_t longest, int64_t head_rows,
                         const mt_attention_use *attention);
 size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);

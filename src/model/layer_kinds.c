@@ -6,7 +6,7 @@
 
 /* -- kinds ----------------------------------------------------------------------------------------- */
 
-/* The arrays of one more part behind those that are there. */
+/* Append the arrays of one more part. */
 static void join_arrays(mt_layer_kind *k, int t, const mt_array *own, int first, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
 /* mixer_attention.c - softmax attention with grouped heads: q, k, v in one product, head norms and rotation, attention over each
- * document, output projection.  Where the output is gated, the same product makes the gate, behind v. */
+ * document, output projection.  If the output is gated, the same product makes the gate, after v. */
 #include "base/mem.h"
 #include "model/part.h"
 
@@ -236,7 +236,7 @@ static mt_attention attention_args(const mt_pass *p)
     return a;
 }
 
-/* The same rows as continuations of what is cached: all keys, then all values. */
+/* The same rows as continuations of the cache: all keys, then all values. */
 static mt_cache_attention cached_args(const mt_pass *p)
 {
     const mt_attention t = attention_args(p);

@@ -13,7 +13,7 @@
 
 enum { PROJ, CQ, CQ_RSTD, CKV, CKV_RSTD, Q, KV, K, ATTN, LSE, GRAD, DATTN, DC, ARRAYS };
 
-#define LATENT_EPS 1e-6f /* of both norms, whatever config.json says of the others */
+#define LATENT_EPS 1e-6f /* of both norms, independent of config.json */
 
 /* Widths of a row. */
 static int64_t q_width(const mt_layer_spec *s) { return s->H * s->Dh; }
@@ -324,7 +324,7 @@ static mt_linear output_args(const mt_pass *p)
 
 /* -- forward and back ------------------------------------------------------------------------------ */
 
-/* Norm and expand a latent, less what is there already. */
+/* Norm and expand a latent, except for kept parts. */
 static mt_rc expand(const mt_pass *p, const latent *l, bool normed, bool expanded, mt_err *err)
 {
     mt_norm norm = norm_args(p, l);
@@ -349,7 +349,7 @@ static mt_rc expand_all(const mt_pass *p, bool again, mt_err *err)
     MT_TRY(expand_queries(p, again && mt_pass_kept(p, CQ), has_q, err));
     MT_TRY(expand(p, &kv, again && mt_pass_kept(p, CKV), has_kv, err));
     mt_latent_qk qk = qk_args(p);
-    if (!has_q) qk.q = queries(p); /* what is kept has been rotated */
+    if (!has_q) qk.q = queries(p); /* kept queries are rotated already */
     return p->r->ops->latent_qk_fwd(p->r->stream, &qk, err);
 }
 

@@ -168,7 +168,7 @@ static bool in_one_tensor(const mt_tensor_row *row)
     return row->pack == MT_PACK_EXPERTS || row->pack == MT_PACK_EXPERTS_IN_TURN;
 }
 
-/* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
+/* The offset of a table row in its tensor: after the earlier rows with the same name that exist. */
 static mt_tensor_slice slice_of(const mt_model *m, const mt_layer_spec *spec, const mt_tensor_row *row)
 {
     const mt_config *c = m->config;
@@ -224,7 +224,7 @@ static mt_weight whole_weight(const mt_model *m, const mt_layer_spec *s, const m
     return w;
 }
 
-/* The share of one head in a role whose heads have tensors of their own. */
+/* The share of one head in a role whose heads have separate tensors. */
 static mt_weight head_weight(const mt_model *m, const mt_layer_spec *s, const mt_tensor_row *row, int64_t head)
 {
     mt_weight w = { .role = row->role, .n_dims = 1, .shape = { s->Dh, 1 }, .n = s->Dh, .exact = row->exact };
@@ -243,7 +243,7 @@ static mt_weight weight_of(const mt_model *m, const mt_layer_spec *s, const mt_t
     return w;
 }
 
-/* True if b must follow a without a gap: they are one role, or one product serves both. */
+/* True if b must follow a without a gap: they are one role, or one product computes both. */
 static bool side_by_side(const mt_layer_spec *s, mt_role a, mt_role b)
 {
     bool beside = a == b;
@@ -287,7 +287,7 @@ static bool of_one_run(mt_role a, mt_role b)
     return weights || ((a == MT_B_E_GATE || a == MT_B_E_UP) && (b == MT_B_E_GATE || b == MT_B_E_UP));
 }
 
-/* The heads of one role lie side by side, and so do the experts of a layer, so they are trained alike. */
+/* The heads of one role are contiguous, and so are the experts of a layer, so all of them are trained or none. */
 static mt_rc check_alike(const mt_weight *a, const mt_weight *b, const char *name, mt_err *err)
 {
     const bool experts = of_one_run(a->role, b->role);
@@ -342,7 +342,7 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
     return rc;
 }
 
-/* A region's exact run follows what is not exact. */
+/* A region's exact run follows its other numbers. */
 enum { DECAYS, DECAYS_EXACT, TRAINS, TRAINS_EXACT, FROZEN, FROZEN_EXACT, FROZEN_NO_LOW, RUNS };
 
 static int run_of(const mt_weight *w)
@@ -352,7 +352,7 @@ static int run_of(const mt_weight *w)
     return (w->decay ? DECAYS : TRAINS) + w->exact;
 }
 
-/* Tensors that one product serves stay side by side: low halves are left out of all of them or of none. */
+/* Tensors of one product stay contiguous: low halves are omitted for all of them or for none. */
 static void agree_on_low(mt_layout *l, const mt_layer_spec *s)
 {
     for (int i = 0, end; i < l->n_weights; i = end) {

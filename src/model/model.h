@@ -1,15 +1,15 @@
-/* model.h - a model as a row of units, and how each unit's weights lie in one flat block.
+/* model.h - a model as a row of units, and the layout of each unit's weights in one flat block.
  *
  *     units    in the order in which forward first needs them: the embedding, each layer's, the head.  Which unit is what
  *              is in a table: a layer may span several.  With tied embeddings the head is the embedding's unit, used twice.
- *     layout   where each tensor lies in a unit's block.  Four regions, in this order: trained with weight
+ *     layout   the place of each tensor in a unit's block.  Four regions, in this order: trained with weight
  *              decay, trained without, frozen, frozen without low halves.  So Adam, the norm and every gradient
  *              work on one run of n_train numbers, and decay is a split point, not a flag per number.
  *     exact    runs at the ends of the first three regions: numbers that reach the device with both halves, as
  *              fp32, also where it computes in bf16 (router biases, decay parameters).
  *     group    units with equal layouts; they share device buffers.
  *
- * Tensors that one product can serve (q, k, v; gate, up) lie side by side without a gap.
+ * Tensors of one product (q, k, v; gate, up) are contiguous, without a gap.
  *
  * Experts: a unit of experts holds n_experts whole experts from first_expert on.  The layout's [n_experts][2I, D] (gate, then up) begins at
  * at[MT_W_E_GATE], its [n_experts][D, I] at at[MT_W_E_DOWN].  Units with equal layouts may hold different experts, so the layout
@@ -34,7 +34,7 @@ typedef struct mt_weight {
     bool frozen, decay;
     bool fixed;  /* never trained: always frozen */
     bool exact;  /* the device has it in fp32, too */
-    bool no_low; /* frozen and bf16 in the files: its low halves are zero, and nobody stores them */
+    bool no_low; /* frozen and bf16 in the files: its low halves are zero and not stored */
 } mt_weight;
 
 /* Numbers [first, first + n) of a unit's block that are exact, and where they begin in its exact numbers. */
@@ -66,7 +66,7 @@ typedef struct mt_state_range {
     mt_state_kind kind;
     int64_t first, n;
 } mt_state_range;
-/* Its piece that begins `at` numbers after its first and has `most` numbers, or what is left. */
+/* Its piece that begins `at` numbers after its first and has at most `most` numbers. */
 static inline mt_state_range mt_state_piece(mt_state_range r, int64_t at, int64_t most)
 {
     return (mt_state_range){ r.unit, r.kind, r.first + at, mt_min_i64(most, r.n - at) };
@@ -83,7 +83,8 @@ typedef struct mt_unit {
     const mt_layout *layout; /* the group's */
 } mt_unit;
 
-/* What only a model's files say: how they name tensors, and whether the head is one of its own.  ckpt/weights.h finds it out. */
+/* Facts that only a model's files show: their tensor names, and whether the head is a separate tensor.  ckpt/weights.h finds
+ * them. */
 typedef struct mt_file_names {
     char prefix[96];              /* stands for the family's prefix */
     char head_prefix[96];         /* before names without that */
@@ -106,7 +107,7 @@ typedef struct mt_model_options {
     /* True if a tensor of the files holds bf16 numbers; NULL: nothing is known of it, or it is as config.json says. */
     bool (*is_bf16)(const void *files, const char *name);
     const void *files;
-    bool assume_dtype;    /* there are no files to ask: tensors have config.json's dtype */
+    bool assume_dtype;    /* there are no files: tensors have config.json's dtype */
     int64_t unit_experts; /* experts of a unit; a divisor of every layer's; 0: mt_default_unit_experts() */
 } mt_model_options;
 

@@ -1,4 +1,4 @@
-/* part.h - what a layer is made of, for whoever writes a part.
+/* part.h - the parts of a layer, for authors of new ones.
  *
  * A layer = a frame + a mixer + an ffn.
  *     frame   norms, residual, the order of the branches, the residual added in a branch's last product (frame.c)
@@ -28,7 +28,7 @@ struct mt_pass {
     const mt_acts *a;
     int first;                   /* of a->at: the part's own arrays */
     int first_expert, n_experts; /* of the unit whose weights these are; none, but in a unit of experts */
-    bool again;                  /* backward redoes forward: what is kept is there */
+    bool again;                  /* backward redoes forward: kept arrays are there */
 };
 
 /* Rows [first, first + n) of the micro-batch: an ffn takes some at a time. */
@@ -53,7 +53,7 @@ static inline const void *mt_pass_weight(const mt_pass *p, mt_role role)
     return p->l->at[role] < 0 ? NULL : (const char *)p->w->w + (size_t)p->l->at[role] * mt_dtype_bytes(p->r->t);
 }
 
-/* The same of a role whose numbers stay exact: in fp32, whatever the compute dtype. */
+/* The same of a role whose numbers stay exact: always in fp32. */
 static inline const float *mt_pass_exact(const mt_pass *p, mt_role role) { return mt_exact_weight(p->w, p->l, p->r->t, role); }
 
 /* Where a role's gradient is added up; NULL: it is not wanted. */
@@ -102,7 +102,7 @@ enum { MT_MAX_PRODUCTS = 6 };
  * alike, else one each. */
 typedef struct mt_products {
     struct {
-        mt_role w, b;     /* b: MT_ROLES where there is no bias */
+        mt_role w, b;     /* b: MT_ROLES if there is no bias */
         int64_t first, n; /* columns of the joint output */
     } parts[MT_MAX_PRODUCTS];
     int n;
@@ -122,7 +122,7 @@ mt_rc mt_products_backward(const mt_pass *p, const mt_products *f, int64_t n, co
 struct mt_part {
     const char *name; /* as plans and messages call it */
     bool (*has_role)(const mt_config *c, const mt_layer_spec *s, mt_role role);
-    bool (*beside)(mt_role a, mt_role b); /* one product serves both, so no gap may be between them; NULL: none do */
+    bool (*beside)(mt_role a, mt_role b); /* one product computes both, so they must be contiguous; NULL: never */
     /* Its arrays and its work in a layer of this spec; both return their number. */
     int (*arrays)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array out[MT_MAX_ARRAYS]);
     int (*work)(const mt_config *c, const mt_layer_spec *s, mt_work_item out[MT_MAX_WORK]);
@@ -149,16 +149,16 @@ struct mt_mixer {
 
 struct mt_ffn {
     mt_part part;
-    bool whole; /* its spans are whole micro-batches, whatever a row chunk is */
+    bool whole; /* its spans are whole micro-batches, not row chunks */
     /* From h, all rows of the branch's input, what output() reads of the rows of a span. */
     mt_rc (*forward)(const mt_pass *p, mt_row_range s, const void *h, mt_err *err);
     /* Those rows of y = alpha * (...) (+ add). */
     mt_rc (*output)(const mt_pass *p, mt_row_range s, void *y, const void *add, mt_err *err);
     /* From dy, the first of the span's rows of y's gradient, to dh = or += h's, likewise. */
     mt_rc (*backward)(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err);
-    /* Of an ffn whose experts are units of their own; NULL in others.  The calls above are then of all but the experts: forward()
-     * chooses, output() does not exist where no more is added, and backward() begins where the experts' backward has ended.
-     * Rows are those of a pass, and h, dy the first of them. */
+    /* For an ffn whose experts are separate units; NULL in others.  The calls above then exclude the experts: forward() chooses,
+     * output() does not exist if nothing is added, and backward() begins after the experts' backward.  Rows are those of a pass,
+     * and h, dy the first of them. */
     bool (*adds)(const mt_layer_spec *s); /* output() exists */
     int routes;                           /* of its arrays: [N, T] the experts of each row */
     mt_rc (*experts)(const mt_pass *p, const void *h, mt_err *err);

@@ -1,11 +1,11 @@
 /* select.h - which parameters are trained, and which of those decay, by their names in the checkpoint.
  *
- * Frozen: the name matches one of the patterns a person gave.  Patterns are the shell's: `*` any characters (dots included),
- * `?` one, `[a-c]` one of a set, `[!a-c]` one outside it; the whole name must match.  A pattern that matches nothing is an
- * error: it is a misspelling, and the run would train what was meant to be left alone.
+ * Frozen: the name matches one of the user's patterns.  Patterns are the shell's: `*` any characters (dots included), `?` one,
+ * `[a-c]` one of a set, `[!a-c]` one outside it; the whole name must match.  A pattern that matches nothing is an error: it is a
+ * misspelling, and the run would train weights that should be frozen.
  *
- * Decayed: every trained parameter but norms and biases, told by name as transformers' Trainer does (the list is in select.c), or
- * every one of them when asked. */
+ * Decayed: every trained parameter but norms and biases, identified by name as in transformers' Trainer (the list is in
+ * select.c), or every one on request. */
 #ifndef MT_MODEL_SELECT_H
 #define MT_MODEL_SELECT_H
 

@@ -1,8 +1,8 @@
-/* slice.h - where a weight's numbers lie in the tensors of a checkpoint.
+/* slice.h - the place of a weight's numbers in the tensors of a checkpoint.
  *
- * In memory every role is a matrix of its own, output rows first.  Files may hold several roles in one tensor (fused q, k, v;
- * gate and up), regrouped by head, or transposed.  The rule is three numbers and a flag, used one way by the loader and the other
- * way by the saver, so what is loaded and saved again is the same bytes. */
+ * In memory every role is a separate matrix, output rows first.  Files may hold several roles in one tensor (fused q, k, v; gate
+ * and up), regrouped by head, or transposed.  The rule is three numbers and a flag, used one way by the loader and the other way
+ * by the saver, so loading and saving reproduces the same bytes. */
 #ifndef MT_MODEL_SLICE_H
 #define MT_MODEL_SLICE_H
 
@@ -30,7 +30,7 @@ static inline int64_t mt_slice_slab(const mt_tensor_slice *s) { return s->slab[0
 
 /* Where the weight's slab begins in the tensor: which expert a weight is of follows from its unit. */
 int64_t mt_weight_slab(const struct mt_unit *u, const struct mt_weight *w);
-/* The weight's first row, counted over all slabs: it tells weights of one tensor apart. */
+/* The weight's first row, counted over all slabs: it distinguishes weights of one tensor. */
 int64_t mt_weight_first_row(const struct mt_unit *u, const struct mt_weight *w);
 /* The next weight of weight k's slab; l->n_weights: there is none.  The weights of one expert are listed side by side, so few are
  * looked at. */

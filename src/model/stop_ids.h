@@ -14,7 +14,7 @@ typedef struct mt_stop_ids {
 /* eos_token_id of a generation_config.json or config.json, one number or a list.  Adds to out; `what` names the text in
  * messages. */
 mt_rc mt_stop_ids_parse(mt_stop_ids *out, const char *text, size_t n, const char *what, mt_err *err);
-/* Once each; negative ids (a role nobody has) and what is beyond the maximum are left out. */
+/* Once each; negative ids (a missing role) and ids beyond the maximum are omitted. */
 void mt_stop_ids_add(mt_stop_ids *out, int32_t id);
 
 #endif

@@ -220,7 +220,8 @@ template <typename T> static void backward(mt_stream *s, const mt_attention *a, 
     backward_with<T, MAX_HEAD / 32>(s, a, delta);
 }
 
-/* cuDNN has no kernel for this after all (another version, another GPU): the same call without it, for the next way that serves. */
+/* cuDNN has no kernel for this after all (another version, another GPU): the same call without it, for the next suitable
+ * kernel. */
 static mt_attention without(mt_stream *s, const mt_attention *a, mt_attention_way way, mt_err *err)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
@@ -278,7 +279,7 @@ static mt_rc backward_by_way(mt_stream *s, const mt_attention *a, const float **
     float *delta = (float *)a->scratch;
     *sums = delta;
     bool fours = value_width(*a) % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 8) &&
-                 is_aligned(a->d_o, 8); /* of all rows alike: where one lies must choose no bits */
+                 is_aligned(a->d_o, 8); /* the same for all rows: the address of one must not change bits */
     if (a->t == MT_DTYPE_BF16 && fours)
         delta_kernel<bf16, 4><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
     else if (a->t == MT_DTYPE_BF16)

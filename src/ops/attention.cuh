@@ -1,8 +1,8 @@
 /* attention.cuh - shared by the two ways attention runs on CUDA: which rows see which.
  *
- * Rows lie packed, documents one after the other.  Row i sees keys [first_key(i), i]; key j is seen by rows
- * [j, end_query(j)).  Both bounds never decrease from row to row, so a tile of rows needs one contiguous range of the
- * others, and tiles can ignore where documents begin. */
+ * Rows are packed, documents one after the other.  Row i sees keys [first_key(i), i]; key j is seen by rows [j, end_query(j)).
+ * Both bounds never decrease from row to row, so a tile of rows needs one contiguous range of the others, and tiles can ignore
+ * where documents begin. */
 #ifndef MT_OPS_ATTENTION_CUH
 #define MT_OPS_ATTENTION_CUH
 
@@ -77,8 +77,8 @@ __device__ __forceinline__ float bent(const bending &b, float qk, int back)
     return b.softcap != 0 ? b.softcap * quick_tanh(s * b.to_cap) : s;
 }
 
-/* d bent / d (scale q k') where P = p: the score is read off P = exp(S - lse), so nothing need be kept of it.  Where P is 0 so is its
- * gradient, whatever this returns short of infinity. */
+/* d bent / d (scale q k') where P = p: the score follows from P = exp(S - lse), so nothing of it is kept.  If P is 0 so is its
+ * gradient, for any finite value of this. */
 __device__ __forceinline__ float bent_slope(const bending &b, float p, float lse_log2)
 {
     float th = fmaxf((__log2f(p) + lse_log2) * 0.6931471805599453f * b.to_cap, -1.0f);

@@ -4,14 +4,14 @@
  *     delta = sum(o * do);  P = exp(S - lse);  dv = P' do;  dS = P (do v' - delta) scale;  dk = dS' q;  dq = dS k
  *     under a soft cap:  t = tanh(scale q k' / cap);  S = cap t, masked;  dS also times 1 - t^2
  *
- * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and what is virtual are part of the
+ * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and the virtual tensors are part of the
  * pattern.  With a causal mask no mask for the ends of documents is needed: the lengths bound the products.  Gradients of grouped
  * heads are made for every query head (dkf, dvf) and summed.  The repeatable backward keeps dS in the workspace and makes dq of
  * it by one more product; the fast one adds to an fp32 accumulator with atomics.
  *
- * Where dS does not fit, a launch has a part of it (mt_cudnn_size).  A few heads: one of each group, so that to cuDNN there are
- * no groups, at their places in memory.  A few keys: with the queries from the first of them on, so that the mask stays as it is;
- * their dq is a summand. */
+ * If dS does not fit, a launch makes a part of it (mt_cudnn_size).  A few heads: one of each group, at their places in memory, so
+ * that cuDNN sees no groups.  A few keys: with the queries from the first of them on, so that the mask does not change; their dq
+ * is a summand. */
 #include "ops/attention_cudnn.h"
 
 #include "base/mem.h"
@@ -42,7 +42,7 @@ _Static_assert((int)MOST_KEYS <= (int)MAX_PLANS, "room for all of a shape");
 
 typedef struct made_plan {
     plan_key key;
-    mt_cudnn_plan *plan; /* NULL: cuDNN has none that serves, and is not asked again */
+    mt_cudnn_plan *plan; /* NULL: cuDNN has no suitable one, and is not tried again */
 } made_plan;
 
 struct mt_cudnn_attention {
@@ -53,7 +53,7 @@ struct mt_cudnn_attention {
     made_plan plans[MAX_PLANS];
 };
 
-/* Bytes of workspace that mt_cudnn_layout has for launches like this: no plan may ask for more. */
+/* Bytes of workspace that mt_cudnn_layout has for launches like this: no plan may use more. */
 static size_t counted(const plan_key *k)
 {
     bool squares = k->backward && k->way == MT_ATTENTION_CUDNN;
@@ -231,7 +231,7 @@ static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out
 }
 
 /* A gradient of keys or values: (dS or P)' times rows of queries.  Grouped heads: for every query head, then summed.  cuDNN
- * derives where the rows of all heads start from where the summed ones do, times H / K: right only if both lie packed. */
+ * derives the start of the rows of all heads from that of the summed ones, times H / K: right only if both are packed. */
 static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t width, int64_t id, int64_t id_full)
 {
     const plan_key *k = b->k;
@@ -314,7 +314,7 @@ void mt_cudnn_attention_close(mt_cudnn_attention *c)
     mt_free(c);
 }
 
-/* 9.14 puts gradients of keys where the keys' own rows would lie, and those of heads wider than 128 nowhere; 9.19 is right. */
+/* 9.14 writes gradients of keys to the places of the keys' own rows, and drops those of heads wider than 128; 9.19 is right. */
 int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c) { return mt_cudnn_version(c->lib) >= GRADIENTS_FROM ? 256 : 0; }
 
 /* Does the graph mask a window?  The same for all calls of a run, however long their documents; the repeatable backward is asked
@@ -388,7 +388,7 @@ static int keys_of(const mt_attention *a, bool backward, plan_key out[MOST_KEYS]
             mt_attention like = *a;
             like.longest = sizes[i].longest;
             mt_attention_way chosen = backward ? mt_attention_choose(&like, true) : MT_ATTENTION_CUDNN;
-            /* In parcels, whatever it takes alone. */
+            /* In parcels, even if it would fit alone. */
             bool beside_longer = a->use.parts && ways[w] == MT_ATTENTION_CUDNN && chosen != MT_ATTENTION_CUDNN_FAST;
             if (chosen == ways[w] || beside_longer) out[n_keys++] = key_of(a, sizes[i], backward, ways[w]);
         }
@@ -527,7 +527,7 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
     return MT_OK;
 }
 
-/* Gradients of grouped keys and values: summed by cuDNN and packed, or parts that lie as query heads do. */
+/* Gradients of grouped keys and values: summed by cuDNN and packed, or parts in the layout of query heads. */
 static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at)
 {
     char *scratch = a->scratch;

@@ -1,7 +1,7 @@
 /* attention_cudnn.h - attention by cuDNN's fused kernels: one graph each for forward and backward, made once per shape and size.
  *
- * Documents lie packed: cuDNN is told where each starts (ragged offsets) and how long it is, so one plan serves every packing up
- * to its size.  A state belongs to a device and one thread at a time. */
+ * Documents are packed: cuDNN gets the start (ragged offsets) and length of each, so one plan works for every packing up to its
+ * size.  A state belongs to a device and one thread at a time. */
 #ifndef MT_OPS_ATTENTION_CUDNN_H
 #define MT_OPS_ATTENTION_CUDNN_H
 
@@ -20,10 +20,9 @@ typedef struct mt_cudnn_launch {
     int64_t chunk, head, kv;
 } mt_cudnn_launch;
 
-/* MT_EUNSUPPORTED: cuDNN has no kernel for a call like this that is content with the workspace there is; another way has to serve
- * it, and what was queued meanwhile does it no harm.
- * stream: a cudaStream_t.  The offsets and lengths in the scratch (mt_cudnn_layout) are filled in by the caller.  What a
- * backward leaves in parts there is summed by the caller, too. */
+/* MT_EUNSUPPORTED: cuDNN has no kernel for such a call that needs no more than this workspace; another kernel must be used, and
+ * work queued before does no harm.  stream: a cudaStream_t.  The offsets and lengths in the scratch (mt_cudnn_layout) are filled
+ * in by the caller.  The caller also sums the parts that a backward leaves there. */
 mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_err *err);
 mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way,
                              const mt_cudnn_layout *l, mt_cudnn_launch at, mt_err *err);
@@ -32,7 +31,7 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
 mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way,
                                  size_t *workspace, mt_err *err);
 
-/* Backward is about to go another way than cuDNN's, and later ones of this shape may not: their plans are made now. */
+/* This backward does not use cuDNN, but later ones of this shape may: make their plans now. */
 void mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a);
 int mt_cudnn_attention_plans(const mt_cudnn_attention *c); /* how many there are, with those that could not be made */
 

@@ -7,11 +7,11 @@
  *   dq        a block owns queries and walks keys:       S = q k',  dP = do v',  dq = dS k
  *   dk, dv    a block owns keys, walks query heads and queries:   S' = k q',  dP' = v do',  dv = P' do,  dk = dS' q
  *
- * No two blocks write one place and every sum has one order: results are repeatable.  Tiles ignore documents; a row's
- * visible range masks what it may not see, and tiles nobody sees are never visited (attention.cuh).
- * Head widths 64, 96, 128 and 256 have kernels, and scores of 192 with values of 128; others are padded with zeros to the next in
- * shared memory.  DH is the width of queries and keys there, DV that of values and outputs.
- * Bytes moved: each tile of the walked side is read once per block that walks it (from L2, mostly); everything else once. */
+ * No two blocks write one place and every sum has one order: results are repeatable.  Tiles ignore documents; a row's visible
+ * range masks the rest, and tiles outside every range are never visited (attention.cuh).  Head widths 64, 96, 128 and 256 have
+ * kernels, and scores of 192 with values of 128; others are padded with zeros to the next in shared memory.  DH is the width of
+ * queries and keys there, DV that of values and outputs.  Bytes moved: each tile of the walked side is read once per block that
+ * walks it (from L2, mostly); everything else once. */
 #include "ops/attention.cuh"
 #include "ops/attention_tiles.cuh"
 
@@ -106,7 +106,7 @@ template <int BN> __device__ __forceinline__ void bend(float s[][4], const bendi
         }
 }
 
-/* 2^x; what is too small to be a normal number is 0. */
+/* 2^x; 0 instead of subnormal results. */
 __device__ __forceinline__ float power2(float x)
 {
     float y;
@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const fl
 
 /* -- launchers ------------------------------------------------------------------------------------- */
 
-/* A block's shared memory beyond 48 KiB must be asked for. */
+/* A block's shared memory beyond 48 KiB must be requested. */
 static mt_rc allow(mt_stream *s, const void *kernel, size_t bytes, mt_err *err)
 {
     if (bytes > mt_cuda_device_of(s)->shared_bytes)
@@ -446,7 +446,7 @@ static mt_rc backward_dkv(mt_stream *s, const mt_attention *a, const float *delt
     return mt__cuda_launched(s, "attention backward", err);
 }
 
-/* Scores and values of widths that have kernels of their own; others take those of the wider one. */
+/* Widths of scores and values that have kernels; others use those of the next wider one. */
 static bool is_latent(const mt_attention *a) { return a->Dh > 128 && a->Dh <= 192 && value_width(*a) <= 128; }
 static int widest(const mt_attention *a) { return a->Dh > value_width(*a) ? (int)a->Dh : value_width(*a); }
 

@@ -1,5 +1,5 @@
-/* attention_ragged.cu - packed rows as cuDNN wants them told: where each document starts, in elements of every tensor, and how long it
- * is.  The graphs are in attention_cudnn.c. */
+/* attention_ragged.cu - packed rows described for cuDNN: the start of each document, in elements of every tensor, and its length.
+ * The graphs are in attention_cudnn.c. */
 #include "ops/attention.cuh"
 
 extern "C" {
@@ -45,7 +45,7 @@ static mt_rc tell_documents(mt_stream *s, const mt_attention *a, mt_attention_wa
     return mt__cuda_launched(s, "documents for cuDNN", err);
 }
 
-/* The same for the documents of a parcel, which need not lie one after the other.  A chunk is a piece of the keys, with the queries from
+/* The same for the documents of a parcel, which need not be contiguous.  A chunk is a piece of the keys, with the queries from
  * its first row on. */
 typedef struct listed {
     mt_cudnn_parcel p;
@@ -61,7 +61,7 @@ __global__ void listed_kernel(listed r)
     int64_t chunk = blockIdx.x, from = chunk * r.p.size.keys,
             row = i <= last ? from + r.p.row[i] : r.p.row[last] + r.p.length[last];
     for (int k = 0; k < MT_OFFSETS; k++) {
-        bool apart = k == MT_OFF_DQ && r.p.size.keys != r.p.size.longest; /* lies by itself, whatever rows come before */
+        bool apart = k == MT_OFF_DQ && r.p.size.keys != r.p.size.longest; /* separate, independent of earlier rows */
         r.offsets[(chunk * MT_OFFSETS + k) * r.offsets_ld + i] = (apart ? row - r.p.row[0] : row) * r.ld[k];
     }
     if (i >= r.p.size.docs) return;
@@ -114,7 +114,7 @@ static void add_part(parts *p, void *to, const void *from, int64_t ld_from, int6
     p->of[p->n++] = (part){ (bf16 *)to, (const bf16 *)from, ld_from, width / PIECE };
 }
 
-/* Of grouped heads dk and dv lie packed in the scratch, and dq where cuDNN cannot write it to its place. */
+/* dk and dv of grouped heads are packed in the scratch, and so is dq if cuDNN cannot write it in place. */
 static mt_rc place_rows(mt_stream *s, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_err *err)
 {
     const char *scratch = (const char *)a->scratch;
@@ -225,7 +225,7 @@ static mt_rc try_out(mt_cudnn_attention *state, mt_err *err)
     return mt_cudnn_attention_prepare(state, &a, false, MT_ATTENTION_CUDNN, &workspace, err);
 }
 
-/* The device's cuDNN, loaded when first asked for; NULL: there is none that serves. */
+/* The device's cuDNN, loaded on first use; NULL: no suitable version. */
 static mt_cudnn_attention *state_of(mt_cuda_device *d)
 {
     mt_err why;

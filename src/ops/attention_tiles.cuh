@@ -1,14 +1,13 @@
-/* attention_tiles.cuh - tiles of rows in shared memory and the two products attention makes of them, on whatever tensor cores
- * the GPU has.
+/* attention_tiles.cuh - tiles of rows in shared memory and the two products of attention, on the GPU's tensor cores.
  *
  * A *team* owns rows of the result: a warp 16 (mma.sync m16n8k16, every GPU from sm_80 on), or on Hopper a warpgroup 64
  * (wgmma m64nNk16, which reads its operands from shared memory itself, at twice the rate).  Both leave results in
  * registers the same way: lane l of a warp holds, of the warp's 16 rows, rows l/4 and l/4 + 8, columns 2(l%4) and the next
  * of every 8.  So the kernels above this are the same for both.
  *
- * Tiles for a warp have rows 8 elements longer than the head, so that the 8 rows an ldmatrix reads lie in different
- * banks.  Tiles for a warpgroup are columns of 64 elements, 128 bytes a row, in which 16-byte pieces swap places by the
- * row's last three bits: wgmma's 128-byte swizzle. */
+ * Tiles for a warp have rows 8 elements longer than the head, so that the 8 rows of an ldmatrix are in different banks.  Tiles
+ * for a warpgroup are columns of 64 elements, 128 bytes a row, in which 16-byte pieces swap places by the row's last three bits:
+ * wgmma's 128-byte swizzle. */
 #ifndef MT_OPS_ATTENTION_TILES_CUH
 #define MT_OPS_ATTENTION_TILES_CUH
 
@@ -23,7 +22,7 @@
 /* Rows of a team: known to device code only, since it depends on what that is compiled for. */
 template <int DH> __device__ constexpr int team(void) { return HAS_WGMMA && DH % 64 == 0 ? 64 : 16; }
 template <int DH> __device__ constexpr int tile_elements(int rows) { return rows * (team<DH>() == 64 ? DH : DH + 8); }
-/* What so many rows of tiles take, in either layout; and what kernels ask for beside them: wgmma's alignment. */
+/* Bytes of this many rows of tiles, in either layout; and what kernels request besides: wgmma's alignment. */
 static constexpr size_t shared_for(int rows, int DH) { return (size_t)rows * (DH + 8) * sizeof(bf16); }
 enum { SHARED_ALIGN = 1024 };
 
@@ -59,7 +58,7 @@ template <int LATER> __device__ __forceinline__ void copies_arrive(void)
     __syncthreads();
 }
 
-/* Where element (r, c) of a tile lies, c a multiple of 8. */
+/* The place of element (r, c) of a tile, c a multiple of 8. */
 template <int ROWS, int DH> __device__ __forceinline__ bf16 *piece_of(bf16 *tile, int r, int c)
 {
     if (team<DH>() == 16) return tile + r * (DH + 8) + c;
@@ -262,7 +261,7 @@ template <int NROWS, int DH> __device__ __forceinline__ void group_times(float a
 
 /* -- the two products ------------------------------------------------------------------------------ */
 
-/* Both only start; finish() waits.  Until then nobody may touch acc, the operand's registers or the tiles. */
+/* Both only start; finish() waits.  Until then acc, the operand's registers and the tiles must not be touched. */
 
 /* acc [team, NCOLS] = rows of tile a [AROWS, DH], from row0 on, times tile b [NCOLS, DH], transposed. */
 template <int AROWS, int NCOLS, int DH>

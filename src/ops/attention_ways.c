@@ -1,4 +1,4 @@
-/* attention_ways.c - the table of implementations, fastest first.  The numbers behind the order are in docs/notebook. */
+/* attention_ways.c - the table of implementations, fastest first.  The measurements for the order are in docs/notebook. */
 #include "ops/attention_ways.h"
 
 #include "base/mem.h"
@@ -47,7 +47,7 @@ static bool fills(const mt_attention *a, mt_cudnn_size s)
     return mt_cudnn_whole(a, s) || (s.longest > LONG && s.heads * s.keys >= (a->Dh >= 128 ? 128 : 224) * TILE);
 }
 
-/* The repeatable backward works through whole squares whatever the window. */
+/* The repeatable backward computes whole squares, even with a window. */
 static bool cudnn_fits(const mt_attention *a, bool backward)
 {
     if (!backward || !cudnn_knows(a, true)) return cudnn_knows(a, backward);
@@ -181,9 +181,9 @@ static mt_cudnn_size in_pieces(const mt_attention *a, int64_t longest, int64_t h
     return (mt_cudnn_size){ 0 };
 }
 
-/* One document, a few heads or keys at a time.  A launch wants many tiles of keys to fill the GPU, and to make them of many heads
- * is best; but every piece of the keys makes gradients of all later queries.  What was fastest is in docs/notebook.  Heads
- * divide the number of key heads, so that one kernel serves all. */
+/* One document, a few heads or keys at a time.  A launch needs many tiles of keys to fill the GPU, preferably from many heads,
+ * because every piece of the keys makes gradients of all later queries.  The measurements are in docs/notebook.  Heads divide the
+ * number of key heads, so that one kernel works for all. */
 static mt_cudnn_size part_of(const mt_attention *a, int64_t longest)
 {
     mt_cudnn_size part = in_pieces(a, longest, a->H, 4);
@@ -206,7 +206,7 @@ int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUD
     int n = 0;
     int64_t cap = mt_cudnn_longest(a);
     for (int64_t step = squares ? MT_CUDNN_SMALLEST : cap;; step *= 2) {
-        if (squares && a->window && step / 2 >= a->window) return n; /* of documents that the window cuts: never asked for */
+        if (squares && a->window && step / 2 >= a->window) return n; /* of documents that the window cuts: never requested */
         mt_cudnn_size most = most_of(a, squares, mt_min_i64(step, cap));
         for (int64_t docs = 1; docs <= most.docs && n < MT_CUDNN_SIZES; docs *= 2)
             out[n++] = (mt_cudnn_size){ docs, most.longest, most.heads, most.keys };
@@ -257,7 +257,7 @@ static size_t attention_ways_take(size_t *at, uint64_t bytes)
     return here;
 }
 
-/* The fast backward adds to its accumulator as if rows lay where q's do, whatever it is told: 40% off elsewhere. */
+/* The fast backward ignores the row layout of its accumulator and uses q's: results are 40% off with another one. */
 int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way) { return way == MT_ATTENTION_CUDNN_FAST ? a->ldq : a->ld_d; }
 
 /* What launches of a size take of the scratch.  Of parcels the most that any may: a shorter document may have more pieces than
@@ -307,7 +307,7 @@ static void lay_out_backward(mt_cudnn_layout *l, const mt_attention *a, bool squ
 
 bool mt_cudnn_whole(const mt_attention *a, mt_cudnn_size size) { return size.heads == a->H && size.keys == size.longest; }
 
-/* One long document among many short ones would make each of them a launch of its own. */
+/* One long document among many short ones would make each of them a separate launch. */
 static bool by_parcels(const mt_attention *a, mt_cudnn_size size, bool squares)
 {
     return !mt_cudnn_whole(a, size) || (squares && a->use.parts && size.docs < a->n_docs && size.docs < MT_CUDNN_MOST_DOCS);
@@ -321,7 +321,7 @@ static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, boo
     need n = l.parcels ? need_of_parcels(a) : need_of(a, size);
     int64_t docs = l.parcels ? MT_CUDNN_MOST_DOCS : size.docs;
     if (l.parcels) l.n_chunks = n.pieces;
-    l.offsets_ld = (int64_t)mt_round_up((size_t)docs + 1, 2); /* cuDNN is told of 16-byte alignment */
+    l.offsets_ld = (int64_t)mt_round_up((size_t)docs + 1, 2); /* cuDNN is promised 16-byte alignment */
     l.lengths_ld = (int64_t)mt_round_up((size_t)docs, 4);
     l.offsets = attention_ways_take(&l.bytes, (uint64_t)(l.n_chunks * MT_OFFSETS * l.offsets_ld) * 8);
     l.lengths = attention_ways_take(&l.bytes, (uint64_t)(l.n_chunks * 2 * l.lengths_ld) * 4);
@@ -356,7 +356,7 @@ static size_t scratch_of_ways(const mt_attention *a)
     return bytes;
 }
 
-/* Enough for whatever way any call of the run may take: where documents are short, chunks cut none of them. */
+/* Enough for every kernel that a call of the run may use: if documents are short, chunks cut none of them. */
 size_t mt_attention_scratch(const mt_attention *a)
 {
     mt_attention whole = *a;

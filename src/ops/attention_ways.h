@@ -1,19 +1,19 @@
-/* attention_ways.h - which implementation of attention serves a call, and what it needs.  Functions of the arguments alone, the
- * same in every build: a plan counts with them and the choice can be tested without a GPU. */
+/* attention_ways.h - which attention kernel a call uses, and what it needs.  Pure functions of the arguments, the same in every
+ * build: plans rely on them, and the choice can be tested without a GPU. */
 #ifndef MT_OPS_ATTENTION_WAYS_H
 #define MT_OPS_ATTENTION_WAYS_H
 
 #include "ops/ops.h"
 
-/* cuDNN's kernels are made for a number of documents and a length; documents go through them so many at a time.  Both come in few
- * sizes, so that a run makes all its kernels in its first step. */
+/* cuDNN's kernels are made for a number of documents and a length; documents go through them in groups of that number.  Both come
+ * in few sizes, so that a run makes all its kernels in its first step. */
 enum { MT_CUDNN_SIZES = 96, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64, MT_CUDNN_FEWEST_KEYS = 2048 };
 enum { MT_CUDNN_SMALL_WORKSPACE = 1 << 20 }; /* bytes of every launch, beside squares */
 
-/* heads: query heads of a launch.  All of them, or, where a document's squares do not fit at once, one each of so many key heads:
- * then the gradients of keys and values are made for every query head and summed afterwards.
- * keys: a document's keys of a launch, with all queries that see them.  All of them, or a part: then the gradients of queries are
- * made for every part and summed. */
+/* heads: query heads of a launch.  All of them, or, if a document's squares do not fit at once, one from each of several key
+ * heads: then the gradients of keys and values are made for every query head and summed afterwards.  keys: a document's keys of a
+ * launch, with all queries that see them.  All of them, or a part: then the gradients of queries are made for every part and
+ * summed. */
 typedef struct mt_cudnn_size {
     int64_t docs, longest, heads, keys;
 } mt_cudnn_size;
@@ -47,7 +47,7 @@ typedef enum mt_cudnn_offset {
     MT_OFFSETS
 } mt_cudnn_offset;
 
-/* Where things lie in the scratch of a call that cuDNN serves; bytes from its start. */
+/* Offsets in the scratch of a call to cuDNN, in bytes from its start. */
 typedef struct mt_cudnn_layout {
     mt_cudnn_size size;
     int64_t n_chunks;               /* launches, of size.docs documents each, or of size.keys of a parcel's */
@@ -69,11 +69,10 @@ typedef struct mt_cudnn_parcel {
     int64_t above, upto, next; /* where the walk is: documents of these lengths, from this one on */
 } mt_cudnn_parcel;
 
-/* The next parcel of a call (shorter documents first), from one that is all zeros on; false: there are no more.  Reads
- * a->host_start. */
+/* The next parcel of a call (shorter documents first), from one that is all zeros on; false: no more.  Reads a->host_start. */
 bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p);
 
-/* Elements from row to row of dq as cuDNN writes it: a->ld_d, or else it lies in the scratch. */
+/* Elements from row to row of dq as cuDNN writes it: a->ld_d, or that of the scratch. */
 int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way);
 
 /* Bytes at the start of a call's scratch for the gradient of its sinks; 0: it has none. */

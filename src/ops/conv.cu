@@ -120,7 +120,7 @@ template <typename T, int V, int W> struct window {
     }
 };
 
-/* The inputs before row `from`: of its own document, or before that of the sequence's state. */
+/* The inputs before row `from`: from its own document, or else from the sequence's state. */
 template <typename T, int V, int W>
 __device__ __forceinline__ void look_back(const mt_cache_conv &a, window<T, V, W> &win, const place &p, int64_t from, int64_t c)
 {

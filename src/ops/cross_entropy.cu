@@ -1,12 +1,12 @@
 /* cross_entropy.cu - loss = -log softmax(z)[target];   dlogits = (softmax - onehot) * dscale (* 1 - (z / softcap)^2),   z = logits, or
  * softcap tanh(logits / softcap).
  *
- * Shapes: logits, dlogits [N, V].  Bytes moved: logits once, dlogits once.
- * A row of a large vocabulary does not fit on one processor: a cluster of blocks holds it in registers, each block a piece, and joins
- * (largest, where, sum of exponentials) through their shared memories.  There are as many clusters as the processors hold; each takes row after row, and
- * while it works on one, its pieces of the next come to shared memory.  Where there are no clusters, or rows are too long or lie too crookedly for
- * 16-byte loads, one block takes a row and reads it twice.  Joins have a fixed order.
- * The rows' losses are added to the step's sum by one thread, in row order, in double: what the CPU does, to the bit. */
+ * Shapes: logits, dlogits [N, V].  Bytes moved: logits once, dlogits once.  A row of a large vocabulary does not fit on one
+ * processor: a cluster of blocks holds it in registers, each block a piece, and joins (largest, where, sum of exponentials)
+ * through their shared memories.  There are as many clusters as the processors hold; each takes row after row, and while it works
+ * on one, its pieces of the next arrive in shared memory.  Without clusters, or if rows are too long or misaligned for 16-byte
+ * loads, one block takes a row and reads it twice.  Joins have a fixed order.  One thread adds the rows' losses to the step's
+ * sum, in row order, in double: to the bit as on the CPU. */
 #include "ops/ops_cuda.cuh"
 
 #include <cooperative_groups.h>
@@ -114,7 +114,7 @@ template <int HELD> struct piece {
 
 __device__ __forceinline__ uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-/* The next row's piece, asked for by one thread: `bytes`, a multiple of 16, which `arrived` counts in. */
+/* The next row's piece, requested by one thread: `bytes`, a multiple of 16, counted by `arrived`. */
 __device__ __forceinline__ void fetch_piece(void *to, const void *from, uint32_t bytes, uint64_t *arrived)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(arrived)), "r"(bytes) : "memory");
@@ -147,8 +147,8 @@ __device__ __forceinline__ void take_piece(piece<HELD> &p, const vec<float, 4> *
     }
 }
 
-/* exp(x) for x <= 0 by the processor's own 2^x: exp(0) is 1, relative errors are 2e-7 and 6e-8 times -x more, and what is
- * below 1e-38 is 0. */
+/* exp(x) for x <= 0 by the processor's own 2^x: exp(0) is 1, relative errors are 2e-7 and 6e-8 times -x more, and results below
+ * 1e-38 are 0. */
 __device__ __forceinline__ float quick_exp(float x)
 {
     float y;
@@ -224,7 +224,7 @@ __device__ __forceinline__ void write_piece(const mt_cross_entropy &a, int64_t i
     T *dz = (T *)a.dlogits + i * a.V;
     float inv = 1.0f / row.sum, to_cap = CAPPED ? 1.0f / a.softcap : 0.0f;
     float scale =
-        mine.top > -INFINITY ? expf(mine.top - row.top) * inv * a.dscale : 0.0f; /* of what is relative to the warp's top */
+        mine.top > -INFINITY ? expf(mine.top - row.top) * inv * a.dscale : 0.0f; /* for values relative to the warp's top */
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
         int at = p.from + k * THREADS;

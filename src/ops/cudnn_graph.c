@@ -94,7 +94,7 @@ mt_rc mt_cudnn_open(mt_cudnn **out, const char *device, mt_err *err)
     return MT_OK;
 }
 
-/* dlclose is left out on purpose: the library keeps threads and driver objects of its own. */
+/* No dlclose, on purpose: the library keeps its threads and driver objects. */
 void mt_cudnn_close(mt_cudnn *l)
 {
     if (!l) return;

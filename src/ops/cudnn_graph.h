@@ -56,8 +56,8 @@ void mt_cudnn_reshape_to(mt_cudnn_graph *g, mt_node x, mt_node y);
 /* c = a b; m, n, k: how much of each dimension counts, per batch entry; NULL: all. */
 void mt_cudnn_matmul_to(mt_cudnn_graph *g, mt_node a, mt_node b, mt_node c, mt_node m, mt_node n, mt_node k);
 
-/* The compiled graph, by the first of the library's proposals that compiles and asks for no more than `most` bytes of workspace.
- * Frees the graph, or keeps what the plan needs of it. */
+/* The compiled graph, by the first of the library's proposals that compiles and needs at most `most` bytes of workspace.  Frees
+ * the graph, or keeps the parts that the plan needs. */
 mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, size_t most, mt_err *err);
 void mt_cudnn_plan_free(mt_cudnn_plan *p); /* accepts NULL */
 size_t mt_cudnn_plan_workspace(const mt_cudnn_plan *p);

@@ -17,7 +17,7 @@ struct delta_group {
 
     template <typename T> __device__ __forceinline__ T *at(size_t offset) const { return (T *)((char *)a.scratch + offset); }
     __device__ __forceinline__ mt_delta_chunk chunk(int64_t c) const { return at<const mt_delta_chunk>(l.chunks)[c]; }
-    /* Row `row` of head h of the group, in an array of so many columns. */
+    /* Row `row` of head h of the group, in an array of `columns` columns. */
     template <typename T> __device__ __forceinline__ T *rows(size_t offset, int h, int64_t row, int64_t columns) const
     {
         return at<T>(offset) + ((int64_t)h * a.N + row) * columns;

@@ -4,14 +4,14 @@
  * steps ahead, across tiles.  The other two multiply 64 rows each and store them.  So while one of them stores, the other multiplies,
  * and the next tile's operands arrive.
  *
- *   full[stage]    its operands have arrived: every loader has said so, and the copy engine has brought its bytes
- *   empty[stage]   its products are done: every team has said so
+ *   full[stage]    its operands have arrived: every loader has signaled, and the copy engine has delivered its bytes
+ *   empty[stage]   its products are done: every team has signaled
  *
  * Weights and packed rows come by the copy engine, in boxes of 64 columns; rows of tokens are gathered by the loaders' threads, and no
  * permuted copy of them exists.  Two blocks work as a pair, on tiles one below the other: each brings half of the right operand in, for
  * both.  (A tile's operands come out of the L2 cache, whose rate bounds the products: 6.7 TB/s at 570 TFLOP/s without pairs.)
  *
- * What the operands are, and how they lie in shared memory: grouped_tiles.cuh.  Every sum runs in ascending order of the summed index
+ * The operands and their layout in shared memory are in grouped_tiles.cuh.  Every sum runs in ascending order of the summed index
  * within one team, as in grouped_tiles.cu. */
 #include "ops/grouped_tiles.cuh"
 #include <cudaTypedefs.h>
@@ -89,7 +89,7 @@ __device__ __forceinline__ void barrier_arrive_copied(uint64_t *b)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(b)) : "memory");
 }
-/* Arrives, and the phase is not over before so many bytes have come by the copy engine. */
+/* Arrives; the phase does not end before the copy engine has delivered `bytes` bytes. */
 __device__ __forceinline__ void barrier_expect(uint64_t *b, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
@@ -192,7 +192,7 @@ template <grouped_product KIND> struct loaders {
         gathered = KIND == FORWARD ? a.gather_x : a.gather_dy;
         if (gathered) left.begin(left_of<KIND>(a, t), t.row0);
     }
-    /* One thread's part: what the copy engine is asked for. */
+    /* One thread's part: the copies it requests from the copy engine. */
     __device__ __forceinline__ void ask(const common &c, const operand_maps &maps, const grouped_tile &t, int stage, int step)
     {
         enum { HALF = BN / 2 };
@@ -307,7 +307,7 @@ __device__ __forceinline__ void multiply_step(results acc, const bf16 *left, con
     wgmma_commit();
 }
 
-/* A stage may be filled again, as far as this team goes: every block that fills it is told. */
+/* This team no longer needs the stage: signal every block that fills it. */
 __device__ __forceinline__ void give_back(const common &c, int stage)
 {
     int rank = threadIdx.x % 128 / 32;
@@ -389,7 +389,7 @@ struct sums {
     }
 };
 
-/* The same where the tile lies across dw: 64 columns of it, which a team adds to 32 rows at a time. */
+/* The same for a tile that is transposed in dw: 64 columns of it, which a team adds to 32 rows at a time. */
 struct sums_across {
     enum { N = 4, PITCH_ACROSS = 68 }; /* rows of a thread, 8 apart */
     float *dw;
@@ -521,7 +521,7 @@ __global__ void __launch_bounds__(THREADS, 1) hopper_kernel(mt_grouped_linear a,
         asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
         make_tiles<KIND>(a, c);
     }
-    pair_sync(); /* nobody leaves while its memory is still written, or its barriers are told */
+    pair_sync(); /* no block exits while others write its memory or signal its barriers */
 #endif
 }
 
@@ -533,7 +533,7 @@ bool mt__grouped_fits_hopper(mt_stream *s, const mt_grouped_linear *a)
     return d->hopper && shared_bytes(a->c) <= d->shared_bytes && d->n_sms >= PAIR && !(a->gather_x && a->gather_dy);
 }
 
-/* The driver's function, asked for once. */
+/* The driver's function, looked up once. */
 static PFN_cuTensorMapEncodeTiled_v12000 encoder(void)
 {
     static PFN_cuTensorMapEncodeTiled_v12000 encode;
@@ -562,7 +562,7 @@ static mt_rc describe_operand(CUtensorMap *map, const void *base, int64_t cols, 
                    (long long)c, (long long)rows, (long long)cols, (int)r);
 }
 
-/* Weights of all experts, and packed rows: those that are no tokens. */
+/* Weights of all experts, and packed rows that are not tokens. */
 static mt_rc describe_operands(operand_maps *m, const mt_grouped_linear *a, grouped_product kind, mt_err *err)
 {
     bool gather_left = kind == FORWARD ? a->gather_x : a->gather_dy;

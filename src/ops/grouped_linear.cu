@@ -54,7 +54,7 @@ __device__ __forceinline__ void store_element(const mt_grouped_linear &a, const 
     }
 }
 
-/* The tile's operands of depth k0 on into shared memory, [DEPTH][TILE]; threads side by side read what is side by side. */
+/* The tile's operands of depth k0 on into shared memory, [DEPTH][TILE]; neighboring threads read neighboring elements. */
 template <typename T, grouped_product KIND>
 __device__ __forceinline__ void fetch(float left[DEPTH][TILE + 4], float right[DEPTH][TILE + 4], const mt_grouped_linear &a,
                                       const grouped_tile &t, int k0)

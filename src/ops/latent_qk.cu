@@ -1,5 +1,5 @@
-/* latent_qk.cu - queries and keys of latent attention: the rope part of every query head rotates in place, key heads are put
- * together of their own part and the rotated one they share.  Backward takes them apart again.
+/* latent_qk.cu - queries and keys of latent attention: the rope part of every query head rotates in place, key heads are
+ * assembled from their own part and the shared rotated part.  Backward splits them again.
  *
  * Shapes: q, k, dq, dk [N, H, dn + dr]; nope, d_nope [N, H, dn]; rope, d_rope [N, dr]; cos, sin [positions, dr/2].
  * A block has a row.  Bytes moved: forward 2 H (dn + 2 dr) elements a row, backward the same. */

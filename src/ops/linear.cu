@@ -3,11 +3,11 @@
  * Shapes: x [M, K], w [N, K], y [M, N].  bf16 operands, fp32 sums; fp32 operands multiply in true fp32.  The library thinks
  * in columns, so each row-major matrix is handed over as its transpose and the product reads y' = w x'.
  *
- * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.
- * The kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
- * same on every run), or, if that is asked for, the fastest of its choices, timed once a machine (tuned.h).  Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is
- * chosen for a rounded number of rows and serves all that round to it, so a run soon meets nothing new.
- * Split sums meet in the workspace, never by atomics, so a product is repeatable. */
+ * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.  The
+ * kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
+ * same on every run), or, on request, the fastest of its choices, timed once per machine (tuned.h).  Micro-batches differ in
+ * rows, and choosing takes longer than multiplying: a kernel is chosen for a rounded number of rows and used for all that round
+ * to it, so a run soon needs no new choice.  Split sums meet in the workspace, never by atomics, so a product is repeatable. */
 #include "ops/ops_cuda.cuh"
 
 extern "C" {
@@ -39,8 +39,8 @@ typedef struct descs {
 
 static cudaDataType type_of(mt_dtype t) { return t == MT_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/* No kernel asks for more than 16 bytes, and telling more would let a buffer's address choose the kernel, and the bits; so would the row of a
- * matrix that a product begins at. */
+/* No kernel needs more than 16 bytes, and promising more would let a buffer's address, or the first row of a product, choose the
+ * kernel and so the bits. */
 static uint32_t alignment(const void *p, int64_t ld, mt_dtype t)
 {
     uintptr_t bits = (uintptr_t)p | (uintptr_t)ld * mt_dtype_bytes(t);
@@ -161,7 +161,8 @@ static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cu
     return ms;
 }
 
-/* Index of the fastest of n choices; -1: none could be timed.  A product that adds to its own output is timed into memory of its own. */
+/* Index of the fastest of n choices; -1: none could be timed.  A product that adds to its output is timed into separate
+ * memory. */
 static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n,
                    void *workspace)
 {
@@ -230,7 +231,7 @@ static bool remembered(const mt_cuda_device *d, descs *x, const int64_t key[16],
            result.workspaceSize <= MT_DEVICE_WORKSPACE_BYTES;
 }
 
-/* like: what the kernel is chosen for; p: what is multiplied to time it. */
+/* like: the product to choose a kernel for; p: the product that is timed. */
 static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace,
                              mt_cuda_product *out)
 {
@@ -250,7 +251,7 @@ static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, c
     int best = d->tuned ? fastest(s, x, p, choices, n, workspace) : -1;
     out->algo = choices[best < 0 ? best_of(d, like, choices, n) : best].algo;
     if (best >= 0)
-        mt_tuned_add(d->tuned, out->key, out->algo.data); /* not where there was no room to time it: another run may have some */
+        mt_tuned_add(d->tuned, out->key, out->algo.data); /* not if there was no room to time it: another run may have it */
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -281,7 +282,7 @@ static cublasStatus_t product_for(const mt_cuda_product **out, mt_stream *s, con
 
 /* -- without the library --------------------------------------------------------------------------- */
 
-/* For what no library kernel serves (rows at odd addresses, say): right, and slow.  One thread per element of D. */
+/* For products that no library kernel supports (rows at odd addresses, say): correct but slow.  One thread per element of D. */
 template <typename T, typename TD> __global__ void plain_kernel(matmul p)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y;
@@ -346,7 +347,7 @@ static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
     matmul like = rounded(p);
     MT_TRY(mt__cuda_workspace(s, &workspace, err));
     if (!make_descs(&x, p)) return mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
-    /* What serves the rounded product may not serve this one; then one of its own, then none. */
+    /* The kernel of the rounded product may not support this one: then choose one for it, or none. */
     cublasStatus_t status = multiply_like(s, &like, &x, p, workspace);
     if (is_unserved(status)) status = multiply_like(s, p, &x, p, workspace);
     if (is_unserved(status)) {

@@ -1,8 +1,8 @@
 /* linear_tiles.c - a kernel's score: how well its tiles fill the processors to the last wave, times the pace of its tile.
  *
  * The paces were fitted to what all choices for the products of three models reached (docs/notebook, "Kernels for the power
- * limit"; the numbers themselves are in the test).  Of the tiles marked calm a processor works on two in turn, so that one's end
- * hides behind the other's products, and they take less energy; with long sums there is less to hide. */
+ * limit"; the numbers themselves are in the test).  A processor works on two of the tiles marked calm in turn, so that one's end
+ * overlaps the other's products, and they use less energy; with long sums there is less to overlap. */
 #include "ops/linear_tiles.h"
 
 #include "base/mem.h"

@@ -130,7 +130,7 @@ enum {
                                                           * normal float */
 enum { MT_MOMENT_E_BITS_M = 4, MT_MOMENT_E_BITS_V = 5 };
 
-/* A magnitude with its 16 random bits added below the three of f: what is cut off this is a number rounded. */
+/* A magnitude with its 16 random bits added below the three of f: truncating it rounds the number. */
 MT_ANYWHERE uint32_t mt_moment_raised(float x, uint32_t r) { return (mt__bits_of(x) & 0x7fffffff) + (r << 4); }
 
 /* What a block stores for the largest of its raised magnitudes: a block of zeros stores 0. */

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_norm a)
 
 /* -- forward, a warp a row --------------------------------------------------------------------------- */
 
-/* 16 bytes as they lie in memory: loose bf16s would take a register each. */
+/* 16 bytes in memory order: separate bf16s would take a register each. */
 typedef vec<uint32_t, 4> raw;
 
 template <typename T> __device__ __forceinline__ raw load_raw(const T *p) { return *(const raw *)p; }
@@ -120,7 +120,7 @@ template <typename T> __device__ __forceinline__ void unpack(float (&x)[wide<T>(
     }
 }
 
-/* The same bits, as far as the compiler can tell new ones: it would keep the floats made of them from one use to the next. */
+/* The same bits, hidden from the compiler: it would otherwise keep the floats made from them between uses. */
 __device__ __forceinline__ void forget(raw &r) { asm volatile("" : "+r"(r.at[0]), "+r"(r.at[1]), "+r"(r.at[2]), "+r"(r.at[3])); }
 
 enum { WARP_ROWS = 8 };
@@ -195,8 +195,9 @@ template <int W, int V> __device__ __forceinline__ void store_sums(float *dst, c
             if (column<W>(k) < D) dst[column<W>(k) + e] = sums[k][e];
 }
 
-/* What backward reads of a row, and the ring it comes through: rows on their way from memory to shared memory, each thread's own
- * vectors in its own places, so that nobody waits for anybody.  STAGES - 1 rows are on their way while one is worked on. */
+/* The arrays that backward reads of a row, and the ring they pass through: rows in transit from memory to shared memory, each
+ * thread's vectors in its own places, so that no thread waits for another.  STAGES - 1 rows are in transit while one is
+ * processed. */
 enum { STAGES = 3, MOST_ROWS = 2 * SUM_ROWS };
 
 template <typename T, int W, int V> struct row_share {

@@ -70,7 +70,7 @@ typedef struct mt_linear {
     mt_dtype t;
     int64_t M, N, K;         /* x [M, K], w [N, K], y [M, N] */
     int64_t ldx, ldy, ldadd; /* elements from row to row; 0: packed */
-    bool y_f32;              /* y is fp32 whatever t is (logits) */
+    bool y_f32;              /* y is always fp32 (logits) */
     float alpha;             /* 0: 1 */
     float softcap;           /* 0: none */
     bool dx_add;
@@ -109,7 +109,7 @@ typedef struct mt_qk_prepare {
     float eps;
     bool one_plus;
     bool whole;
-    bool centered, own_weights; /* the mean is taken off first; every head has weights of its own */
+    bool centered, own_weights; /* the mean is subtracted first; every head has its own weights */
     bool norm_last;
     bool bare;        /* norms without weights: wq and wk are NULL */
     float q_beta;     /* 0: query heads are not scaled by position */
@@ -140,7 +140,7 @@ typedef struct mt_latent_qk {
     void *d_nope, *d_rope;
 } mt_latent_qk;
 
-/* The implementations of attention there are, and which of them serves a call: attention_ways.c. */
+/* The attention kernels; attention_ways.c chooses one for a call. */
 typedef enum mt_attention_way {
     MT_ATTENTION_PLAIN,      /* a row at a time: every shape, slowly */
     MT_ATTENTION_FLASH,      /* our tensor-core kernels; repeatable */
@@ -151,22 +151,20 @@ typedef enum mt_attention_way {
 
 /* What a run may use.  Part of its arithmetic: it decides bits. */
 typedef struct mt_attention_use {
-    uint32_t ways;         /* a bit for each mt_attention_way; 0: our own two */
-    int32_t cudnn_head;    /* widest heads cuDNN computes right here */
-    uint64_t workspace;    /* bytes cuDNN's repeatable backward may take */
-    bool parts;            /* documents that do not fit there go through it in parts; the runs of before there were any go on
-                         * without */
-    bool caps;             /* cuDNN knows soft caps, too; likewise */
+    uint32_t ways;      /* a bit for each mt_attention_way; 0: our own two */
+    int32_t cudnn_head; /* widest heads cuDNN computes right here */
+    uint64_t workspace; /* bytes cuDNN's repeatable backward may take */
+    bool parts;         /* documents that do not fit go through in parts; runs from before parts existed continue without them */
+    bool caps;          /* cuDNN knows soft caps, too; likewise */
     int64_t docs, longest; /* most documents of a call and rows of one, over the run; 0: this call's.  Kernels are made for
                             * these */
 } mt_attention_use;
 
-/* o = softmax(S + mask) v per head, S = scale q k'; a row sees the rows of its own document up to itself, at most
- * `window` of them (itself included).  Query head h reads key head h / (H / K).
- * alibi: row i adds alibi slope(h) (j - i) to its score of row j; softcap: then S = softcap tanh(S / softcap).
- * chunk: a document is cut every `chunk` rows, and a row sees those of its own chunk alone.
- * sinks: each head's softmax has one more score, sinks[h], whose share goes nowhere: the denominator and lse count it.  So backward
- * needs no more than lse;  dsinks[h] -= sum over rows of exp(sinks[h] - lse) (o . do). */
+/* o = softmax(S + mask) v per head, S = scale q k'; a row sees the rows of its own document up to itself, at most `window` of
+ * them (itself included).  Query head h reads key head h / (H / K).  alibi: row i adds alibi slope(h) (j - i) to its score of row
+ * j; softcap: then S = softcap tanh(S / softcap).  chunk: a document is cut every `chunk` rows, and a row sees those of its own
+ * chunk alone.  sinks: each head's softmax has one more score, sinks[h], without a value: only the denominator and lse include
+ * it.  So backward needs no more than lse;  dsinks[h] -= sum over rows of exp(sinks[h] - lse) (o . do). */
 typedef struct mt_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
@@ -180,7 +178,7 @@ typedef struct mt_attention {
     float softcap;         /* 0: none */
     float alibi;           /* factor on the slopes of mt_alibi_slope; 0: none */
     int64_t chunk;         /* 0: none */
-    const float *sinks;    /* [H], fp32 whatever t is, or NULL */
+    const float *sinks;    /* [H], always fp32, or NULL */
     float *dsinks;         /* [H] or NULL: not trained */
     const void *q, *k, *v; /* [N, heads, Dh]; v: Dv */
     void *o;               /* [N, H, Dv] */
@@ -194,7 +192,7 @@ typedef struct mt_attention {
 
 /* Attention of rows that continue sequences (generation): the new rows' k and v are put into the cache, then each new row sees
  * its sequence's rows up to itself, at most `window` of them.  New rows of a sequence have ascending, adjacent positions; row p
- * of sequence d lies in row cache_row[d] + p of the cache.  What a cache row held before is overwritten and never read. */
+ * of sequence d is row cache_row[d] + p of the cache.  Earlier contents of a cache row are overwritten and never read. */
 typedef struct mt_cache_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
@@ -212,8 +210,8 @@ typedef struct mt_cache_attention {
     const float *sinks;      /* likewise */
     const void *q, *k, *v;   /* [N, heads, Dh]; v: Dv */
     void *o;                 /* [N, H, Dv] */
-    void *cache_k, *cache_v; /* [cache rows, K, Dh], [cache rows, K, Dv]; cache_v NULL: values are the first Dv of the keys, and
-                              * there is no v */
+    void *cache_k, *cache_v; /* [cache rows, K, Dh], [cache rows, K, Dv]; cache_v NULL: values are the first Dv of the keys,
+                              * without a separate v */
     void *scratch;
 } mt_cache_attention;
 
@@ -376,7 +374,7 @@ typedef struct mt_grouped_linear {
     float *dw, *db;    /* [c, N, K], [c, N], or NULL */
     const int32_t *order;
     const float *weights; /* [pairs], or NULL: 1; backward of biases */
-    float *dweights;      /* [pairs] or NULL: there is no bias */
+    float *dweights;      /* [pairs] or NULL: no bias */
     void *scratch;
 } mt_grouped_linear;
 
@@ -408,10 +406,9 @@ typedef struct mt_rows {
     void *dx;
 } mt_rows;
 
-/* A head whose rows count by their direction alone: logits[i][j] = x[i] . w[j] / |w[j]|, |w[j]| at least 1e-12.
- * Forward finds x w' in logits and divides.  Backward finds the logits as forward left them and divides dlogits, so that linear's
- * backward goes on from there; to dw it adds what comes through the norms: dw[j] -= w[j] / |w[j]| sum over i of dlogits[i][j]
- * logits[i][j]. */
+/* A head whose rows count by their direction alone: logits[i][j] = x[i] . w[j] / |w[j]|, |w[j]| at least 1e-12.  Forward finds x
+ * w' in logits and divides.  Backward finds the logits as forward left them and divides dlogits, so that linear's backward
+ * continues from there; to dw it adds the norms' part: dw[j] -= w[j] / |w[j]| sum over i of dlogits[i][j] logits[i][j]. */
 typedef struct mt_normhead {
     mt_dtype t;
     int64_t N, V, D;
@@ -469,7 +466,7 @@ typedef struct mt_delta_rule {
     const int32_t *doc_start;     /* [n_docs + 1], device; the documents cover all N rows */
     const void *q, *k, *v;        /* [N, K, Dk], [N, K, Dk], [N, H, Dv] */
     const void *a, *b;            /* [N, H] */
-    const float *A_log, *dt_bias; /* [H], fp32 whatever t is */
+    const float *A_log, *dt_bias; /* [H], always fp32 */
     void *o;                      /* [N, H, Dv] */
     const void *d_o;
     void *dq, *dk, *dv, *da, *db;
@@ -660,7 +657,7 @@ mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool pl
 mt_attention_use mt_attention_use_typical(bool deterministic, bool plain, size_t device_bytes);
 /* What `workspace` would be on a device of this size. */
 uint64_t mt_attention_workspace(const mt_attention_use *use, size_t device_bytes);
-/* The way that serves this call: a function of its arguments alone. */
+/* The attention kernel for this call: a pure function of its arguments. */
 mt_attention_way mt_attention_choose(const mt_attention *a, bool backward);
 const char *mt_attention_way_name(mt_attention_way way);
 /* "cudnn, flash, plain": what may be used, the preferred first. */

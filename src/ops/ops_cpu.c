@@ -3,7 +3,7 @@
 
 #include "device/device_cpu.h"
 
-/* Copying the arguments into the queue needs the function behind a uniform type. */
+/* Copying the arguments into the queue needs functions of one type. */
 #define QUEUED(fn, type)                                                                                                         \
     _Static_assert(sizeof(type) <= MT_CPU_TASK_BYTES, "raise MT_CPU_TASK_BYTES");                                                \
     static mt_rc task_##fn(mt_pool *pool, const void *args, mt_err *err) { return mt__##fn##_run(pool, args, err); }             \

@@ -1,5 +1,5 @@
-/* ops_cuda.cuh - what the CUDA ops share: the two dtypes behind one set of names, 16-byte vectors, sums over a warp,
- * a block or the rows of a matrix, all in a fixed order. */
+/* ops_cuda.cuh - shared by the CUDA ops: one set of names for the two dtypes, 16-byte vectors, sums over a warp, a block or the
+ * rows of a matrix, all in a fixed order. */
 #ifndef MT_OPS_OPS_CUDA_CUH
 #define MT_OPS_OPS_CUDA_CUH
 

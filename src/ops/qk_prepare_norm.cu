@@ -232,7 +232,7 @@ __device__ __forceinline__ void put_sum(float *of_head, int h, float x)
     if (threadIdx.x % 32 == 0) of_head[h] = x;
 }
 
-/* The mean of a sum per head over what is normed together with head h. */
+/* The mean of a sum per head over the heads that are normed together with head h. */
 __device__ __forceinline__ float mean_of(const mt_qk_prepare &a, const float *of_head, int h)
 {
     if (!a.whole) return of_head[h] / (float)a.Dh;

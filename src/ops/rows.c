@@ -1,4 +1,4 @@
-/* rows.c - the rows that are trained on, picked out before the head and put back behind it. */
+/* rows.c - the trained rows, picked out before the head and put back after it. */
 #include "ops/ops_cpu.h"
 
 #include <string.h>

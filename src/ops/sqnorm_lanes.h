@@ -1,9 +1,9 @@
 /* sqnorm_lanes.h - the lanes of one whole chunk, in plain C that compilers turn into vector code.  sqnorm.c, sqnorm_avx2.c and
  * sqnorm_avx512.c compile it for their instruction set; the bits cannot differ, only the speed.
  *
- * Elements are read in the order they lie and the lanes' sums kept in memory (2 KiB, first-level cache).  Keeping sums in
- * registers means reading with strides of 256 elements, and memory answers that at half the speed.  (So no `restrict` here: with
- * it GCC swaps the loops and does just that.) */
+ * Elements are read in memory order, and the lanes' sums kept in memory (2 KiB, first-level cache).  Keeping sums in registers
+ * means reading with strides of 256 elements, and memory answers that at half the speed.  (So no `restrict` here: with it GCC
+ * swaps the loops and does just that.) */
 #ifndef MT_OPS_SQNORM_LANES_H
 #define MT_OPS_SQNORM_LANES_H
 
