@@ -42,6 +42,11 @@ static mt_rc open_any_gpu(mt_device **out, const mt_device_options *options, mt_
     return rc;
 }
 
+bool mt_device_same_kind(const mt_device_info *a, const mt_device_info *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->n_processors == b->n_processors;
+}
+
 mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options *options, mt_err *err)
 {
     *out = NULL;

@@ -48,6 +48,9 @@ typedef struct mt_device_options {
     bool pin_nothing;        /* cuda, for tests: as if the system refused to pin host memory */
     const char *tune; /* cuda: choose product kernels by timing them, and keep the choices in this folder (tuned.h; "": nowhere,
                          and another run may have other bits); NULL: as the library and linear_tiles.h say */
+    mt_device
+        *like; /* cuda: where both are of one kind, multiply by the kernels that this device chooses (choices.h); it outlives
+                        the new one.  NULL: choose alone */
 } mt_device_options;
 
 typedef struct mt_device_info {
@@ -56,7 +59,8 @@ typedef struct mt_device_info {
     size_t memory_used;  /* handed out now */
     size_t memory_peak;  /* most handed out at once */
     int n_threads;       /* cpu: threads that compute */
-    int64_t n_choices;   /* cuda: kernels chosen for products so far; later steps choose no more */
+    int n_processors;    /* cuda: multiprocessors */
+    int64_t n_choices;   /* cuda: kernels chosen for products so far; a run that goes on chooses no more */
 } mt_device_info;
 
 typedef struct mt_device_api {
@@ -119,6 +123,9 @@ extern const mt_device_api mt_device_cuda; /* defined in builds that have it */
 enum { MT_DEVICE_WORKSPACE_BYTES = 32 << 20 };
 /* Pinned host memory beside a stream of a GPU that copies host memory which is not pinned (slots.h). */
 enum { MT_DEVICE_SLOTS_BYTES = 16 << 20 };
+
+/* True if both are of one kind, so that one kernel gives the same bits on either: the same name, as many processors. */
+bool mt_device_same_kind(const mt_device_info *a, const mt_device_info *b);
 
 /* Open by the user's word: "auto" (the GPU if there is one), "cpu", "cuda", "cuda:1". */
 mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options *options, mt_err *err);

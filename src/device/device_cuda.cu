@@ -19,6 +19,7 @@ extern "C" {
 #include "base/numa.h"
 #include "base/pool.h"
 #include "base/units.h"
+#include "device/choices.h"
 #include "device/slots.h"
 #include "device/tuned.h"
 }
@@ -759,7 +760,8 @@ static void cuda_close(mt_device *dev)
     if (d->ops.cudnn) d->ops.cudnn_close(d->ops.cudnn);
     if (d->zero) cudaEventDestroy(d->zero);
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
-    mt_free(d->ops.products);
+    mt_choices_release(d->ops.choices);
+    cudaFree(d->ops.timing);
     mt_tuned_close(d->ops.tuned);
     cudaFree(d->ops.workspace);
     free_blocks(d->blocks, false);
@@ -777,8 +779,27 @@ static mt_rc open_tuned(cuda_device *d, const char *dir, mt_err *err)
     char who[192];
     snprintf(who, sizeof who, "megatrain products 2, %s, cuBLASLt %zu", d->name, cublasLtGetVersion());
     MT_TRY(mt_tuned_open(&d->ops.tuned, dir, who, err));
+    if (cudaMalloc(&d->ops.timing, MT_CUDA_TIMING_BYTES) != cudaSuccess) {
+        cudaGetLastError();
+        d->ops.timing = NULL;
+        return mt_fail(err, MT_ENOMEM,
+                       "no device memory to time products in (%s); leave the GPU that much more room (--device-memory), or set "
+                       "training.tune_products: false",
+                       mt_bytes_text(MT_CUDA_TIMING_BYTES).s);
+    }
     mt_info("products: %d kernels chosen earlier, by timing; those of other shapes are timed when they are met",
             mt_tuned_count(d->ops.tuned));
+    return MT_OK;
+}
+
+/* Lanes on one kind of GPU multiply by the same kernels. */
+static mt_rc open_choices(cuda_device *d, mt_device *like, mt_err *err)
+{
+    cuda_device *first = (cuda_device *)like;
+    const bool shares = first && strcmp(first->name, d->name) == 0 && first->ops.n_sms == d->ops.n_sms;
+    d->ops.first = shares ? &first->ops : &d->ops;
+    if (!shares) return mt_choices_create(&d->ops.choices, err);
+    d->ops.choices = mt_choices_share(first->ops.choices);
     return MT_OK;
 }
 
@@ -798,12 +819,12 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
         mt_free(d);
         return rc;
     }
-    d->ops.products = (mt_cuda_product *)mt_calloc(MT_CUDA_PRODUCTS, sizeof *d->ops.products);
-    rc = d->ops.products ? take_memory(d, o ? o->memory_limit : 0, err) : mt_no_memory(err, "the table of products");
+    rc = open_choices(d, o ? o->like : NULL, err);
+    if (!rc && o && o->tune) rc = open_tuned(d, o->tune, err); /* first: it takes memory that is free now */
+    if (!rc) rc = take_memory(d, o ? o->memory_limit : 0, err);
     if (!rc) rc = take_workspace(&d->ops, &d->ops.workspace, err);
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);
-    if (!rc && o && o->tune) rc = open_tuned(d, o->tune, err);
     if (rc) {
         cuda_close(&d->ops.base);
         return rc;
@@ -820,8 +841,9 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
     out->memory_limit = d->limit;
     out->memory_used = d->used;
     out->memory_peak = d->peak;
-    out->n_choices = d->ops.n_choices;
     pthread_mutex_unlock(&d->lock);
+    out->n_choices = mt_choices_made(d->ops.choices);
+    out->n_processors = d->ops.n_sms;
     snprintf(out->name, sizeof out->name, "%s", d->name);
 }
 

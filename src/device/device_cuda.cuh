@@ -19,21 +19,15 @@ extern "C" {
 #include "device/device.h"
 }
 
-/* A product's kernel, chosen on the first use of its shape. */
-typedef struct mt_cuda_product {
-    int64_t key[16]; /* shapes, leading dimensions, types, alignments; all zero: an empty place */
-    bool found;      /* the library has a kernel for it */
-    cublasLtMatmulAlgo_t algo;
-} mt_cuda_product;
-
-enum { MT_CUDA_PRODUCTS = 4096 }; /* places in the table of them; emptied when three quarters are taken */
-
 typedef struct mt_cuda_stream {
     mt_stream base;
     cudaStream_t raw;
     void *workspace;        /* of the product library; one a stream, since products on two streams may overlap */
     struct mt_slots *slots; /* for copies of memory that is not pinned (slots.h); NULL until one comes */
 } mt_cuda_stream;
+
+/* Products that add to a larger output are not timed: what there is room for must not decide. */
+static const size_t MT_CUDA_TIMING_BYTES = (size_t)512 << 20;
 
 /* What the ops see of the device. */
 typedef struct mt_cuda_device {
@@ -44,15 +38,15 @@ typedef struct mt_cuda_device {
     bool hopper;            /* compute capability 9.0, and code for it: warpgroup products */
     bool clusters;          /* the same of 9.0 and later: blocks that reach into each other's shared memory */
     struct mt_tuned *tuned; /* products are chosen by timing them, and here are the choices; NULL: they are not */
+    void *timing;           /* with `tuned`: MT_CUDA_TIMING_BYTES, which a product is timed into */
     cublasLtHandle_t lt;
-    void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
-    mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
-    int n_products;
-    int64_t n_choices;   /* entries made, ever */
-    bool told_slow;      /* that a product has no kernel in the library */
-    bool told_attention; /* that cuDNN has none for some attention */
-    bool cudnn_tried;    /* cuDNN is loaded when an op first wants it */
-    void *cudnn;         /* what the op keeps of it, or NULL */
+    void *workspace;              /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
+    struct mt_choices *choices;   /* which kernel multiplies which shape (choices.h), */
+    struct mt_cuda_device *first; /* chosen for this device: itself, or the first lane's */
+    bool told_slow;               /* that a product has no kernel in the library */
+    bool told_attention;          /* that cuDNN has none for some attention */
+    bool cudnn_tried;             /* cuDNN is loaded when an op first wants it */
+    void *cudnn;                  /* what the op keeps of it, or NULL */
     void (*cudnn_close)(void *cudnn);
 } mt_cuda_device;
 

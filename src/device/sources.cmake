@@ -1,1 +1,1 @@
-set(sources blas.c device.c device_cpu.c slots.c trace.c tuned.c)
+set(sources blas.c choices.c device.c device_cpu.c slots.c trace.c tuned.c)

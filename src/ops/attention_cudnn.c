@@ -42,7 +42,8 @@ _Static_assert((int)MOST_KEYS <= (int)MAX_PLANS, "room for all of a shape");
 
 typedef struct made_plan {
     plan_key key;
-    mt_cudnn_plan *plan; /* NULL: cuDNN has no suitable one, and is not tried again */
+    mt_cudnn_plan *plan; /* NULL: cuDNN has none that serves, and is not asked again */
+    bool lacks_memory;   /* or had no memory for it */
 } made_plan;
 
 struct mt_cudnn_attention {
@@ -371,7 +372,8 @@ static void add_plan(mt_cudnn_attention *c, const plan_key *key)
     made_plan *made = &c->plans[c->n_plans++];
     made->key = *key;
     mt_rc rc = (key->backward ? build_backward : build_forward)(c->lib, key, &made->plan, &why);
-    if (rc && !c->refused.rc) c->refused = why;
+    made->lacks_memory = rc == MT_ENOMEM;
+    if (rc && (!c->refused.rc || made->lacks_memory)) c->refused = why;
 }
 
 /* Whatever calls of this shape may come to want in a run, however long their documents: kernels are compiled in the first step,
@@ -436,6 +438,8 @@ static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cud
         made = attention_cudnn_find(c, &wanted);
     }
     *out = made->plan;
+    /* Another kernel would give other bits, and other lanes may have had the memory. */
+    if (made->lacks_memory) return mt_fail(err, MT_ENOMEM, "%s; leave the GPU and the host more memory", c->refused.msg);
     if (!made->plan) return mt_fail(err, MT_EUNSUPPORTED, "%s", c->refused.msg);
     if (mt_cudnn_plan_workspace(made->plan) <= l->workspace_bytes) return MT_OK;
     return mt_fail(err, MT_EUNSUPPORTED, "cuDNN asks for more workspace than was planned"); /* counted() is wrong */

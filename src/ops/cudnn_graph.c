@@ -57,11 +57,18 @@ static mt_rc find_functions(mt_cudnn *l, mt_err *err)
     return MT_OK;
 }
 
+static bool lacks_memory(cudnnStatus_t status)
+{
+    return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+           status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
+
 static mt_rc explain(const mt_cudnn *l, cudnnStatus_t status, const char *what, mt_err *err)
 {
     char more[512] = "";
     l->cudnnGetLastErrorString(more, sizeof more);
-    return mt_fail(err, MT_EDEVICE, "cuDNN, %s: %s%s%s", what, l->cudnnGetErrorString(status), *more ? ": " : "", more);
+    return mt_fail(err, lacks_memory(status) ? MT_ENOMEM : MT_EDEVICE, "cuDNN, %s: %s%s%s", what, l->cudnnGetErrorString(status),
+                   *more ? ": " : "", more);
 }
 
 static cudnnStatus_t describe(mt_cudnn *l, const char *device)
@@ -389,20 +396,21 @@ static bool try_config(mt_cudnn_plan *p, cudnnBackendDescriptor_t config, size_t
     else
         mt_fail(&here, MT_EUNSUPPORTED, "cuDNN %zu asks for %lld bytes of workspace where %zu were planned", l->cudnnGetVersion(),
                 (long long)bytes, most);
-    if (!why->rc) *why = here;
+    if (!why->rc || lacks_memory(status)) *why = here;
     l->cudnnBackendDestroyDescriptor(g->descs[--g->n_descs]); /* the plan was the last of them */
     return false;
 }
 
-/* The first proposal that compiles and is content with the workspace there is. */
+/* The first proposal that compiles and is content with the workspace there is.  One that lacks memory ends the search: how much
+ * is free must not choose the kernel. */
 static void compile(mt_cudnn_plan *p, size_t most, mt_err *why)
 {
     static const cudnnBackendHeurMode_t modes[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
     mt_cudnn_graph *g = p->graph;
     cudnnBackendDescriptor_t configs[MAX_CONFIGS], ops = join_ops(g);
-    for (size_t m = 0; m < MT_COUNT(modes) && !p->plan && !broken(g); m++)
+    for (size_t m = 0; m < MT_COUNT(modes) && !p->plan && !broken(g) && why->rc != MT_ENOMEM; m++)
         for (int64_t i = 0, n = list_configs(g, ops, modes[m], configs);
-             i < n && !broken(g) && !try_config(p, configs[i], most, why); i++) {
+             i < n && !broken(g) && !try_config(p, configs[i], most, why) && why->rc != MT_ENOMEM; i++) {
         }
     if (!p->plan && !why->rc)
         mt_fail(why, MT_EUNSUPPORTED, "cuDNN %zu has no kernel for this attention", g->lib->cudnnGetVersion());

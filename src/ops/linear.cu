@@ -3,17 +3,16 @@
  * Shapes: x [M, K], w [N, K], y [M, N].  bf16 operands, fp32 sums; fp32 operands multiply in true fp32.  The library thinks
  * in columns, so each row-major matrix is handed over as its transpose and the product reads y' = w x'.
  *
- * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.  The
- * kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
- * same on every run), or, on request, the fastest of its choices, timed once per machine (tuned.h).  Micro-batches differ in
- * rows, and choosing takes longer than multiplying: a kernel is chosen for a rounded number of rows and used for all that round
- * to it, so a run soon needs no new choice.  Split sums meet in the workspace, never by atomics, so a product is repeatable. */
+ * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.
+ * The kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
+ * same on every run and for all lanes: choices.h), or, if that is asked for, the fastest of its choices, timed once a machine (tuned.h).  Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is
+ * chosen for a rounded number of rows and serves all that round to it, so a run soon meets nothing new.
+ * Split sums meet in the workspace, never by atomics, so a product is repeatable. */
 #include "ops/ops_cuda.cuh"
 
 extern "C" {
 #include "base/log.h"
-#include "base/rng.h"
-#include "device/tuned.h"
+#include "device/choices.h"
 #include "ops/linear_tiles.h"
 }
 
@@ -127,24 +126,24 @@ static matmul rounded(const matmul *p)
     return q;
 }
 
-static void make_key(const matmul *p, int64_t key[16])
+static void make_key(const matmul *p, int64_t key[MT_TUNED_KEY])
 {
-    const int64_t values[16] = { p->m,
-                                 p->n,
-                                 p->k,
-                                 p->trans_a,
-                                 p->trans_b,
-                                 p->t,
-                                 p->td,
-                                 p->lda,
-                                 p->ldb,
-                                 p->ldc,
-                                 p->ldd,
-                                 p->beta != 0,
-                                 p->bias != NULL,
-                                 (int64_t)alignment(p->a, p->lda, p->t) << 16 | alignment(p->b, p->ldb, p->t),
-                                 (int64_t)alignment(p->c, p->ldc, p->td) << 16 | alignment(p->d, p->ldd, p->td),
-                                 p->c == p->d };
+    const int64_t values[MT_TUNED_KEY] = { p->m,
+                                           p->n,
+                                           p->k,
+                                           p->trans_a,
+                                           p->trans_b,
+                                           p->t,
+                                           p->td,
+                                           p->lda,
+                                           p->ldb,
+                                           p->ldc,
+                                           p->ldd,
+                                           p->beta != 0,
+                                           p->bias != NULL,
+                                           (int64_t)alignment(p->a, p->lda, p->t) << 16 | alignment(p->b, p->ldb, p->t),
+                                           (int64_t)alignment(p->c, p->ldc, p->td) << 16 | alignment(p->d, p->ldd, p->td),
+                                           p->c == p->d };
     memcpy(key, values, sizeof values);
 }
 
@@ -161,23 +160,25 @@ static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cu
     return ms;
 }
 
-/* Index of the fastest of n choices; -1: none could be timed.  A product that adds to its output is timed into separate
- * memory. */
+static bool adds_to_itself(const matmul *p) { return p->beta != 0 && p->c == p->d; }
+
+/* A product that adds to its own output is timed into other memory, which the device took when it was opened: whether there is
+ * room follows from the shape alone. */
+static bool can_be_timed(const mt_cuda_device *d, const matmul *like)
+{
+    return d->tuned &&
+           (!adds_to_itself(like) || (size_t)(like->ldd * like->n) * mt_dtype_bytes(like->td) <= MT_CUDA_TIMING_BYTES);
+}
+
+/* Index of the fastest of n choices; -1: none could be timed. */
 static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n,
                    void *workspace)
 {
     matmul q = *p;
-    void *own = NULL;
     cudaEvent_t from, to;
     int best = -1;
     float best_ms = -1;
-    if (p->beta != 0 && p->c == p->d) {
-        if (cudaMalloc(&own, (size_t)(p->ldd * p->n) * (p->td == MT_DTYPE_BF16 ? 2 : 4)) != cudaSuccess) {
-            cudaGetLastError();
-            return -1;
-        }
-        q.c = q.d = own;
-    }
+    if (adds_to_itself(p)) q.c = q.d = mt_cuda_device_of(s)->timing;
     cudaEventCreate(&from);
     cudaEventCreate(&to);
     for (int i = 0; i < n; i++) {
@@ -188,7 +189,6 @@ static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLt
     }
     cudaEventDestroy(from);
     cudaEventDestroy(to);
-    cudaFree(own);
     return best;
 }
 
@@ -222,62 +222,74 @@ static int usable(cublasLtMatmulHeuristicResult_t *choices, int n)
 }
 
 /* What was timed before, if it still is a kernel for this. */
-static bool remembered(const mt_cuda_device *d, descs *x, const int64_t key[16], cublasLtMatmulAlgo_t *algo)
+static bool remembered(const mt_cuda_device *d, descs *x, const int64_t key[MT_TUNED_KEY], cublasLtMatmulAlgo_t *algo)
 {
     cublasLtMatmulHeuristicResult_t result;
-    static_assert(sizeof algo->data == MT_TUNED_CHOICE * sizeof(uint64_t), "a choice is an algorithm");
     if (!mt_tuned_find(d->tuned, key, algo->data)) return false;
     return cublasLtMatmulAlgoCheck(d->lt, &x->op, &x->a, &x->b, &x->c, &x->d, algo, &result) == CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= MT_DEVICE_WORKSPACE_BYTES;
 }
 
-/* like: the product to choose a kernel for; p: the product that is timed. */
-static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace,
-                             mt_cuda_product *out)
+/* A product that is asked for. */
+typedef struct question {
+    mt_stream *s;
+    const matmul *like; /* what the kernel is chosen for */
+    const matmul *p;    /* what is multiplied to time it, described by */
+    const descs *x;
+    void *workspace;
+    int64_t key[MT_TUNED_KEY];
+    cublasStatus_t status; /* of choosing */
+} question;
+
+/* What the library proposes for the first lane's GPU; how many of them can run. */
+static int propose(question *q, const descs *y, cublasLtMatmulHeuristicResult_t choices[N_CHOICES])
 {
-    mt_cuda_device *d = mt_cuda_device_of(s);
-    cublasLtMatmulHeuristicResult_t choices[N_CHOICES];
+    mt_cuda_device *d = mt_cuda_device_of(q->s);
     cublasLtMatmulPreferenceOpaque_t pref;
-    descs y;
+    descs z = *y;
     int n = 0;
-    out->found = false;
-    if (!make_descs(&y, like) || !make_preference(&pref, like)) return CUBLAS_STATUS_INVALID_VALUE;
-    out->found = d->tuned && remembered(d, &y, out->key, &out->algo);
-    if (out->found) return CUBLAS_STATUS_SUCCESS;
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(d->lt, &y.op, &y.a, &y.b, &y.c, &y.d, &pref, N_CHOICES, choices, &n);
-    if (status != CUBLAS_STATUS_SUCCESS) return status;
-    out->found = (n = usable(choices, n)) > 0;
-    if (!out->found) return CUBLAS_STATUS_NOT_SUPPORTED;
-    int best = d->tuned ? fastest(s, x, p, choices, n, workspace) : -1;
-    out->algo = choices[best < 0 ? best_of(d, like, choices, n) : best].algo;
-    if (best >= 0)
-        mt_tuned_add(d->tuned, out->key, out->algo.data); /* not if there was no room to time it: another run may have it */
-    return CUBLAS_STATUS_SUCCESS;
+    q->status = CUBLAS_STATUS_INVALID_VALUE;
+    if (!make_preference(&pref, q->like)) return 0;
+    cudaSetDevice(d->first->index);
+    q->status = cublasLtMatmulAlgoGetHeuristic(d->first->lt, &z.op, &z.a, &z.b, &z.c, &z.d, &pref, N_CHOICES, choices, &n);
+    cudaSetDevice(d->index);
+    if (q->status != CUBLAS_STATUS_SUCCESS) return 0;
+    n = usable(choices, n);
+    if (n == 0) q->status = CUBLAS_STATUS_NOT_SUPPORTED;
+    return n;
 }
 
-/* The entry for products like this one, made if it is new. */
-static cublasStatus_t product_for(const mt_cuda_product **out, mt_stream *s, const matmul *like, const descs *x, const matmul *p,
-                                  void *workspace)
+/* Under the lock of the table that lanes share. */
+static bool choose(void *arg, uint64_t choice[MT_TUNED_CHOICE])
 {
-    mt_cuda_device *d = mt_cuda_device_of(s);
-    int64_t key[16];
-    make_key(like, key);
-    size_t home = mt_hash(key, sizeof key, 1) % MT_CUDA_PRODUCTS, at = home;
-    for (; d->products[at].key[0]; at = (at + 1) % MT_CUDA_PRODUCTS)
-        if (memcmp(d->products[at].key, key, sizeof key) == 0) {
-            *out = &d->products[at];
-            return (*out)->found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
-        }
-    if (++d->n_products > MT_CUDA_PRODUCTS / 4 * 3) {
-        memset(d->products, 0, MT_CUDA_PRODUCTS * sizeof *d->products);
-        d->n_products = 1;
-        at = home;
+    question *q = (question *)arg;
+    mt_cuda_device *d = mt_cuda_device_of(q->s);
+    cublasLtMatmulHeuristicResult_t choices[N_CHOICES];
+    cublasLtMatmulAlgo_t algo;
+    descs y;
+    static_assert(sizeof algo.data == MT_TUNED_CHOICE * sizeof(uint64_t), "a choice is an algorithm");
+    q->status = CUBLAS_STATUS_INVALID_VALUE;
+    if (!make_descs(&y, q->like)) return false;
+    if (d->tuned && remembered(d, &y, q->key, &algo)) {
+        q->status = CUBLAS_STATUS_SUCCESS;
+        memcpy(choice, algo.data, sizeof algo.data);
+        return true;
     }
-    mt_cuda_product *entry = &d->products[at];
-    memcpy(entry->key, key, sizeof key);
-    d->n_choices++;
-    *out = entry;
-    return choose(s, like, x, p, workspace, entry);
+    int n = propose(q, &y, choices);
+    if (!n) return false;
+    int best = can_be_timed(d, q->like) ? fastest(q->s, q->x, q->p, choices, n, q->workspace) : -1;
+    algo = choices[best < 0 ? best_of(d->first, q->like, choices, n) : best].algo;
+    if (best >= 0) mt_tuned_add(d->tuned, q->key, algo.data);
+    memcpy(choice, algo.data, sizeof algo.data);
+    return true;
+}
+
+/* The kernel for products like this one, chosen if it is new. */
+static cublasStatus_t kernel_for(question *q, cublasLtMatmulAlgo_t *algo)
+{
+    q->status = CUBLAS_STATUS_NOT_SUPPORTED; /* of those that had none before */
+    make_key(q->like, q->key);
+    return mt_choices_find(mt_cuda_device_of(q->s)->choices, q->key, choose, q, algo->data) ? CUBLAS_STATUS_SUCCESS : q->status;
 }
 
 /* -- without the library --------------------------------------------------------------------------- */
@@ -320,9 +332,10 @@ static mt_rc multiply_plainly(mt_stream *s, const matmul *p, mt_err *err)
 
 static cublasStatus_t multiply_like(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
 {
-    const mt_cuda_product *product;
-    cublasStatus_t status = product_for(&product, s, like, x, p, workspace);
-    return status != CUBLAS_STATUS_SUCCESS ? status : multiply_by(s, x, p, &product->algo, workspace);
+    question q = { .s = s, .like = like, .p = p, .x = x, .workspace = workspace };
+    cublasLtMatmulAlgo_t algo;
+    cublasStatus_t status = kernel_for(&q, &algo);
+    return status != CUBLAS_STATUS_SUCCESS ? status : multiply_by(s, x, p, &algo, workspace);
 }
 
 /* The library is well, and has no kernel for this. */

@@ -62,6 +62,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
 static cudnnStatus_t compile(const thing *t)
 {
     fake_cudnn.n_tried++;
+    if (t->kernel.lacks_memory) return CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
     if (t->kernel.refuses || (fake_cudnn.n_serves && fake_cudnn.n_compiled >= fake_cudnn.n_serves))
         return CUDNN_STATUS_NOT_SUPPORTED;
     fake_cudnn.n_compiled++;

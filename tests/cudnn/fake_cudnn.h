@@ -8,7 +8,7 @@
 
 typedef struct fake_kernel {
     int mode; /* the cudnnBackendHeurMode_t it is proposed in */
-    bool refuses;
+    bool refuses, lacks_memory;
     int64_t workspace;
 } fake_kernel;
 

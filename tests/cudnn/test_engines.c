@@ -124,6 +124,21 @@ static void where_none_serves_it_says_so_and_is_not_asked_again(void **state)
     assert_ok(mt_cudnn_attention_prepare(cudnn, &a, false, MT_ATTENTION_CUDNN, &workspace, &err));
 }
 
+/* What is free differs from lane to lane, and the next proposal would give other bits. */
+static void missing_memory_is_an_error_and_chooses_no_other_kernel(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    size_t workspace;
+    PROPOSE({ .mode = CUDNN_HEUR_MODE_A, .refuses = true }, { .mode = CUDNN_HEUR_MODE_A, .lacks_memory = true },
+            { .mode = CUDNN_HEUR_MODE_A, .workspace = 12 }, { .mode = CUDNN_HEUR_MODE_FALLBACK, .workspace = 13 });
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(prepare(false, &workspace, &err), MT_ENOMEM);
+        assert_says("leave the GPU and the host more memory");
+        assert_int_equal(fake->n_tried, 2);
+    }
+}
+
 /* Whatever way the first backward of a shape goes, nothing is compiled for later ones, be their documents short or long. */
 static void later_calls_compile_nothing(void **state)
 {
@@ -184,6 +199,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_wants_more_than_was_planned_is_passed_over, open_fake, close_fake),
         cmocka_unit_test_setup_teardown(the_library_s_last_resorts_are_asked_too, open_fake, close_fake),
         cmocka_unit_test_setup_teardown(where_none_serves_it_says_so_and_is_not_asked_again, open_fake, close_fake),
+        cmocka_unit_test_setup_teardown(missing_memory_is_an_error_and_chooses_no_other_kernel, open_fake, close_fake),
         cmocka_unit_test_setup_teardown(later_calls_compile_nothing, open_fake, close_fake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
