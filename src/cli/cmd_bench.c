@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "device/tuned.h"
+#include "plan/deal.h"
 #include "plan/flops.h"
 #include "plan/measure.h"
 #include "plan/shapes.h"
@@ -15,9 +16,9 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *adam_state, *deterministic, *freeze;
+    const char *shape, *model, *dtype, *device, *devices, *lengths, *trained, *home, *adam_state, *deterministic, *freeze;
     uint64_t device_memory, ram;
-    int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows;
+    int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows, shares;
     bool no_clip, json, table, alias_layers, whole_units, tune;
     const char *trace;
     double product_rate; /* of the runs so far, in dtype rate_dtype */
@@ -60,6 +61,7 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
                              .deterministic = strcmp(o->deterministic, "on") == 0,
                              .micro_tokens = o->micro,
                              .head_rows = o->head_rows,
+                             .shares = o->shares,
                              .seed = 1,
                              .table = o->table,
                              .trace = o->trace };
@@ -75,12 +77,15 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
     if (o->warmup_tokens && o->warmup_tokens < 2) return mt_fail(err, MT_EINVAL, "--warmup-tokens of at least 2 expected");
     if (o->micro < 0 || o->head_rows < 0)
         return mt_fail(err, MT_EINVAL, "--micro-tokens and --head-rows of at least 0 (chosen) expected");
+    if (o->shares < 0 || o->shares > MT_MOST_SHARES)
+        return mt_fail(err, MT_EINVAL, "--shares %lld: 1 to %d expected", (long long)o->shares, MT_MOST_SHARES);
     MT_TRY(parse_lengths(o->lengths, &b->lognormal_mean, err));
     return parse_trained(o->trained, &b->trained, err);
 }
 
-static mt_rc machine_of(mt_machine *m, mt_device *dev, const options *o, mt_err *err)
+static mt_rc machine_of(mt_machine *m, const mt_devices *devices, const options *o, mt_err *err)
 {
+    mt_device *dev = devices->first;
     mt_device_info d;
     dev->api->info(dev, &d);
     if (o->device_memory / 1.01 > (double)d.memory_limit) /* rounded down a little when it was opened */
@@ -90,6 +95,8 @@ static mt_rc machine_of(mt_machine *m, mt_device *dev, const options *o, mt_err 
     MT_TRY(mt_machine_here(m, dev, &(mt_machine_given){ .ram = (size_t)o->ram, .device_memory = device_memory }, true, err));
     m->home_host = strcmp(o->home, "host") == 0;
     m->limits.whole_units = o->whole_units;
+    m->crowd = devices->per_device;
+    m->device_bytes = mt_devices_memory(devices, m->device_bytes);
     return MT_OK;
 }
 
@@ -119,6 +126,12 @@ static mt_rc print_json(const options *o, const char *name, const mt_bench_resul
     mt_json_put_num(&j, "flops_per_second", "%.6g", r->flops / r->seconds);
     mt_json_put_num(&j, "predicted_seconds", "%.6f", r->predicted_seconds);
     mt_json_put_num(&j, "wait_update_seconds", "%.6f", r->wait_update_seconds);
+    if (r->n_lanes) {
+        mt_json_put_num(&j, "wait_devices_seconds", "%.6f", r->wait_lanes_seconds);
+        mt_json_list(&j, "device_seconds", MT_JSON_FLAT);
+        for (int i = 0; i < r->n_lanes; i++) mt_json_put_num(&j, NULL, "%.6f", r->lanes[i].seconds);
+        mt_json_end(&j);
+    }
     mt_json_put_num(&j, "median_seconds", "%.6f", r->median);
     mt_json_put_num(&j, "slowest_seconds", "%.6f", r->slowest);
     mt_json_list(&j, "each_seconds", MT_JSON_FLAT); /* of the steps that were timed one by one */
@@ -135,9 +148,20 @@ static mt_rc print_json(const options *o, const char *name, const mt_bench_resul
     return mt_cli_print_json(&j, err);
 }
 
+/* Of several lanes each: how long it took for its shares of a step. */
+static void print_lanes(const mt_bench_result *r)
+{
+    if (!r->n_lanes) return;
+    printf("  devices:");
+    for (int i = 0; i < r->n_lanes; i++) printf("%s %d %.3f s", i ? "," : "", r->lanes[i].number, r->lanes[i].seconds);
+    printf(" a step; the first waited %.3f s for the others and their sums\n", r->wait_lanes_seconds);
+}
+
 static void print_text(const options *o, const char *name, const mt_bench_result *r)
 {
-    printf("%s on %s%s\n", name, r->device.name,
+    char several[24] = "";
+    if (r->n_lanes) snprintf(several, sizeof several, "%d x ", r->n_lanes);
+    printf("%s on %s%s%s\n", name, several, r->device.name,
            o->alias_layers ? " (ALIASED: all layers share one layer's host memory; a speed, not a training)" : "");
     printf("  %.0f tokens a step (%.0f trained), %.3f s a step (median %.3f, slowest %.3f), %.0f tokens/s\n", r->tokens,
            r->trained, r->seconds, r->median, r->slowest, r->tokens / r->seconds);
@@ -145,6 +169,7 @@ static void print_text(const options *o, const char *name, const mt_bench_result
            MT_FLOPS_FORMULA, 100 * r->flops / r->seconds / r->product_rate, r->product_rate * 1e-12);
     printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds,
            r->predicted_seconds);
+    print_lanes(r);
     printf("  %s\n", r->placement);
     printf("  device %s planned, %s at most; host %s planned, %s resident at most; loss %.4f\n", mt_bytes_text(r->device_bytes).s,
            mt_bytes_text(r->device.memory_peak).s, mt_bytes_text(r->host_bytes).s, mt_bytes_text(r->host_peak).s, r->loss);
@@ -178,7 +203,7 @@ static mt_rc create_model(mt_model **out, const mt_config *config, const options
     return rc;
 }
 
-static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err)
+static mt_rc bench_one(options *o, const char *name, const mt_devices *devices, mt_bench_options *b, mt_err *err)
 {
     mt_config *config;
     mt_model *model = NULL;
@@ -186,9 +211,9 @@ static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_op
     MT_TRY(open_config(&config, o, name, err));
     mt_rc rc = create_model(&model, config, o, err);
     mt_machine machine;
-    if (!rc) rc = machine_of(&machine, dev, o, err);
+    if (!rc) rc = machine_of(&machine, devices, o, err);
     b->product_rate = o->rate_dtype && strcmp(o->rate_dtype, o->dtype) == 0 ? o->product_rate : 0; /* measured once */
-    if (!rc) rc = mt_bench_run(dev, model, &machine, b, &r, err);
+    if (!rc) rc = mt_bench_run(devices, model, &machine, b, &r, err);
     if (rc == MT_ENOMEM)
         mt_note(
             err,
@@ -203,25 +228,26 @@ static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_op
     return rc;
 }
 
-static mt_rc look_up(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err)
+static mt_rc look_up(options *o, const char *name, const mt_devices *devices, mt_bench_options *b, mt_err *err)
 {
     mt_config *config;
-    (void)dev, (void)b;
+    (void)devices, (void)b;
     MT_TRY(open_config(&config, o, name, err));
     mt_config_close(config);
     return MT_OK;
 }
 
-typedef mt_rc (*run_fn)(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err);
+typedef mt_rc (*run_fn)(options *o, const char *name, const mt_devices *devices, mt_bench_options *b, mt_err *err);
 
 /* --shape a,b,c: one after the other. */
-static mt_rc for_each_name(options *o, mt_device *dev, mt_bench_options *b, run_fn run, mt_err *err)
+static mt_rc for_each_name(options *o, const mt_devices *devices, mt_bench_options *b, run_fn run, mt_err *err)
 {
     char *save = NULL, *names;
-    if (o->model) return run(o, o->model, dev, b, err);
+    if (o->model) return run(o, o->model, devices, b, err);
     if (!(names = mt_strdup(o->shape))) return mt_no_memory(err, "the names of --shape");
     mt_rc rc = MT_OK;
-    for (char *name = strtok_r(names, ",", &save); !rc && name; name = strtok_r(NULL, ",", &save)) rc = run(o, name, dev, b, err);
+    for (char *name = strtok_r(names, ",", &save); !rc && name; name = strtok_r(NULL, ",", &save))
+        rc = run(o, name, devices, b, err);
     mt_free(names);
     return rc;
 }
@@ -248,6 +274,10 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
         { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },
         { "--dtype", MT_FLAG_STR, &o->dtype, "TYPE", "bfloat16 (default) or float32", false },
         { "--device", MT_FLAG_STR, &o->device, "WORD", "auto (default), cpu, cuda, cuda:N; of the first run", false },
+        { "--devices", MT_FLAG_STR, &o->devices, "N,N...",
+          "several GPUs, such as 0,1; with --device cpu lanes there; of the first run", false },
+        { "--shares", MT_FLAG_INT, &o->shares, "N", "shares a step is summed in, as training.shares (0: one for each device)",
+          false },
         { "--device-memory", MT_FLAG_MEMORY, &o->device_memory, "SIZE", "use no more than this: 64M, 80G", false },
         { "--ram", MT_FLAG_MEMORY, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
         { "--adam-state", MT_FLAG_STR, &o->adam_state, "FORM", "of Adam's moments: float32 (default), bf16 or 8bit", false },
@@ -285,12 +315,38 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
     return parse_numbers(o, b, err);
 }
 
-static mt_rc open_device(mt_device **out, const options *o, mt_err *err)
+/* --devices 0,1: the numbers. */
+static mt_rc parse_devices(const char *text, int64_t numbers[MT_MOST_DEVICES], size_t *n, mt_err *err)
 {
+    *n = 0;
+    for (const char *at = text; at && *n < MT_MOST_DEVICES;) {
+        char *end;
+        const long number = strtol(at, &end, 10);
+        if (end == at || number < 0 || number > 1023 || (*end && *end != ',')) break;
+        numbers[(*n)++] = number;
+        if (!*end) return MT_OK;
+        at = end + 1;
+    }
+    if (!text) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "--devices %s: numbers of at most %d devices expected, such as 0,1", text, MT_MOST_DEVICES);
+}
+
+static mt_rc open_devices(mt_devices *out, const options *o, mt_err *err)
+{
+    int64_t numbers[MT_MOST_DEVICES];
+    size_t n;
+    char first[32];
+    MT_TRY(parse_devices(o->devices, numbers, &n, err));
+    snprintf(first, sizeof first, "cuda:%d", n ? (int)numbers[0] : 0);
+    const char *word = n && strcmp(o->device, "cpu") != 0 ? first : o->device;
     char *tune = o->tune ? mt_tuned_folder() : NULL;
-    mt_rc rc = mt_device_open(
-        out, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory, .keep_host_memory = true, .tune = tune },
-        err);
+    const mt_devices_wanted w = { .word = word,
+                                  .numbers = numbers,
+                                  .n = n,
+                                  .deterministic = strcmp(o->deterministic, "on") == 0,
+                                  .options = {
+                                      .memory_limit = (size_t)o->device_memory, .keep_host_memory = true, .tune = tune } };
+    mt_rc rc = mt_devices_open(out, &w, err);
     mt_free(tune);
     return rc;
 }
@@ -329,7 +385,7 @@ int mt_cmd_bench(int argc, char **argv)
                   .tokens = 65536,
                   .steps = 5,
                   .warmup = 2 };
-    mt_device *dev = NULL;
+    mt_devices devices = { 0 };
     int failed = 0;
     bool help;
     mt_rc rc = check_runs(argc, argv, o, &help, &err);
@@ -337,13 +393,13 @@ int mt_cmd_bench(int argc, char **argv)
         mt_bench_options b;
         int n = words_of_run(argc, argv, first);
         rc = cmd_bench_parse(n + 1, argv + first - 1, &o, &b, &help, &err);
-        if (!rc && !dev) rc = open_device(&dev, &o, &err);
+        if (!rc && !devices.n) rc = open_devices(&devices, &o, &err);
         if (rc) break;
         /* One run that does not fit does not keep the others. */
-        if (for_each_name(&o, dev, &b, bench_one, &err)) failed = mt_cli_failed(&err);
+        if (for_each_name(&o, &devices, &b, bench_one, &err)) failed = mt_cli_failed(&err);
         fflush(stdout);
         first += n + 1;
     }
-    mt_device_close(dev);
+    mt_devices_close(&devices);
     return rc ? mt_cli_failed(&err) : failed;
 }

@@ -67,7 +67,10 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
 
 /* -- the run --------------------------------------------------------------------------------------- */
 
-static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o,
+/* Shares have documents of their own, as far as there are any. */
+static int64_t shares_of(const mt_bench_options *o, const mt_devices *d) { return o->shares ? o->shares : d->n; }
+
+static mt_rc plan_for(mt_plan **out, const mt_devices *d, const mt_model *m, const mt_machine *machine, const mt_bench_options *o,
                       const mt_batch *largest, mt_err *err)
 {
     mt_job job = { .train = true,
@@ -75,13 +78,20 @@ static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt
                    .step_tokens = largest->n_tokens,
                    .step_docs = largest->n_docs,
                    .longest = largest->longest,
+                   .lanes = d->n,
                    .alias_layers = o->alias_layers };
     mt_arithmetic a = { .compute = o->compute,
                         .grad = o->compute,
                         .moments = o->moments,
                         .mlp_rows = 16384,
                         .head_rows = o->head_rows ? o->head_rows : 1024,
-                        .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
+                        .shares = shares_of(o, d),
+                        .attention = mt_attention_use_of(d->first, o->deterministic, false,
+                                                         machine->device_bytes * (size_t)d->per_device) };
+    if (d->n > 1 && o->alias_layers) return mt_fail(err, MT_EINVAL, "layers that share memory run on one device only");
+    if (d->n > a.shares)
+        return mt_fail(err, MT_EINVAL, "%d devices and %lld share%s; each device needs a share", d->n, (long long)a.shares,
+                       a.shares == 1 ? "" : "s");
     if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, (mt_plan_inputs){ m, &job, &a, machine }, err);
     a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));
     a.moe_tokens = mt_plan_moe_tokens((mt_plan_inputs){ m, &job, &a, machine });
@@ -120,6 +130,13 @@ static mt_rc draw_batches(batches *b, const mt_bench_options *o, int64_t vocab, 
     return smaller ? draw_batch(&b->smaller, o, o->warmup_tokens, vocab, err) : MT_OK;
 }
 
+static void add_waits(mt_bench_result *out, const mt_step_result *r, int steps)
+{
+    out->wait_update_seconds += 1e-9 * (double)r->wait_update_ns / steps;
+    out->wait_lanes_seconds += 1e-9 * (double)r->wait_lanes_ns / steps;
+    for (int i = 0; r->lane_seconds && i < out->n_lanes; i++) out->lanes[i].seconds += r->lane_seconds[i] / steps;
+}
+
 /* A step returns when its norm is known, so the clock of one runs from norm to norm. */
 static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const batches *b, int64_t *ns, mt_bench_result *out, mt_err *err)
 {
@@ -131,7 +148,7 @@ static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const batches *
         int64_t now = mt_now_ns();
         if (timed) ns[i - o->warmup] = now - before;
         if (timed && i - o->warmup < MT_BENCH_EACH) out->each[i - o->warmup] = 1e-9 * (double)(now - before);
-        if (timed) out->wait_update_seconds += 1e-9 * (double)r.wait_update_ns / o->steps;
+        if (timed) add_waits(out, &r, o->steps);
         out->loss = r.loss;
         before = now;
     }
@@ -173,7 +190,7 @@ static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const 
     mt_trace_free(trace);
     if (rc || o->steps) return rc;
     out->seconds = out->median = out->slowest = out->spent.seconds;
-    out->wait_update_seconds = 1e-9 * (double)r.wait_update_ns;
+    add_waits(out, &r, 1);
     out->loss = r.loss;
     return MT_OK;
 }
@@ -200,18 +217,21 @@ static size_t resident_peak(void)
     return (size_t)kib << 10;
 }
 
-mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out,
-                   mt_err *err)
+mt_rc mt_bench_run(const mt_devices *devices, const mt_model *m, const mt_machine *machine, const mt_bench_options *o,
+                   mt_bench_result *out, mt_err *err)
 {
     batches b = { 0 };
     mt_plan *plan = NULL;
     mt_engine *e = NULL;
-    *out = (mt_bench_result){ .product_rate = o->product_rate };
+    mt_device *dev = devices->first;
+    const mt_engine_options more = { .more = devices->more, .numbers = devices->numbers };
+    *out = (mt_bench_result){ .product_rate = o->product_rate, .n_lanes = devices->n > 1 ? devices->n : 0 };
+    for (int i = 0; i < out->n_lanes; i++) out->lanes[i].number = devices->numbers[i];
     forget_peak();
     mt_rc rc = out->product_rate > 0 ? MT_OK : mt_product_rate(dev, o->compute, &out->product_rate, err);
     if (!rc) rc = draw_batches(&b, o, m->config->V, err);
-    if (!rc) rc = plan_for(&plan, dev, m, machine, o, &b.timed, err);
-    if (!rc) rc = mt_engine_create(&e, dev, plan, NULL, err);
+    if (!rc) rc = plan_for(&plan, devices, m, machine, o, &b.timed, err);
+    if (!rc) rc = mt_engine_create(&e, dev, plan, &more, err);
     if (!rc) rc = fill_weights(e, plan, 0.02, o->seed, err);
     if (!rc) rc = run_steps(e, o, &b, out, err);
     if (!rc && (o->table || o->trace)) rc = trace_steps(e, dev, m, o, &b, out, err);

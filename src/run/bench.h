@@ -3,6 +3,7 @@
 #define MT_RUN_BENCH_H
 
 #include "engine/engine.h"
+#include "run/devices.h"
 #include "run/spent.h"
 
 typedef struct mt_bench_options {
@@ -18,6 +19,7 @@ typedef struct mt_bench_options {
     bool deterministic; /* repeatable kernels only */
     mt_dtype compute;
     mt_moments moments;   /* how Adam's are stored */
+    int64_t shares;       /* a step is summed in; 0: one for each device */
     int64_t micro_tokens; /* 0: chosen */
     int64_t head_rows;    /* logits at a time; 0: chosen */
     uint64_t seed;
@@ -27,6 +29,12 @@ typedef struct mt_bench_options {
 } mt_bench_options;
 
 enum { MT_BENCH_EACH = 64 };
+
+/* Of one lane, seconds of a step: from the order of the pass until it has handed in its losses. */
+typedef struct mt_bench_lane {
+    int number; /* of its device */
+    double seconds;
+} mt_bench_lane;
 
 typedef struct mt_bench_result {
     double seconds;                /* of a step: from the norm of the last warm-up step to the norm of the last timed one */
@@ -41,10 +49,14 @@ typedef struct mt_bench_result {
     double product_rate;             /* FLOPs a second of a large product here */
     mt_spent spent;                  /* of a step after the timed ones, or of the timed one */
     mt_device_info device;
-    char placement[320]; /* in words */
+    mt_bench_lane lanes[MT_MOST_DEVICES];
+    int n_lanes;               /* 0: there is one, and nothing is said of it */
+    double wait_lanes_seconds; /* of a step: how long the first waited for the others and for the host to add */
+    char placement[320];       /* in words */
 } mt_bench_result;
 
-mt_rc mt_bench_run(mt_device *dev, const mt_model *model, const mt_machine *machine, const mt_bench_options *o,
+/* machine: of the first device, as a lane sees it. */
+mt_rc mt_bench_run(const mt_devices *devices, const mt_model *model, const mt_machine *machine, const mt_bench_options *o,
                    mt_bench_result *out, mt_err *err);
 
 #endif

@@ -31,10 +31,7 @@ void mt_trainer_close(mt_trainer *t)
     mt_engine_free(t->exec.engine);
     mt__train_samples_close(t);
     mt_plan_free(t->exec.plan);
-    mt_device_close(t->exec.dev);
-    for (int i = 0; t->exec.more && i < MT_SET_MOST_DEVICES; i++) mt_device_close(t->exec.more[i]);
-    mt_free(t->exec.more);
-    mt_free(t->exec.numbers);
+    mt_devices_close(&t->exec.devices);
     mt_source_close(t->data.source);
     mt_batch_free(&t->data.batch);
     mt__train_free_loads(t);

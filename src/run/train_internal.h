@@ -13,6 +13,7 @@
 #include "engine/snapshot.h"
 #include "model/stop_ids.h"
 #include "optim/schedule.h"
+#include "run/devices.h"
 #include "run/metrics.h"
 #include "run/output_dir.h"
 #include "run/train.h"
@@ -102,11 +103,8 @@ typedef struct training_data {
 
 /* What computes. */
 typedef struct executor {
-    mt_device *dev;
-    mt_device **more; /* [n_devices - 1] that train together with it */
-    int *numbers;     /* [n_devices] as the user counts them */
-    int n_devices;    /* 0: before they are open */
-    int per_device;   /* the most lanes that one device has: 2 in 0,0 */
+    mt_devices devices;
+    mt_device *dev; /* the first of them */
     mt_plan *plan;
     bool forced; /* it is known not to fit */
     mt_engine *engine;

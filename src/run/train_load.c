@@ -48,8 +48,8 @@ mt_rc mt__train_load(mt_trainer *t, mt_err *err)
     enum { MOST_WRITERS = 8 };
     counting c = { .hooks = &t->hooks, .thread = pthread_self(), .total = bytes_to_load(t) };
     MT_TRY(mt_engine_create(&t->exec.engine, t->exec.dev, t->exec.plan,
-                            &(mt_engine_options){ .more = t->exec.more,
-                                                  .numbers = t->exec.numbers,
+                            &(mt_engine_options){ .more = t->exec.devices.more,
+                                                  .numbers = t->exec.devices.numbers,
                                                   .n_workers = (int)t->s->memory.optimizer_threads },
                             err));
     t->exec.io = (mt_state_io){ .user = t->exec.engine,

@@ -317,86 +317,23 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
 
 /* -- the device ------------------------------------------------------------------------------------ */
 
-/* number: of a GPU; -1: as model.device says. */
-static mt_rc open_one(const mt_trainer *t, mt_device **out, int number, int n_threads, mt_err *err)
+static mt_rc open_devices(mt_trainer *t, mt_err *err)
 {
     const mt_set_device *d = &t->s->model.device;
     char word[32] = "auto";
     if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
-    if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", number < 0 ? d->index : number);
+    if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
     char *tune = t->s->training.tune_products ? mt_tuned_folder() : NULL;
-    const mt_device_options how = { .memory_limit = (size_t)t->s->memory.device_memory, .tune = tune, .n_threads = n_threads };
-    mt_rc rc = mt_device_open(out, word, &how, err);
+    const mt_devices_wanted w = { .word = word,
+                                  .numbers = t->s->model.devices.items,
+                                  .n = t->s->model.devices.n,
+                                  .first = d->index,
+                                  .deterministic = t->s->training.deterministic,
+                                  .options = { .memory_limit = (size_t)t->s->memory.device_memory, .tune = tune } };
+    mt_rc rc = mt_devices_open(&t->exec.devices, &w, err);
+    t->exec.dev = t->exec.devices.first;
     mt_free(tune);
     return rc;
-}
-
-/* Kernels, and with them bits, are the same on GPUs of one kind only. */
-static mt_rc check_kind(const mt_trainer *t, mt_device *other, int number, mt_err *err)
-{
-    mt_device_info first, now;
-    t->exec.dev->api->info(t->exec.dev, &first);
-    other->api->info(other, &now);
-    if (strcmp(first.name, now.name) == 0) return MT_OK;
-    if (!t->s->training.deterministic) {
-        mt_warn("GPU %d is %s and GPU %d is %s: another run may have other bits", t->exec.numbers[0], first.name, number,
-                now.name);
-        return MT_OK;
-    }
-    return mt_fail(
-        err, MT_EINVAL,
-        "model.devices: GPU %d is %s and GPU %d is %s; different GPUs compute different bits.  Name GPUs of one kind, or "
-        "set training.deterministic: false",
-        t->exec.numbers[0], first.name, number, now.name);
-}
-
-static mt_rc open_next(mt_trainer *t, int number, mt_err *err)
-{
-    executor *x = &t->exec;
-    const bool cpu = x->dev->api->kind == MT_DEVICE_CPU;
-    const int lanes = (int)t->s->model.devices.n, threads = cpu ? (int)mt_max_i64(1, mt_cpu_count() / lanes) : 0;
-    MT_TRY(open_one(t, &x->more[x->n_devices - 1], number, threads, err));
-    x->numbers[x->n_devices++] = number;
-    return cpu ? MT_OK : check_kind(t, x->more[x->n_devices - 2], number, err);
-}
-
-/* Every GPU there is: EINVAL says that there are no more. */
-static mt_rc open_all(mt_trainer *t, mt_err *err)
-{
-    mt_rc rc = MT_OK;
-    for (int i = 1; !rc && i < MT_SET_MOST_DEVICES; i++) rc = open_next(t, i, err);
-    if (rc != MT_EINVAL || t->exec.more[t->exec.n_devices - 1]) return rc; /* GPUs of different kinds are EINVAL, too */
-    *err = (mt_err){ 0 };
-    return MT_OK;
-}
-
-static int lanes_of_a_device(const executor *x)
-{
-    int most = 1;
-    for (int i = 0; i < x->n_devices; i++) {
-        int n = 0;
-        for (int k = 0; k < x->n_devices; k++) n += x->numbers[k] == x->numbers[i];
-        if (n > most) most = n;
-    }
-    return most;
-}
-
-static mt_rc open_devices(mt_trainer *t, mt_err *err)
-{
-    executor *x = &t->exec;
-    const mt_ints *d = &t->s->model.devices;
-    const bool all = d->n == 1 && d->items[0] < 0, cpu = t->s->model.device.kind == MT_SET_DEVICE_CPU;
-    x->more = mt_calloc(MT_SET_MOST_DEVICES, sizeof *x->more);
-    x->numbers = mt_calloc(MT_SET_MOST_DEVICES, sizeof *x->numbers);
-    if (!x->more || !x->numbers) return mt_no_memory(err, "the list of devices");
-    const int threads = cpu && d->n > 1 ? (int)mt_max_i64(1, mt_cpu_count() / (int64_t)d->n) : 0;
-    MT_TRY(open_one(t, &x->dev, -1, threads, err));
-    x->numbers[0] = d->n && !all ? (int)d->items[0] : t->s->model.device.index;
-    x->n_devices = 1;
-    for (size_t i = 1; i < d->n; i++) MT_TRY(open_next(t, (int)d->items[i], err));
-    if (all) MT_TRY(open_all(t, err));
-    x->per_device = lanes_of_a_device(x);
-    return MT_OK;
 }
 
 /* -- what is kept with the run --------------------------------------------------------------------- */

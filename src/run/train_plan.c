@@ -23,7 +23,7 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
 static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
     mt_train_types(t->s, a);
-    if (!a->shares && t->exec.n_devices > 1) a->shares = t->exec.n_devices; /* all of them: how many is known now */
+    if (!a->shares && t->exec.devices.n > 1) a->shares = t->exec.devices.n; /* all of them: how many is known now */
     a->attention = mt_attention_use_of(t->exec.dev, t->s->training.deterministic,
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
@@ -96,13 +96,8 @@ static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
                            err));
     out->home_host = m->home == MT_SET_HOME_HOST;
     out->limits = mt_train_limits(t->s);
-    for (int i = 0; i + 1 < t->exec.n_devices; i++) {
-        mt_device_info d;
-        t->exec.more[i]->api->info(t->exec.more[i], &d);
-        if (d.memory_limit < out->device_bytes) out->device_bytes = d.memory_limit;
-    }
-    out->crowd = t->exec.per_device;
-    out->device_bytes /= (size_t)out->crowd;
+    out->crowd = t->exec.devices.per_device;
+    out->device_bytes = mt_devices_memory(&t->exec.devices, out->device_bytes);
     return MT_OK;
 }
 
@@ -124,7 +119,7 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->net.config->max_positions);
     MT_TRY(find_machine(t, &q.machine, err));
     apply_settings(t, &q.form, q.machine.device_bytes * (size_t)q.machine.crowd);
-    if (t->exec.n_devices > 1) mt_question_set_lanes(&q, t->exec.n_devices);
+    if (t->exec.devices.n > 1) mt_question_set_lanes(&q, t->exec.devices.n);
     MT_TRY(mt_advise_batch(&advice, &q, err));
     const int64_t parts = t->s->training.gradient_accumulation_steps;
     *out = mt_advise_auto(&advice, parts) / parts;
@@ -134,7 +129,7 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
 
 mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
 {
-    const int devices = t->s->batch_per_device ? t->exec.n_devices : 1;
+    const int devices = t->s->batch_per_device ? t->exec.devices.n : 1;
     if (t->s->training.batch_size && devices == 1) return MT_OK;
     t->settled = *t->s; /* its strings stay the caller's */
     t->s = &t->settled;
@@ -214,7 +209,7 @@ mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
 /* A device without a share would idle. */
 static int lanes_for(const mt_trainer *t, const mt_arithmetic *a)
 {
-    const int n = t->exec.n_devices, parts = mt_arithmetic_parts(a);
+    const int n = t->exec.devices.n, parts = mt_arithmetic_parts(a);
     if (n > parts)
         mt_warn(
             "this run sums a step in %d share%s, so %d of %d devices compute%s.  --shares %d would use all of them; its results "

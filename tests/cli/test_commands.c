@@ -129,6 +129,33 @@ static void bench_freezes_what_it_is_told_to(void **state)
     expect_program(BENCH "--freeze 'model.layer.*'", 2, "model.layer.*");
 }
 
+static void bench_runs_on_several_lanes_and_shows_each(void **state)
+{
+    (void)state;
+    char out[16384];
+    mt_err err = { 0 };
+    const mt_value *line;
+    assert_int_equal(run_program(BENCH "--devices 0,0,0 --shares 4 --json", out, sizeof out), 0);
+    assert_ok(mt_json_parse(&line, out, strlen(out), "what bench printed", &err));
+    const mt_value *each = mt_value_get(line, "device_seconds");
+    assert_int_equal(mt_value_items(each), 3);
+    for (int i = 0; i < 3; i++) assert_true(mt_value_number(mt_value_at(each, (size_t)i)) > 0);
+    const double several = mt_value_number(mt_value_get(line, "loss"));
+    mt_json_free(line);
+    assert_int_equal(run_program(BENCH "--shares 4 --json", out, sizeof out), 0);
+    assert_ok(mt_json_parse(&line, out, strlen(out), "what bench printed", &err));
+    assert_null(mt_value_get(line, "device_seconds"));
+    const double one = mt_value_number(mt_value_get(line, "loss"));
+    assert_memory_equal(&one, &several, sizeof one);
+    mt_json_free(line);
+    expect_program(BENCH "--devices 0,0", 0, "on 2 x CPU");
+    expect_program(BENCH "--devices 0,0 --shares 2", 0, "a step; the first waited ");
+    expect_program(BENCH "--devices 0,0 --shares 1", 2, "2 devices and 1 share; each device needs a share");
+    expect_program(BENCH "--devices 0,,0", 2, "such as 0,1");
+    expect_program(BENCH "--devices 0,0 --alias-layers", 2, "one device only");
+    expect_program(BENCH "--shares -1", 2, "1 to 4096 expected");
+}
+
 static void bench_runs_several_in_one_process(void **state)
 {
     (void)state;
@@ -258,4 +285,5 @@ MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test
              IN_TEMPDIR(what_bench_prints_for_programs_is_json_whatever_the_model_is_called),
              cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
              cmocka_unit_test(bench_freezes_what_it_is_told_to), cmocka_unit_test(bench_runs_several_in_one_process),
-             IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
+             cmocka_unit_test(bench_runs_on_several_lanes_and_shows_each), IN_TEMPDIR(grad_writes_what_hugging_face_would),
+             IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

@@ -66,6 +66,25 @@ static void the_number_of_devices_does_not_change_the_arithmetic(void **state)
 
 /* Never faster than compute, than weights over a link, than Adam, than host memory for all of them; near compute where that is by
  * far the largest, and near host memory's limit where that is. */
+/* Kernels of attention follow from the documents of a step, however many devices deal them. */
+static void attention_is_chosen_from_the_whole_step(void **state)
+{
+    (void)state;
+    subject s = open_shape("qwen2.5-7b");
+    const mt_machine m = machine("h200", 1e12, 64);
+    mt_attention_use first = { 0 };
+    for (int lanes = 1; lanes <= 8; lanes *= 2) {
+        mt_plan *p = plan_of(&s, &m, true, 64, 8, lanes);
+        const mt_attention_use use = mt_plan_attention(p);
+        assert_int_equal(use.docs, 64);
+        assert_int_equal(use.longest, 1024);
+        if (lanes == 1) first = use;
+        assert_memory_equal(&use, &first, sizeof use);
+        mt_plan_free(p);
+    }
+    close_shape(&s);
+}
+
 static void predictions_respect_what_limits_them(void **state)
 {
     (void)state;
@@ -141,5 +160,5 @@ static void contradictions_are_refused(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(several_devices_share_what_is_in_host_memory),
              cmocka_unit_test(the_number_of_devices_does_not_change_the_arithmetic),
-             cmocka_unit_test(predictions_respect_what_limits_them),
+             cmocka_unit_test(attention_is_chosen_from_the_whole_step), cmocka_unit_test(predictions_respect_what_limits_them),
              cmocka_unit_test(more_devices_are_faster_where_compute_limits), cmocka_unit_test(contradictions_are_refused))

@@ -1,0 +1,111 @@
+#include "run/devices.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool mt_devices_differ(const mt_device_kernels *a, const mt_device_kernels *b, char *why, size_t n)
+{
+    const bool same_attention = a->attention.ways == b->attention.ways && a->attention.cudnn_head == b->attention.cudnn_head;
+    if (mt_device_same_kind(&a->info, &b->info) && same_attention) return false;
+    if (strcmp(a->info.name, b->info.name) != 0)
+        snprintf(why, n, "%s and %s", a->info.name, b->info.name);
+    else if (a->info.n_processors != b->info.n_processors)
+        snprintf(why, n, "%s with %d and with %d multiprocessors", a->info.name, a->info.n_processors, b->info.n_processors);
+    else
+        snprintf(why, n, "%s, but cuDNN does not work alike on them", a->info.name);
+    return true;
+}
+
+static mt_device_kernels kernels_of(mt_device *dev)
+{
+    mt_device_kernels k = { .attention = { 0 } };
+    dev->api->info(dev, &k.info);
+    mt_ops_of(dev)->attention_use(dev, &k.attention);
+    return k;
+}
+
+mt_rc mt_devices_check_kind(mt_device *first, int first_number, mt_device *other, int number, bool deterministic, mt_err *err)
+{
+    char how[320];
+    const mt_device_kernels a = kernels_of(first), b = kernels_of(other);
+    if (!mt_devices_differ(&a, &b, how, sizeof how)) return MT_OK;
+    if (deterministic)
+        return mt_fail(err, MT_EINVAL,
+                       "model.devices: GPUs %d and %d are %s; different GPUs compute different bits.  Name GPUs of one kind, or "
+                       "set training.deterministic: false",
+                       first_number, number, how);
+    mt_warn("GPUs %d and %d are %s: another run may have other bits", first_number, number, how);
+    return MT_OK;
+}
+
+static mt_rc open_next(mt_devices *d, const mt_devices_wanted *w, int number, mt_err *err)
+{
+    const bool cpu = d->first->api->kind == MT_DEVICE_CPU;
+    mt_device_options o = w->options;
+    char word[32];
+    snprintf(word, sizeof word, cpu ? "cpu" : "cuda:%d", number);
+    o.like = d->first;
+    MT_TRY(mt_device_open(&d->more[d->n - 1], word, &o, err));
+    d->numbers[d->n++] = number;
+    return mt_devices_check_kind(d->first, d->numbers[0], d->more[d->n - 2], number, w->deterministic, err);
+}
+
+/* Every GPU there is: EINVAL says that there are no more. */
+static mt_rc open_all(mt_devices *d, const mt_devices_wanted *w, mt_err *err)
+{
+    mt_rc rc = MT_OK;
+    for (int i = 1; !rc && i < MT_MOST_DEVICES; i++) rc = open_next(d, w, i, err);
+    if (rc != MT_EINVAL || d->more[d->n - 1]) return rc; /* GPUs of different kinds are EINVAL, too */
+    *err = (mt_err){ 0 };
+    return MT_OK;
+}
+
+static int lanes_of_a_device(const mt_devices *d)
+{
+    int most = 1;
+    for (int i = 0; i < d->n; i++) {
+        int n = 0;
+        for (int k = 0; k < d->n; k++) n += d->numbers[k] == d->numbers[i];
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+mt_rc mt_devices_open(mt_devices *d, const mt_devices_wanted *wanted, mt_err *err)
+{
+    mt_devices_wanted w = *wanted;
+    const bool all = w.n == 1 && w.numbers[0] < 0;
+    *d = (mt_devices){ 0 };
+    if (w.n > MT_MOST_DEVICES) return mt_fail(err, MT_EINVAL, "%zu devices; at most %d train together", w.n, MT_MOST_DEVICES);
+    if (strcmp(w.word, "cpu") == 0 && w.n > 1) w.options.n_threads = (int)mt_max_i64(1, mt_cpu_count() / (int64_t)w.n);
+    MT_TRY(mt_device_open(&d->first, w.word, &w.options, err));
+    d->numbers[0] = w.n && !all ? (int)w.numbers[0] : w.first;
+    d->n = 1;
+    for (size_t i = 1; i < w.n; i++) MT_TRY(open_next(d, &w, (int)w.numbers[i], err));
+    if (all) MT_TRY(open_all(d, &w, err));
+    d->per_device = lanes_of_a_device(d);
+    return MT_OK;
+}
+
+/* The first lane's last: the others use its choices. */
+void mt_devices_close(mt_devices *d)
+{
+    for (int i = 0; i < MT_MOST_DEVICES; i++) mt_device_close(d->more[i]);
+    mt_device_close(d->first);
+    *d = (mt_devices){ 0 };
+}
+
+size_t mt_devices_memory(const mt_devices *d, size_t first)
+{
+    size_t least = first;
+    for (int i = 0; i + 1 < d->n; i++) {
+        mt_device_info info;
+        d->more[i]->api->info(d->more[i], &info);
+        if (info.memory_limit < least) least = info.memory_limit;
+    }
+    return least / (size_t)d->per_device;
+}
