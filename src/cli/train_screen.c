@@ -282,9 +282,34 @@ static void describe_experts(mt_train_screen *screen, const mt_train_step *s)
         snprintf(screen->experts + at, sizeof screen->experts - (size_t)at, "none idle");
 }
 
+/* As many as there is room for. */
+static void describe_devices(mt_train_screen *screen, const mt_train_step *s)
+{
+    const size_t room = sizeof screen->devices;
+    if (!s->n_devices) return;
+    size_t at = (size_t)snprintf(screen->devices, room, "devices in step %lld:", (long long)s->step);
+    for (int i = 0; i < s->n_devices && at + 24 < room; i++)
+        at += (size_t)snprintf(screen->devices + at, room - at, "%s %s", i ? "," : "", mt_seconds_text(s->device_seconds[i]).s);
+    snprintf(screen->devices + at, room - at, "; the first waits %s a step for the others", mt_seconds_text(s->wait_devices_s).s);
+}
+
+/* From the fastest to the slowest; "": there is one. */
+static void name_range(char *out, size_t n, const mt_train_step *s)
+{
+    double least = INFINITY, most = 0;
+    *out = '\0';
+    for (int i = 0; i < s->n_devices; i++) {
+        least = fmin(least, s->device_seconds[i]);
+        most = fmax(most, s->device_seconds[i]);
+    }
+    if (s->n_devices) snprintf(out, n, "  devices %s to %s", mt_seconds_text(least).s, mt_seconds_text(most).s);
+}
+
 void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
 {
-    char note[256], router[32] = "", busiest[32] = "";
+    char note[320], router[32] = "", busiest[32] = "", devices[80];
+    name_range(devices, sizeof devices, s);
+    describe_devices(screen, s);
     if (!isnan(s->router_loss)) snprintf(router, sizeof router, "  aux %.4g", s->router_loss);
     if (s->loads.n)
         snprintf(busiest, sizeof busiest, "  busiest expert %.0f%%",
@@ -297,8 +322,8 @@ void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
         snprintf(note, sizeof note, "loss %.4f%s  %s tokens/s%s", s->loss, router, mt_count_text((uint64_t)s->tokens_s).s,
                  skipped);
     else
-        snprintf(note, sizeof note, "loss %.4f%s  norm %.3g  lr %.3g%s  %s tokens/s%s", s->loss, router, s->grad_norm,
-                 s->learning_rate, busiest, mt_count_text((uint64_t)s->tokens_s).s, skipped);
+        snprintf(note, sizeof note, "loss %.4f%s  norm %.3g  lr %.3g%s%s  %s tokens/s%s", s->loss, router, s->grad_norm,
+                 s->learning_rate, busiest, devices, mt_count_text((uint64_t)s->tokens_s).s, skipped);
     pthread_mutex_lock(&screen->lock);
     mt_progress_update(&screen->bar, (double)s->step, note);
     pthread_mutex_unlock(&screen->lock);
@@ -381,6 +406,7 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
     bool quiet = mt_verbosity_now() == MT_QUIET;
     if (!quiet) print_compared(screen, &r->compared);
     if (!quiet && *screen->experts) put_line(screen, screen->experts, 0);
+    if (!quiet && *screen->devices) put_line(screen, screen->devices, 0);
     if (r->stopped) {
         if (r->step)
             printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);

@@ -33,6 +33,7 @@ typedef struct mt_train_screen {
         double loss;
     } eval_first, eval_last;
     char experts[200]; /* how busy they were in the last step; "": there are none */
+    char devices[320]; /* how long each took for its shares of the last step; "": there is one */
     FILE *log;         /* log.txt of the run; NULL: not yet */
     mt_str early;      /* what was said before there was one */
 } mt_train_screen;

@@ -304,6 +304,20 @@ function memoryChart() {
   return { title: "Memory, most so far", format: bytes, zero: true, series, legend };
 }
 
+/* Of several devices, a line for each; value: of its seconds, among all devices' of the step. */
+function deviceChart(title, value) {
+  const series = [];
+  for (const run of runs) {
+    const steps = run.steps.filter((p) => Array.isArray(p.device_seconds) && p.device_seconds.every(Number.isFinite));
+    const n = steps.reduce((most, p) => Math.max(most, p.device_seconds.length), 0);
+    for (let d = 0; d < n; d++) {
+      const own = steps.filter((p) => d < p.device_seconds.length);
+      series.push({ name: label(run, `device ${d}`), color: color(series.length), points: own.map((p) => [xOf(p), value(p.device_seconds[d], p.device_seconds)]) });
+    }
+  }
+  return { title, format: seconds, zero: true, series, legend: series };
+}
+
 /* Of lists with a number for each layer with experts, the worst. */
 function worstChart(title, key, format, even) {
   const series = runs.map((run, i) => ({ name: label(run, "worst layer"), color: color(i),
@@ -447,6 +461,10 @@ function redraw() {
     chart("idle", worstChart("Idle experts", "idle_experts", count, 0));
   }
   runs.forEach((run, i) => chart("time" + i, timeChart(run)));
+  if (has("device_seconds")) {
+    chart("devices", deviceChart("A step on each device", (own) => own));
+    chart("slowest", deviceChart("Each device's wait for the slowest", (own, all) => Math.max(...all) - own));
+  }
   chart("memory", memoryChart());
 }
 

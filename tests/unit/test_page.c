@@ -158,6 +158,19 @@ static void nothing_in_a_run_ends_the_script(void **state)
     mt_str_free(&page);
 }
 
+/* The script draws each device from the key that the metrics have (tests/real/dashboard.py looks at the charts). */
+static void the_page_draws_each_device(void **state)
+{
+    const char *dir = *state;
+    mt_err err;
+    mt_str page = { 0 };
+    put(dir, "metrics.jsonl", "{\"step\": 1, \"loss\": 2.5, \"device_seconds\": [1.5, 1.25], \"wait_devices_seconds\": 0.1}\n");
+    assert_ok(mt_page_write(&page, &(mt_run_at){ .dir = dir }, 1, false, &err));
+    assert_non_null(strstr(page.s, "if (has(\"device_seconds\"))"));
+    assert_non_null(strstr(page.s, "[1.5, 1.25]"));
+    mt_str_free(&page);
+}
+
 /* -- the server ------------------------------------------------------------------------------------ */
 
 static int connect_to(int port)
@@ -475,6 +488,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(metrics_may_lie_elsewhere, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(what_is_no_run_is_refused, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(nothing_in_a_run_ends_the_script, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(the_page_draws_each_device, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(server_answers_the_page_and_its_data_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(server_survives_odd_clients, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(silent_clients_keep_nobody_out, tempdir_make, tempdir_remove),
