@@ -17,7 +17,7 @@ mt_rc mt_choices_create(mt_choices **out, mt_err *err);
 mt_choices *mt_choices_share(mt_choices *c); /* one more reference */
 void mt_choices_release(mt_choices *c);      /* accepts NULL */
 
-/* Chooses for a key that is new; false: there is no kernel for it, which is remembered, too. */
+/* Chooses for a new key; false: no kernel supports it, which is remembered, too. */
 typedef bool (*mt_choose)(void *arg, uint64_t choice[MT_TUNED_CHOICE]);
 /* The choice for the key (key[0] is not 0), made by `choose` if it is new. */
 bool mt_choices_find(mt_choices *c, const int64_t key[MT_TUNED_KEY], mt_choose choose, void *arg,

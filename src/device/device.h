@@ -60,7 +60,7 @@ typedef struct mt_device_info {
     size_t memory_peak;  /* most handed out at once */
     int n_threads;       /* cpu: threads that compute */
     int n_processors;    /* cuda: multiprocessors */
-    int64_t n_choices;   /* cuda: kernels chosen for products so far; a run that goes on chooses no more */
+    int64_t n_choices;   /* cuda: kernels chosen for products so far; later steps choose no more */
 } mt_device_info;
 
 typedef struct mt_device_api {

@@ -42,7 +42,7 @@ _Static_assert((int)MOST_KEYS <= (int)MAX_PLANS, "room for all of a shape");
 
 typedef struct made_plan {
     plan_key key;
-    mt_cudnn_plan *plan; /* NULL: cuDNN has none that serves, and is not asked again */
+    mt_cudnn_plan *plan; /* NULL: cuDNN has no suitable one, and is not tried again */
     bool lacks_memory;   /* or had no memory for it */
 } made_plan;
 

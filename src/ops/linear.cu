@@ -3,11 +3,12 @@
  * Shapes: x [M, K], w [N, K], y [M, N].  bf16 operands, fp32 sums; fp32 operands multiply in true fp32.  The library thinks
  * in columns, so each row-major matrix is handed over as its transpose and the product reads y' = w x'.
  *
- * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.
- * The kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
- * same on every run and for all lanes: choices.h), or, if that is asked for, the fastest of its choices, timed once a machine (tuned.h).  Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is
- * chosen for a rounded number of rows and serves all that round to it, so a run soon meets nothing new.
- * Split sums meet in the workspace, never by atomics, so a product is repeatable. */
+ * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.  The
+ * kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
+ * same on every run and for all lanes: choices.h), or, on request, the fastest of its choices, timed once per machine (tuned.h).
+ * Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is chosen for a rounded number of rows and
+ * used for all that round to it, so a run soon needs no new choice.  Split sums meet in the workspace, never by atomics, so a
+ * product is repeatable. */
 #include "ops/ops_cuda.cuh"
 
 extern "C" {
@@ -230,11 +231,11 @@ static bool remembered(const mt_cuda_device *d, descs *x, const int64_t key[MT_T
            result.workspaceSize <= MT_DEVICE_WORKSPACE_BYTES;
 }
 
-/* A product that is asked for. */
+/* A request for a kernel. */
 typedef struct question {
     mt_stream *s;
     const matmul *like; /* what the kernel is chosen for */
-    const matmul *p;    /* what is multiplied to time it, described by */
+    const matmul *p;    /* the product that is timed, described by */
     const descs *x;
     void *workspace;
     int64_t key[MT_TUNED_KEY];
