@@ -15,8 +15,8 @@
 /* name, what it means to a caller */
 #define MT_RC_LIST(X)                                                                                                            \
     X(OK, "success")                                                                                                             \
-    X(EINVAL, "the caller or the user asked for something that makes no sense")                                                  \
-    X(ERANGE, "a number is outside what is allowed")                                                                             \
+    X(EINVAL, "the caller or the user requested something that makes no sense")                                                  \
+    X(ERANGE, "a number is out of range")                                                                                        \
     X(ENOMEM, "no memory, on the host or on the device")                                                                         \
     X(EIO, "the operating system refused a file operation")                                                                      \
     X(ENOENT, "a file, tensor or name that must exist does not")                                                                 \
@@ -25,7 +25,7 @@
     X(EDEVICE, "the device failed")                                                                                              \
     X(ENUMERIC, "a number that must be finite is not")                                                                           \
     X(ESTOPPED, "stopped on request")                                                                                            \
-    X(EBUSY, "in use by somebody else")                                                                                          \
+    X(EBUSY, "in use by another process")                                                                                        \
     X(EINTERNAL, "a bug of ours, noticed in time")
 
 typedef enum mt_rc {

@@ -23,7 +23,7 @@ static mt_rc refuse_what_is_no_file(const char *path, mt_err *err)
 {
     struct stat st;
     if (stat(path, &st) || S_ISREG(st.st_mode)) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "%s is no plain file; name one to write, new or to be replaced", path);
+    return mt_fail(err, MT_EINVAL, "%s is not a regular file; name a new file or one to replace", path);
 }
 
 mt_rc mt_outfile_open(mt_outfile *f, const char *path, size_t bytes, mt_err *err)

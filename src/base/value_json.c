@@ -217,7 +217,7 @@ static mt_rc read_number(reader *r, mt_value *out)
     if (q < r->end && *q == '.') {
         const char *dot = q++;
         while (q < r->end && *q >= '0' && *q <= '9') q++;
-        if (q == dot + 1) return value_json_bad(r, "digits were expected behind the decimal point");
+        if (q == dot + 1) return value_json_bad(r, "expected digits after the decimal point");
         integral = false;
     }
     if (q < r->end && (*q == 'e' || *q == 'E')) {
@@ -341,7 +341,7 @@ static mt_rc read_map(reader *r, mt_value *out)
             skip_space(r);
             if (r->p >= r->end || *r->p != '"') return value_json_bad(r, "a key in double quotes was expected");
             MT_TRY(read_string(r, &p.key, &p.key_n));
-            if (!value_json_take(r, ':')) return value_json_bad(r, "':' was expected behind a key");
+            if (!value_json_take(r, ':')) return value_json_bad(r, "expected ':' after a key");
             MT_TRY(read_value(r, &p.value));
             MT_TRY(push_pair(r, base, &p));
         } while (value_json_take(r, ','));

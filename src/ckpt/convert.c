@@ -234,7 +234,7 @@ static mt_rc make_out(const char *out, mt_err *err)
     if (mt_disk_mkdir(out, 0777) == 0) return mt_disk_sync_parent(out, err);
     if (errno != EEXIST) return mt_fail_errno(err, MT_EIO, "making %s", out);
     DIR *d = opendir(out);
-    if (!d) return mt_fail(err, MT_EINVAL, "%s is there already and is no directory; name one that is new", out);
+    if (!d) return mt_fail(err, MT_EINVAL, "%s exists and is not a directory; name a new one", out);
     bool empty = true;
     for (const struct dirent *e; empty && (e = readdir(d));) empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
     closedir(d);

@@ -168,7 +168,7 @@ static mt_rc verify_one(void *arg, int64_t i, mt_err *err)
     const listed *l = arg;
     const struct listed_file *f = &l->files[i];
     if (!mt_value_has(f->entry, MT_VALUE_MAP) || !name_is_safe(f->name))
-        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", l->list, f->name);
+        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not an entry of a file", l->list, f->name);
     char *path = mt_path_join(l->dir, f->name);
     mt_rc rc = path ? verify_file(path, f->entry, l->list, err) : mt_no_memory(err, "the checksums of %s", l->dir);
     mt_free(path);

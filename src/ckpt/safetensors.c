@@ -169,7 +169,7 @@ static mt_rc header_length(const mt_safetensors *st, size_t *out, mt_err *err)
         return mt_fail(err, MT_EFORMAT, "%s is a Git LFS pointer, not the file itself; run \"git lfs pull\" in its folder",
                        st->base.path);
     if (st->base.n_bytes < LENGTH_BYTES)
-        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes are no safetensors file; download it again", st->base.path,
+        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes are not a safetensors file; download it again", st->base.path,
                        st->base.n_bytes);
     for (int i = 0; i < LENGTH_BYTES; i++) n |= (uint64_t)st->base.bytes[i] << 8 * i;
     if (n > MT_ST_MAX_HEADER_BYTES)

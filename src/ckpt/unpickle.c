@@ -306,7 +306,7 @@ static mt_rc reduce(mt__unpickler *u, mt_err *err)
     const mt__pk *args = unpickle_peek(u, 0), *fn = args ? unpickle_peek(u, 1) : NULL;
     mt__pk *made = NULL;
     if (!fn || args->type != MT_PK_TUPLE || fn->type != MT_PK_GLOBAL)
-        return unpickle_bad(u, "something that is no function is called", err);
+        return unpickle_bad(u, "something that is not a function is called", err);
     if (globals[fn->global].kind != CALLED)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: refused: calls %s.%s, which weights only name", u->path,
                        globals[fn->global].module, globals[fn->global].name);

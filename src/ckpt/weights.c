@@ -257,7 +257,7 @@ static void find_tying(mt_file_names *n, const mt_config *c, const mt_shards *sh
                  "config.json ties head and embedding, but the files hold two different tensors; they are trained apart");
     } else if (!n->tied && embed && !head) {
         n->tied = true;
-        snprintf(notice, 256, "there is no head tensor; the embedding serves as the head (tied)");
+        snprintf(notice, 256, "there is no head tensor; the embedding is also the head (tied)");
     }
 }
 

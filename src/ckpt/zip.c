@@ -51,7 +51,7 @@ static mt_rc find_directory(const mt__zip *z, directory *d, mt_err *err)
         const uint8_t *end64 = z->bytes + at64;
         *d = (directory){ .n = mt__le64(end64 + 32), .bytes = mt__le64(end64 + 40), .offset = mt__le64(end64 + 48) };
     }
-    if (d->offset > at || d->bytes > at - d->offset) return damaged(z, "its directory lies outside the file", err);
+    if (d->offset > at || d->bytes > at - d->offset) return damaged(z, "its directory is outside the file", err);
     if (d->n > d->bytes / CENTRAL_BYTES) return damaged(z, "its directory is shorter than the entries it claims", err);
     return MT_OK;
 }

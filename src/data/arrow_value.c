@@ -59,7 +59,7 @@ static mt_rc view_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out)
     if (n <= 12) return bytes_value(r, a, view + 4, (size_t)n, a->main.in_file, out);
     if (which < 0 || (uint64_t)which >= a->n_variadic || at < 0 || (uint64_t)at > a->variadic[which].n ||
         (uint64_t)n > a->variadic[which].n - (uint64_t)at)
-        return arrow_value_bad(r, a, "a string that lies outside its buffers");
+        return arrow_value_bad(r, a, "a string outside its buffers");
     return bytes_value(r, a, a->variadic[which].p + at, (size_t)n, a->variadic[which].in_file, out);
 }
 

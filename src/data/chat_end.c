@@ -121,7 +121,7 @@ mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
             s->notice.n ? "; " : "");
         return MT_OK;
     }
-    mt_str_printf(&s->notice, "%sthe template puts no end-of-turn token behind an answer: %s is added", s->notice.n ? "; " : "",
+    mt_str_printf(&s->notice, "%sthe template puts no end-of-turn token after an answer: %s is added", s->notice.n ? "; " : "",
                   eos);
     return keep_end(s, eos, strlen(eos), err);
 }

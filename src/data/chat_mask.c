@@ -353,7 +353,7 @@ static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice tu
     if (owed && !mt_slice_starts(turn, prompt)) prompt = mt__without_opening(prompt);
     if (!mt_slice_starts(turn, prompt))
         return mt__chat_bad(m, MT_REASON_TEMPLATE,
-                            "the chat template writes the calls of turn %zu elsewhere than behind its generation prompt", k + 1);
+                            "the chat template writes the calls of turn %zu elsewhere than after its generation prompt", k + 1);
     mt_slice tail = mt_slice_from(upto_turn_end(m, turn, prompt.n), prompt.n);
     MT_TRY(check_calls(m, k, tail));
     if (m->chat->items[k].thought.type == MT_VALUE_NULL)

@@ -174,7 +174,7 @@ static mt_rc array_goes_on(json_file *f, bool *more, mt_err *err)
         return MT_OK;
     }
     if (f->at.need_comma) {
-        if (*f->at.p != ',') return broken(f, "',' or ']' was expected behind a record", err);
+        if (*f->at.p != ',') return broken(f, "expected ',' or ']' after a record", err);
         advance(f, f->at.p + 1);
         pass_space(f);
     }
@@ -242,7 +242,7 @@ static mt_rc pass_key(json_file *f, mt_arena *scratch, bool *found, mt_err *err)
     if (f->at.p >= f->end || *f->at.p != '"') return broken(f, "a key in double quotes was expected", err);
     MT_TRY(parse_here(f, scratch, &key, (size_t)(f->end - f->at.p), &used, err));
     advance(f, f->at.p + used);
-    if (f->at.p >= f->end || *f->at.p != ':') return broken(f, "':' was expected behind a key", err);
+    if (f->at.p >= f->end || *f->at.p != ':') return broken(f, "expected ':' after a key", err);
     advance(f, f->at.p + 1);
     pass_space(f);
     *found = mt_value_is(&key, f->src->opt.field);
@@ -263,7 +263,7 @@ static mt_rc enter_field(json_file *f, mt_arena *scratch, mt_err *err)
     } while (!found && f->at.p < f->end && *f->at.p == ',');
     if (!found) return mt_fail(err, MT_ENOENT, "%s has no field \"%s\"", f->src->path, f->src->opt.field);
     if (f->at.p >= f->end || *f->at.p != '[')
-        return mt_fail(err, MT_EFORMAT, "%s: the field \"%s\" is no list", f->src->path, f->src->opt.field);
+        return mt_fail(err, MT_EFORMAT, "%s: the field \"%s\" is not a list", f->src->path, f->src->opt.field);
     return MT_OK;
 }
 

@@ -51,9 +51,8 @@ static void advise_cut(char *out, size_t room, const mt_lint_input *in, mt_sever
     else if (in->max_seq_len < most)
         snprintf(longer, sizeof longer, "; raise max_seq_len");
     snprintf(out, room, "%s; overlong: skip leaves such samples out%s", longer,
-             severity == MT_LINT_STOP
-                 ? "; overlong: truncate trains on what is left of them, and max_cut_share allows a larger share"
-                 : "");
+             severity == MT_LINT_STOP ? "; overlong: truncate trains on the rest of them, and max_cut_share allows a larger share"
+                                      : "");
 }
 
 /* Answers that lost their end, and records of which no answer was left. */

@@ -190,12 +190,12 @@ static mt_rc check_chunk(pq_chunk *out, const chunk_facts *c, const mt_record_by
 {
     if (c->encrypted) return mt_fail(err, MT_EUNSUPPORTED, "%s: encrypted columns are not read", src->path);
     if (c->elsewhere)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: its columns lie in other files, which is not supported", src->path);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: its columns are in other files, which is not supported", src->path);
     int64_t start = c->dict_at > 0 && c->dict_at < c->data_at ? c->dict_at : c->data_at;
     if (!c->has_meta || start < 0 || c->n_bytes < 0 || c->n_values < 0 || (uint64_t)start > src->size ||
         (uint64_t)c->n_bytes > src->size - (uint64_t)start)
-        return mt_fail(err, MT_EFORMAT, "%s: a column is said to lie at byte %lld with %lld bytes; the file has %zu", src->path,
-                       (long long)start, (long long)c->n_bytes, src->size);
+        return mt_fail(err, MT_EFORMAT, "%s: a column claims %lld bytes at byte %lld; the file has %zu", src->path,
+                       (long long)c->n_bytes, (long long)start, src->size);
     *out = (pq_chunk){
         .start = (uint64_t)start, .n_bytes = (uint64_t)c->n_bytes, .n_values = c->n_values, .type = c->type, .codec = c->codec
     };

@@ -194,7 +194,7 @@ static mt_rc choose(mt_pipeline *p, const mt_pipeline_options *o, mt_err *err)
     MT_TRY(count_held(p, o, &n_records, &n_held, err));
     for (size_t d = 0; d < p->n_train; d++)
         if (o->train[d].num_samples > n_chosen(p->stores[d], &o->train[d]))
-            mt_warn("dataset %s: num_samples asks for %lld records and there are %lld; all are used, none twice (mix_strategy "
+            mt_warn("dataset %s: num_samples requests %lld records and there are %lld; all are used, none twice (mix_strategy "
                     "interleave_over repeats small datasets)",
                     p->names[d], (long long)o->train[d].num_samples, (long long)n_chosen(p->stores[d], &o->train[d]));
     MT_TRY(mt__group_init(&p->train, p->stores, p->n_train, err));

@@ -340,8 +340,8 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
                        e->name, out->hub, e->r->dir, out->hub);
     }
     if (cloud)
-        return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" lies in a cloud (%s): copy it here and name it as \"file_name\"",
-                       e->name, cloud);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "dataset \"%s\" is stored in a cloud (%s): copy it here and name it as \"file_name\"", e->name, cloud);
     if (script)
         return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" is made by a script (%s): no code from a dataset ever runs here",
                        e->name, script);

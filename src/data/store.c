@@ -84,7 +84,7 @@ static mt_rc check_content(mt_store *s, const char *path, size_t verify_bytes, m
 static mt_rc store_check(mt_store *s, const char *path, uint64_t key, size_t verify_bytes, mt_err *err)
 {
     if (s->map.size < MT__STORE_WORDS_AT)
-        return mt_fail(err, MT_EFORMAT, "%s is no file of samples: %zu bytes", path, s->map.size);
+        return mt_fail(err, MT_EFORMAT, "%s is not a file of samples: %zu bytes", path, s->map.size);
     memcpy(&s->header, s->map.data, sizeof s->header);
     MT_TRY(check_header(s, path, key, err));
     if (!sizes_fit(s)) return mt_fail(err, MT_EFORMAT, "%s: its parts do not fit its size", path);

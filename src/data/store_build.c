@@ -146,7 +146,7 @@ static mt_rc write_chunk(build *b, const mt__chunk *c, mt__store_writer *w, mt_e
     const mt_store_job *job = b->job;
     if (c->error.rc) return mt_fail(err, c->error.rc, "%s", c->error.msg);
     if (job->stop_on_bad && c->n_bad_shown)
-        return mt_fail(err, MT_EFORMAT, "%s (on_bad_record: skip would count such records and go on)", c->bad[0]);
+        return mt_fail(err, MT_EFORMAT, "%s (on_bad_record: skip counts such records and continues)", c->bad[0]);
     MT_TRY(mt__chunk_write(c, w, err));
     MT_TRY(check_size(b, w, err));
     const mt_store_counts *n = &w->header.counts;

@@ -197,7 +197,7 @@ static mt_rc sink(void *user, int64_t first, const void *data, size_t n, mt_err 
         s->answered = true;
         s->body_at = first < 0 ? 0 : (uint64_t)first;
         if (s->body_at > s->at)
-            return mt_fail(err, MT_EFORMAT, "%s: the server answers with another range than asked for", s->it->file->path);
+            return mt_fail(err, MT_EFORMAT, "%s: the server answered with another range than requested", s->it->file->path);
         if (first < 0 && s->end < s->it->file->size) take_the_rest(s);
     }
     uint64_t skip = s->at > s->body_at ? s->at - s->body_at : 0; /* received before */
@@ -237,7 +237,7 @@ static mt_rc download_ask(span *s, mt_http *http, const char *url, int n_tries, 
     else if (rc && r.cut)
         rc = mt_fail(err, MT_EIO,
                      "%s/%s: the connection to the hub fails again and again (after %llu bytes of %llu).  What has arrived is "
-                     "kept: the same command goes on there",
+                     "kept: the same command continues there",
                      j->repo->name, s->it->file->path, (unsigned long long)s->at, (unsigned long long)s->it->file->size);
     mt_http_response_free(&r);
     return rc;
@@ -356,7 +356,7 @@ static void wait_for_workers(job *j)
         if (told || !asked_to_stop(j)) continue;
         told = true;
         if (!j->error.rc)
-            mt_fail(&j->error, MT_ESTOPPED, "the download of %s was stopped; the same command goes on where it stopped",
+            mt_fail(&j->error, MT_ESTOPPED, "the download of %s was stopped; the same command continues where it stopped",
                     j->repo->name);
         atomic_store(&j->stop, true);
     }
@@ -459,7 +459,7 @@ static mt_rc check_complete(const job *j, mt_err *err)
 {
     for (size_t i = 0; i < j->n; i++)
         if (j->items[i].state != COMPLETE)
-            return mt_fail(err, MT_EINTERNAL, "%s/%s was left unfinished; the same command goes on there", j->repo->name,
+            return mt_fail(err, MT_EINTERNAL, "%s/%s was left unfinished; the same command continues there", j->repo->name,
                            j->items[i].file->path);
     return MT_OK;
 }

@@ -197,7 +197,7 @@ mt_rc mt_http_open(mt_http **out, const char *endpoint, const char *token, mt_er
     if (!h->curl || !h->home || (token && !h->token))
         rc = mt_no_memory(err, "a connection");
     else if (curl_url_set(h->home, CURLUPART_URL, endpoint, 0))
-        rc = mt_fail(err, MT_EINVAL, "HF_ENDPOINT: \"%.200s\" is no address", endpoint);
+        rc = mt_fail(err, MT_EINVAL, "HF_ENDPOINT: \"%.200s\" is not an address", endpoint);
     if (rc)
         mt_http_close(h);
     else
@@ -251,7 +251,7 @@ static mt_rc failed(transfer *t, CURLcode code)
     if (code == CURLE_OUT_OF_MEMORY) return mt_no_memory(t->err, "a download");
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
         return mt_fail(t->err, MT_EIO,
-                       "%s: its certificate is signed by nobody this machine trusts.  Behind a proxy that opens connections, set "
+                       "%s: this machine does not trust its certificate.  Behind a proxy that opens connections, set "
                        "SSL_CERT_FILE to "
                        "its certificate",
                        t->q->url);
@@ -307,7 +307,7 @@ static mt_rc complete_next(const mt_http *h, transfer *t, CURLU *url)
     char *whole = NULL;
     if (!t->r->next) return MT_OK;
     if (curl_url_set(url, CURLUPART_URL, t->r->next, 0) || !may_go(h, url) || !(whole = part_of(url, CURLUPART_URL)))
-        return mt_fail(t->err, MT_EFORMAT, "%s: \"%.200s\" is no address of a next page", t->q->url, t->r->next);
+        return mt_fail(t->err, MT_EFORMAT, "%s: \"%.200s\" is not the address of a next page", t->q->url, t->r->next);
     mt_free(t->r->next);
     t->r->next = mt_strdup(whole);
     curl_free(whole);
@@ -319,8 +319,9 @@ mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_
     *r = (mt_http_response){ .retry_after_s = -1 };
     transfer t = { .curl = h->curl, .q = q, .r = r, .err = err };
     CURLU *url = curl_url();
-    mt_rc rc = url && !curl_url_set(url, CURLUPART_URL, q->url, 0) ? go(h, &t, url)
-                                                                   : mt_fail(err, MT_EFORMAT, "\"%.200s\" is no address", q->url);
+    mt_rc rc = url && !curl_url_set(url, CURLUPART_URL, q->url, 0)
+                   ? go(h, &t, url)
+                   : mt_fail(err, MT_EFORMAT, "\"%.200s\" is not an address", q->url);
     if (!rc) rc = complete_next(h, &t, url);
     curl_url_cleanup(url);
     if (!rc && !mt_str_ok(&r->body)) rc = mt_no_memory(err, "an answer of the hub");
@@ -356,7 +357,7 @@ bool mt_http_try_again(const mt_http_response *r, mt_rc rc, int n_tries, double 
         if (r->retry_after_s > longest_wait_s) return false;
         wait = r->retry_after_s;
     }
-    const char *why = r->status == 429 ? "asks for patience" : "is in trouble";
+    const char *why = r->status == 429 ? "requests a pause" : "is in trouble";
     if (wait >= 2) mt_info("the hub %s; trying again in %.0f s", cut ? "does not answer" : why, wait);
     return sleep_unless(wait, stop);
 }

@@ -20,8 +20,8 @@ mt_rc mt__repo_init(mt__repo *r, const mt_hub *hub, const char *name, const char
 {
     *r = (mt__repo){ .name = name, .revision = revision && *revision ? revision : "main", .dataset = dataset };
     if (!mt_hub_is_name(name))
-        return mt_fail(err, MT_ENOENT, "%.200s is no directory here and no name on the hub (ORG/NAME)", name);
-    if (!mt__hub_safe_path(r->revision)) return mt_fail(err, MT_EINVAL, "\"%.200s\" is no branch, tag or commit", r->revision);
+        return mt_fail(err, MT_ENOENT, "%.200s is neither a directory here nor a name on the hub (ORG/NAME)", name);
+    if (!mt__hub_safe_path(r->revision)) return mt_fail(err, MT_EINVAL, "\"%.200s\" is not a branch, tag or commit", r->revision);
     char *folder = mt__hub_folder(name, dataset);
     r->folder = folder ? mt_path_join(hub->at.cache, folder) : NULL;
     mt_free(folder);
@@ -235,7 +235,8 @@ static mt_rc add_entry(mt__files *out, const mt__repo *repo, const mt_value *e, 
 
 static mt_rc add_page(mt__files *out, const mt__repo *repo, const mt_value *page, mt_err *err)
 {
-    if (!mt_value_has(page, MT_VALUE_LIST)) return mt_fail(err, MT_EFORMAT, "%s: the hub's list of files is no list", repo->name);
+    if (!mt_value_has(page, MT_VALUE_LIST))
+        return mt_fail(err, MT_EFORMAT, "%s: the hub's list of files is not a list", repo->name);
     for (size_t i = 0; i < mt_value_items(page); i++) MT_TRY(add_entry(out, repo, mt_value_at(page, i), err));
     return MT_OK;
 }

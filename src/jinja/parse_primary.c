@@ -156,7 +156,7 @@ static mt_rc parse_dot(jparser *p, jnode **node)
     }
     if (what->type != T_INTEGER) {
         p->tok--;
-        return mt__j_syntax(p, what, "a name or a number was expected behind '.'");
+        return mt__j_syntax(p, what, "expected a name or a number after '.'");
     }
     jnode *index;
     MT_TRY(mt__j_node(p, &index, N_CONST, what));

@@ -297,10 +297,11 @@ static mt_rc check_alike(const mt_weight *a, const mt_weight *b, const char *nam
                        "freeze: the experts of a layer are trained together, but the patterns match only some of them (first "
                        "mismatch: \"%s\"); match all of them or none",
                        name);
-    return mt_fail(err, MT_EINVAL,
-                   "freeze: the norms of a layer's heads are trained together, and the patterns tell \"%s\" from the one before; "
-                   "match all of them or none",
-                   name);
+    return mt_fail(
+        err, MT_EINVAL,
+        "freeze: the per-head norms of a layer must be frozen together, but the patterns match only some of them (\"%s\" "
+        "differs); match all of them or none",
+        name);
 }
 
 /* True if the unit before it holds other experts of the same layer. */

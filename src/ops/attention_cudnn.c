@@ -442,7 +442,7 @@ static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cud
     if (made->lacks_memory) return mt_fail(err, MT_ENOMEM, "%s; leave the GPU and the host more memory", c->refused.msg);
     if (!made->plan) return mt_fail(err, MT_EUNSUPPORTED, "%s", c->refused.msg);
     if (mt_cudnn_plan_workspace(made->plan) <= l->workspace_bytes) return MT_OK;
-    return mt_fail(err, MT_EUNSUPPORTED, "cuDNN asks for more workspace than was planned"); /* counted() is wrong */
+    return mt_fail(err, MT_EUNSUPPORTED, "cuDNN needs more workspace than was planned"); /* counted() is wrong */
 }
 
 mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way,

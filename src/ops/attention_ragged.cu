@@ -257,7 +257,7 @@ void mt__attention_use_cuda(mt_device *dev, mt_attention_use *use)
 
 static mt_rc none_here(mt_err *err)
 {
-    return mt_fail(err, MT_EUNSUPPORTED, "there is no cuDNN here that serves; install cuDNN 9.14 or newer");
+    return mt_fail(err, MT_EUNSUPPORTED, "found no suitable cuDNN; install cuDNN 9.14 or newer");
 }
 
 mt_rc mt__attention_cudnn_fwd(mt_stream *s, const mt_attention *a, mt_err *err)

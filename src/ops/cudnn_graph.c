@@ -394,7 +394,7 @@ static bool try_config(mt_cudnn_plan *p, cudnnBackendDescriptor_t config, size_t
     if (status)
         explain(l, status, "compiling attention", &here);
     else
-        mt_fail(&here, MT_EUNSUPPORTED, "cuDNN %zu asks for %lld bytes of workspace where %zu were planned", l->cudnnGetVersion(),
+        mt_fail(&here, MT_EUNSUPPORTED, "cuDNN %zu needs %lld bytes of workspace, but %zu were planned", l->cudnnGetVersion(),
                 (long long)bytes, most);
     if (!why->rc || lacks_memory(status)) *why = here;
     l->cudnnBackendDestroyDescriptor(g->descs[--g->n_descs]); /* the plan was the last of them */

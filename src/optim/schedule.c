@@ -201,8 +201,8 @@ static mt_rc resolve_min_lr(mt_schedule *s, const mt_schedule_config *c, mt_err 
     s->min_lr_rate = isnan(c->min_lr) ? c->min_lr_rate : c->min_lr / c->lr;
     if (!(s->min_lr_rate >= 0 && s->min_lr_rate <= 1))
         return mt_fail(err, MT_ERANGE,
-                       "schedule %s: the smallest learning rate must lie between 0 and the learning rate, not at %g of it",
-                       c->name, s->min_lr_rate);
+                       "schedule %s: the smallest learning rate must be between 0 and the learning rate, not %g of it", c->name,
+                       s->min_lr_rate);
     return MT_OK;
 }
 
@@ -221,7 +221,7 @@ static mt_rc resolve_stages(mt_schedule *s, const mt_schedule_config *c, mt_err 
                        s->decay, s->n_steps);
     s->min_lr_rate = schedule_given(c->min_lr_ratio, 0);
     if (!(s->min_lr_rate >= 0 && s->min_lr_rate <= 1))
-        return mt_fail(err, MT_ERANGE, "schedule warmup_stable_decay: a min_lr_ratio of %g: it lies between 0 and 1",
+        return mt_fail(err, MT_ERANGE, "schedule warmup_stable_decay: a min_lr_ratio of %g; it must be between 0 and 1",
                        s->min_lr_rate);
     size_t rise, fall;
     MT_TRY(find_curve(&rise, "warmup_type", c->warmup_type, "linear", err));

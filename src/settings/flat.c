@@ -320,7 +320,7 @@ static mt_rc read_packing(flat *f, const row *r, const mt_yaml_item *it, mt_err 
 #define NO_PREFERENCES "is about preference training; it has no effect with stage sft or pt"
 #define GENERATING "is about generating; it has no effect"
 #define NO_CHOICE "the last state is what a run ends with; look at metrics.jsonl and take the checkpoint you want"
-#define THE_PLAN  "the plan decides what is kept and what is computed again"
+#define THE_PLAN  "the plan decides which activations are kept"
 
 static const row rows[] = {
     SET("model_name_or_path", "model.name"),
@@ -384,8 +384,8 @@ static const row rows[] = {
     ASK("evaluation_strategy", "eval.eval_steps", read_strategy, "no, steps and epoch are known"),
     ASK("eval_steps", "eval.eval_steps", read_eval_steps, NULL),
     SET("eval_on_start", "eval.at_start"),
-    LINE("overwrite_output_dir", "a file never makes a run disappear: give --overwrite to start anew where one lies"),
-    LINE("resume_from_checkpoint", "give --resume to go on with a run"),
+    LINE("overwrite_output_dir", "a file never removes a run: use --overwrite to replace one"),
+    LINE("resume_from_checkpoint", "use --resume to continue a run"),
 
     LINE("deepspeed", ONE_GPU),
     LINE("fsdp", ONE_GPU),
@@ -413,7 +413,7 @@ static const row rows[] = {
     LINE("eval_num_beams", GENERATING),
     LINE("generation_*", GENERATING),
     LINE("offload_folder", ONE_GPU),
-    LINE("cache_dir", "HF_HOME or HF_HUB_CACHE say where downloaded models lie"),
+    LINE("cache_dir", "HF_HOME or HF_HUB_CACHE set where downloaded models are stored"),
     LINE("hf_hub_token", "set HF_TOKEN instead: a token does not belong into a file"),
     LINE("ms_hub_token", "models come from the Hugging Face hub or a mirror of it (HF_ENDPOINT)"),
     LINE("om_hub_token", "models come from the Hugging Face hub or a mirror of it (HF_ENDPOINT)"),
@@ -432,14 +432,14 @@ static const row rows[] = {
     LINE("remove_unused_columns", "columns that are not named are not read"),
     LINE("ignore_pad_token_for_loss", "no padding is computed"),
     LINE("per_device_eval_batch_size", "evaluation takes batches of the training's size"),
-    LINE("prediction_loss_only", "evaluation tells loss, perplexity and accuracy"),
+    LINE("prediction_loss_only", "evaluation reports loss, perplexity and accuracy"),
     LINE("eval_accumulation_steps", "evaluation keeps no logits"),
-    LINE("compute_accuracy", "evaluation always tells the accuracy"),
+    LINE("compute_accuracy", "evaluation always reports the accuracy"),
     LINE("include_num_input_tokens_seen", "metrics.jsonl counts tokens"),
     LINE("include_effective_tokens_per_second", "metrics.jsonl has tokens per second, padding never counted"),
     LINE("include_tokens_per_second", "metrics.jsonl has tokens per second"),
     LINE("plot_loss", "the curve is drawn at the end, and metrics.jsonl has its numbers"),
-    LINE("logging_dir", "logs lie in output_dir"),
+    LINE("logging_dir", "logs are in output_dir"),
     LINE("logging_first_step", "see logging_steps"),
     LINE("run_name", "a run is called by its output_dir"),
     LINE("save_safetensors", "weights are always saved as safetensors"),
@@ -450,7 +450,7 @@ static const row rows[] = {
     LINE("save_on_each_node", ONE_GPU),
     LINE("accelerator_config", ONE_GPU),
     LINE("parallelism_config", ONE_GPU),
-    LINE("logging_nan_inf_filter", "a step that is not finite is skipped and told"),
+    LINE("logging_nan_inf_filter", "a step that is not finite is skipped and reported"),
     LINE("torch_empty_cache_steps", "memory is planned, and allocated once"),
     LINE("bf16_full_eval", "evaluation computes as training does"),
     LINE("fp16_full_eval", "evaluation computes as training does"),
@@ -462,7 +462,7 @@ static const row rows[] = {
     LINE("full_determinism", "the same seed gives the same bits anyway"),
     LINE("average_tokens_across_devices", "the loss is the mean over all trained tokens of a step anyway"),
     LINE("auto_find_batch_size", "the plan cuts a step into what fits; the batch stays as it is"),
-    LINE("ignore_data_skip", "a resumed run goes on with the sample it would have come to"),
+    LINE("ignore_data_skip", "a resumed run continues with the next sample"),
     LINE("skip_memory_metrics", "metrics.jsonl has the memory's peaks"),
     LINE("hub_*", "nothing is uploaded"),
     LINE("push_to_hub_token", "nothing is uploaded"),
@@ -533,7 +533,7 @@ static const row rows[] = {
     NOT("eval_delay", "evaluation begins with the run; leave it out"),
     NOT("split_special_tokens", "special tokens are read as such; leave it out"),
     NOT("new_special_tokens_config", "the vocabulary stays as the model has it: add tokens with transformers first"),
-    NOT("optim_args", "give adam_beta1, adam_beta2 and adam_epsilon as keys of their own"),
+    NOT("optim_args", "set adam_beta1, adam_beta2 and adam_epsilon as separate keys"),
     NOT("predict_with_generate", "megatrain generate --prompts FILE answers prompts with a trained model"),
     NOT("do_predict", "megatrain generate --prompts FILE answers prompts with a trained model"),
     NOT("push_to_hub", "nothing is uploaded; use the hub's own tools on output_dir/final"),
@@ -609,7 +609,7 @@ static mt_rc check_finetuning(const flat *f, mt_err *err)
                       err);
     return refuse(
         f, it,
-        "adapters are not trained here; write finetuning_type: full to train all weights (megatrain plan tells what that takes)",
+        "adapters are not trained here; write finetuning_type: full to train all weights (megatrain plan shows what that needs)",
         err);
 }
 

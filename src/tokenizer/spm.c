@@ -25,7 +25,7 @@ typedef struct spm {
 
 static mt_rc malformed(const spm *s, const char *where, mt_err *err)
 {
-    return mt_fail(err, MT_EFORMAT, "%s: %s is cut short or is no SentencePiece model; download the file again", s->what, where);
+    return mt_fail(err, MT_EFORMAT, "%s: %s is truncated or not a SentencePiece model; download the file again", s->what, where);
 }
 
 static mt_rc read_piece(spm *s, mt_pb pb, mt_err *err)

@@ -66,7 +66,7 @@ static mt_rc fill_bpe(mt_word_model *m, const char *what, mt_err *err)
     for (int byte = 0; byte < 256; byte++) {
         char c = (char)byte;
         b->byte_ids[byte] = mt_vocab_id(&m->vocab, &c, 1);
-        if (b->byte_ids[byte] < 0) return mt_fail(err, MT_EFORMAT, "%s: byte 0x%02x has no token of its own", what, byte);
+        if (b->byte_ids[byte] < 0) return mt_fail(err, MT_EFORMAT, "%s: byte 0x%02x has no token", what, byte);
     }
     uint32_t *ranks = mt_malloc(m->vocab.n_ids * sizeof *ranks);
     if (!ranks) return mt_no_memory(err, "%s", what);

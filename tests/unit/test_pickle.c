@@ -102,7 +102,7 @@ static void nonsense_on_the_stack_is_refused(void **state)
     LEGACY("\x80\x02X\xff\xff\xff\xff"
            "ab.",
            "a string reaches past the end");
-    LEGACY("\x80\x02N)R.", "something that is no function is called");
+    LEGACY("\x80\x02N)R.", "something that is not a function is called");
     LEGACY("\x80\x02NQ.", "a storage is described in an unknown way");
     LEGACY("\x80\x02NNb.", "state is set on something");
     LEGACY("\x80\x02K\x01K\x02\x93.", "a function has no name");
