@@ -1,6 +1,31 @@
-# make install: the program, its data and its documentation.
+# make install: the program, its data, its documentation, and the library for C programs.
 include(GNUInstallDirs)
 install(TARGETS megatrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+# The library: one header, one static archive, and what pkg-config says of them.  A static archive carries no list of what it
+# needs, so all of it is in Requires and Libs, not in their .private twins, which only `pkg-config --static` prints.
+set(MT_PC_REQUIRES yaml-0.1 oniguruma libutf8proc zlib libzstd liblz4 libcurl openblas)
+if(BROTLI_FOUND)
+  list(APPEND MT_PC_REQUIRES libbrotlidec)
+endif()
+set(MT_PC_LIBS ${SNAPPY_LIBRARY} -pthread -lm)
+if(MT_HAVE_CUDA) # the device's functions are weak symbols, which pull nothing out of an archive: they are named here
+  list(PREPEND MT_PC_LIBS -Wl,--undefined=mt_device_cuda,--undefined=mt_ops_cuda)
+  list(APPEND MT_PC_LIBS -L${CUDAToolkit_LIBRARY_DIR} -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lcublasLt -lstdc++ -ldl -lrt)
+endif()
+if(MT_SANITIZE)
+  list(APPEND MT_PC_LIBS -fsanitize=${MT_SANITIZE})
+endif()
+list(JOIN MT_PC_REQUIRES " " MT_PC_REQUIRES)
+list(JOIN MT_PC_LIBS " " MT_PC_LIBS)
+file(RELATIVE_PATH MT_PC_UP /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/megatrain.pc.in ${CMAKE_BINARY_DIR}/megatrain.pc @ONLY)
+# A component: make package leaves it out.
+install(FILES include/megatrain.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
+install(FILES $<TARGET_FILE:mt> DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libmegatrain.a COMPONENT library)
+install(FILES ${CMAKE_BINARY_DIR}/megatrain.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT library)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
+
 install(FILES LICENSE README.md CONTRIBUTING.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "*.py" EXCLUDE) # where the README's links lead
 foreach(folder configs data)

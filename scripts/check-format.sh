@@ -7,7 +7,7 @@ for tool in clang-format-14 clang-format; do
     tool=
 done
 [ -n "$tool" ] || { echo "skipped: clang-format 14 is not installed"; exit 77; }
-bad=$(find src tests bench -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' |
+bad=$(find include src tests bench examples -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' |
     xargs -P 2 -n 60 $tool --dry-run 2>&1 | grep 'warning: code should be clang-formatted' | cut -d: -f1 | sort -u)
 [ -z "$bad" ] && exit 0
 echo "not laid out as .clang-format says; make format does it:"

@@ -10,7 +10,7 @@ version=$(build-package/megatrain --version | cut -d' ' -f2)
 name=megatrain-$version-linux-$(uname -m)
 out=dist/$name
 rm -rf "$out"
-cmake --install build-package --prefix "$out" >/dev/null
+cmake --install build-package --component Unspecified --prefix "$out" >/dev/null # all but the library for C programs
 mkdir -p "$out/lib"
 system='linux-vdso|ld-linux|libc\.so|libm\.so|libpthread\.so|libdl\.so|librt\.so|libcuda\.so'
 ldd "$out/bin/megatrain" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | grep -Ev "$system" | while read -r soname path; do

@@ -109,7 +109,7 @@ int mt_cmd_data(int argc, char **argv)
             .lenient = true, .fetch = mt_hub_bar_dataset, .progress = on_progress, .user = &progress, .stop = mt_stop_flag()
         };
         rc = mt_caches_settle(&s, &err);
-        if (!rc) rc = mt_hub_bar_place(&s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, &err);
+        if (!rc) rc = mt_prepare_model(&s, &mt_hub_bar_finder, MT_HUB_CONFIG | MT_HUB_TOKENIZER, &err);
         if (!rc) ask_model(&s, &fo);
         if (!rc) rc = mt_feed_open(&f, &s, &fo, &err);
         if (!rc) rc = show(f, &s, &o, &out, &err);

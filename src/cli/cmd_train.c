@@ -50,36 +50,14 @@ static bool asked_to_save(void *user)
 static mt_rc fetch_weights(void *user, mt_err *err)
 {
     if (mt_stop_signal()) return mt_fail(err, MT_ESTOPPED, "stopped before the model's weights were fetched");
-    return mt_hub_bar_weights(&((app *)user)->s, err);
+    return mt_prepare_weights(&((app *)user)->s, &mt_hub_bar_finder, err);
 }
 
-static mt_rc check_config(const mt_settings *s, mt_err *err)
-{
-    mt_config *config = NULL;
-    mt_rc rc = mt_model_files_config(&config, mt_settings_model_dir(s), err);
-    if (!rc) rc = mt_config_assume(&config, s->model.family, err);
-    if (!rc) rc = mt_config_check_known(config, err);
-    mt_config_close(config);
-    return rc;
-}
-
-/* Cheap checks come first, so that they fail before anything large is fetched: config.json, the datasets' entries, the tokenizer.
- * The trainer then checks the data, the plan and the disk, and requests the weights last. */
 static mt_rc cmd_train_prepare(app *a, mt_train_hooks *hooks, mt_err *err)
 {
-    mt_settings *s = &a->s;
-    MT_TRY(mt_caches_settle(s, err));
-    MT_TRY(mt_hub_bar_place(s, MT_HUB_CONFIG, err));
-    bool whole = mt_hub_bar_is_here(s->model.name); /* a GGUF repository is fetched whole too: its file is its config.json */
-    if (!whole && !mt_model_files_has(mt_settings_model_dir(s), "config.json")) {
-        whole = true;
-        MT_TRY(mt_hub_bar_place(s, MT_HUB_MODEL, err));
-    }
-    if (mt_model_files_exist(mt_settings_model_dir(s))) MT_TRY(check_config(s, err));
-    MT_TRY(mt_data_check(s, &hooks->data, err));
-    if (whole) return MT_OK;
+    MT_TRY(mt_caches_settle(&a->s, err));
     hooks->weights = fetch_weights;
-    return mt_hub_bar_place(s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, err);
+    return mt_prepare_run(&a->s, &mt_hub_bar_finder, hooks, err);
 }
 
 /* -- the run --------------------------------------------------------------------------------------- */
@@ -99,7 +77,7 @@ static void on_sample(void *user, int64_t step, const char *prompt, const char *
 static mt_data_hooks data_hooks(app *a)
 {
     return (mt_data_hooks){ .installed = mt_installed(a->installed, sizeof a->installed, "data"),
-                            .fetch = mt_hub_bar_dataset,
+                            .fetch = mt_hub_bar_finder.dataset,
                             .stop = mt_stop_flag(),
                             .read = mt_data_notices };
 }

@@ -87,33 +87,10 @@ mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char *
     return rc;
 }
 
-mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err)
-{
-    char *dir;
-    if (s->training.from_scratch) needs &= ~MT_HUB_WEIGHTS;
-    mt_rc rc = mt_hub_bar_model(s->model.name, s->model.revision, needs, &dir, err);
-    if (rc) return mt_note(err, "model.name");
-    rc = mt_settings_place_model(s, dir, err);
-    mt_free(dir);
-    return rc;
-}
-
-bool mt_hub_bar_is_here(const char *name)
+static bool hub_bar_is_here(const char *name)
 {
     char path[1024];
     return find_here(name, path, sizeof path);
-}
-
-mt_rc mt_hub_bar_weights(const mt_settings *s, mt_err *err)
-{
-    char *dir = NULL;
-    const char *placed = mt_settings_model_dir(s);
-    /* The snapshot's own commit: the branch may have moved on since config.json came. */
-    mt_rc rc = mt_hub_bar_model(s->model.name, mt_path_base(placed), MT_HUB_MODEL, &dir, err);
-    if (!rc && strcmp(dir, placed) != 0)
-        rc = mt_fail(err, MT_EINTERNAL, "the weights of %s came to %s and were expected in %s", s->model.name, dir, placed);
-    mt_free(dir);
-    return rc ? mt_note(err, "model.name") : MT_OK;
 }
 
 mt_rc mt_hub_bar_dataset(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err)
@@ -124,3 +101,5 @@ mt_rc mt_hub_bar_dataset(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err
     mt_hub_bar_close(&b);
     return rc;
 }
+
+const mt_finder mt_hub_bar_finder = { .is_here = hub_bar_is_here, .model = mt_hub_bar_model, .dataset = mt_hub_bar_dataset };

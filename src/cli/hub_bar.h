@@ -12,9 +12,9 @@
 #ifndef MT_CLI_HUB_BAR_H
 #define MT_CLI_HUB_BAR_H
 
+#include "api/prepare.h"
 #include "cli/progress.h"
 #include "hub/hub.h"
-#include "settings/settings.h"
 
 typedef struct mt_hub_bar {
     mt_hub *hub;
@@ -32,13 +32,9 @@ void mt_hub_bar_close(mt_hub_bar *b); /* accepts a zeroed one */
 
 /* The directory of a model that is given by path, here or in what is installed, or by name; newly allocated. */
 mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err);
-/* The same for a run's settings: config, tokenizer and, unless it starts from scratch, weights. */
-mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err);
-/* True for a path, or a model in the installed data: the hub is not needed. */
-bool mt_hub_bar_is_here(const char *name);
-/* The weights of a model of the hub beside the config.json that mt_hub_bar_place has brought. */
-mt_rc mt_hub_bar_weights(const mt_settings *s, mt_err *err);
 /* A dataset of the hub (mt_feed_fetch_fn). */
 mt_rc mt_hub_bar_dataset(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err);
+/* Both for api/prepare.h, which finds what a run's settings name. */
+extern const mt_finder mt_hub_bar_finder;
 
 #endif

@@ -7,10 +7,8 @@
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "hub/hub.h"
-#include "optim/clip.h"
 #include "plan/gpus.h"
 #include "plan/measure.h"
-#include "run/train.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,15 +20,6 @@ void mt_subject_close(mt_subject *s)
     mt_model_free(s->model);
     mt_config_close(s->config);
     *s = (mt_subject){ 0 };
-}
-
-mt_model_options mt_plan_model_options(const mt_settings *set)
-{
-    const mt_training_settings *t = &set->training;
-    return (mt_model_options){ .freeze = t->freeze.items,
-                               .n_freeze = t->freeze.n,
-                               .decay_all = t->decay_norms_and_biases,
-                               .assume_dtype = !t->from_scratch };
 }
 
 static mt_rc open_shape(mt_subject *s, const mt_shape *shape, const mt_settings *set, mt_err *err)
@@ -177,41 +166,4 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
     if (!rc) name_device(out, dev, asked->gpu);
     mt_device_close(dev);
     return rc;
-}
-
-/* -- the question ---------------------------------------------------------------------------------- */
-
-/* So many tokens a step, times the bytes of what all layers keep of one, still are a size_t. */
-#define MOST_STEP_TOKENS ((int64_t)1 << 36)
-
-mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err)
-{
-    const mt_training_settings *t = &set->training;
-    const int64_t batch = mt_max_i64(t->batch_size, 1), parts = t->gradient_accumulation_steps; /* auto: one at least */
-    if (batch <= MOST_STEP_TOKENS / set->dataset.max_seq_len / parts) return MT_OK;
-    return mt_fail(err, MT_ERANGE,
-                   "a step of batch_size x gradient_accumulation_steps x max_seq_len = %.3g tokens is more than any run takes: "
-                   "lower one of them",
-                   (double)batch * (double)parts * (double)set->dataset.max_seq_len);
-}
-
-mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine)
-{
-    mt_question q = { .model = model,
-                      .machine = *machine,
-                      .seq_len = set->dataset.max_seq_len,
-                      .clip = mt_clip_needs_norm(set->training.max_grad_norm) };
-    q.accumulation = set->training.gradient_accumulation_steps;
-    q.batch = set->training.batch_size * q.accumulation;
-    mt_train_types(set, &q.form);
-    if (set->model.devices.n > 1) {
-        mt_question_set_lanes(&q, (int)set->model.devices.n);
-        if (set->batch_per_device) q.batch *= (int64_t)set->model.devices.n;
-    }
-    bool eager = set->model.attn_implementation == MT_SET_ATTENTION_EAGER;
-    if (machine->cudnn || eager) /* a GPU, which need not be here */
-        q.form.attention = mt_attention_use_typical(set->training.deterministic, eager, machine->device_bytes);
-    q.machine.home_host = set->memory.home == MT_SET_HOME_HOST;
-    q.machine.limits = mt_train_limits(set);
-    return q;
 }

@@ -1,12 +1,11 @@
-/* plan_question.h - from what flags and settings say to what the planner is asked: the model, the machine, the question.  The one
- * way there, for `plan`, its table of models and its questions on a terminal. */
+/* plan_question.h - from what flags and settings say to what the planner is asked: the model, the machine, the question
+ * (api/question.h).  The one way there, for `plan`, its table of models and its questions on a terminal. */
 #ifndef MT_CLI_PLAN_QUESTION_H
 #define MT_CLI_PLAN_QUESTION_H
 
-#include "plan/advise.h"
+#include "api/question.h"
 #include "plan/host.h"
 #include "plan/shapes.h"
-#include "settings/settings.h"
 
 /* -- the model ------------------------------------------------------------------------------------- */
 
@@ -24,8 +23,6 @@ typedef struct mt_subject {
     mt_model *model;
 } mt_subject;
 
-/* What the settings freeze. */
-mt_model_options mt_plan_model_options(const mt_settings *set);
 mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_settings *set, mt_err *err);
 void mt_subject_close(mt_subject *s); /* accepts a zeroed one */
 
@@ -49,12 +46,5 @@ typedef struct mt_machine_found {
 
 /* As described, within what the settings of memory allow. */
 mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, const mt_settings *set, mt_err *err);
-
-/* -- the question ---------------------------------------------------------------------------------- */
-
-/* Refuses a step of more tokens than can be counted in bytes. */
-mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err);
-/* q.batch is of a step: batch_size x gradient_accumulation_steps; 0: auto. */
-mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine);
 
 #endif

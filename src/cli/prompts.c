@@ -1,8 +1,8 @@
 #include "cli/prompts.h"
 
+#include "api/chat.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "data/sampler.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -131,43 +131,6 @@ mt_rc mt_asks_read_stdin(mt_asks *a, mt_err *err)
 
 /* -- as token ids ---------------------------------------------------------------------------------- */
 
-static mt_pair pair(const char *key, mt_value value) { return (mt_pair){ .key = key, .key_n = strlen(key), .value = value }; }
-static mt_value text_value(const char *s) { return (mt_value){ .type = MT_VALUE_STR, .str = { s ? s : "", s ? strlen(s) : 0 } }; }
-
-/* What renders conversations: the same that makes samples of them, so that a model is asked as it was trained. */
-static mt_rc open_asker(mt_sampler **out, const mt_tokenizer *tok, mt_err *err)
-{
-    size_t n;
-    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
-    (void)mt_tokenizer_templates(tok, &n);
-    if (!n)
-        return mt_fail(err, MT_ENOENT,
-                       "this model has no chat template (tokenizer_config.json, chat_template.jinja); leave --chat away to "
-                       "continue the text as it is");
-    return mt_sampler_open(out, tok, &layout, &(mt_sampler_config){ 0 }, err);
-}
-
-/* The conversation as the template wants it: an optional system message, then the user's. */
-static mt_rc encode_chat(const mt_sampler *asker, const char *system_text, const char *text, mt_tokens *out, mt_err *err)
-{
-    const mt_pair system[] = { pair("role", text_value("system")), pair("content", text_value(system_text)) };
-    const mt_pair user[] = { pair("role", text_value("user")), pair("content", text_value(text)) };
-    const mt_value turns[] = { { .type = MT_VALUE_MAP, .map = { system, 2 } }, { .type = MT_VALUE_MAP, .map = { user, 2 } } };
-    size_t skip = system_text ? 0 : 1;
-    const mt_pair messages = pair("messages", (mt_value){ .type = MT_VALUE_LIST, .list = { turns + skip, 2 - skip } });
-    const mt_value record = { .type = MT_VALUE_MAP, .map = { &messages, 1 } };
-    mt_sampler_scratch *scratch;
-    const mt_sample *sample;
-    mt_reason reason = MT_REASON_NONE;
-    MT_TRY(mt_sampler_scratch_create(&scratch, asker, err));
-    mt_rc rc = mt_sampler_prompt(asker, scratch, &record, &sample, &reason, err);
-    if (!rc && reason != MT_REASON_NONE) rc = err->rc ? err->rc : mt_fail(err, MT_EINVAL, "%s", mt_reason_text(reason));
-    if (!rc) rc = mt_grow(&out->ids, &out->cap_ids, (size_t)sample->n, sizeof *out->ids, err);
-    if (!rc && sample->n) memcpy(out->ids, sample->ids, (out->n = (size_t)sample->n) * sizeof *out->ids);
-    mt_sampler_scratch_free(scratch);
-    return rc;
-}
-
 /* Equal prompts draw different numbers, and which ones does not depend on the other prompts. */
 static void set_streams(mt_asks *a)
 {
@@ -188,7 +151,7 @@ static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, co
                         mt_err *err)
 {
     mt_tokens tokens = { 0 };
-    mt_rc rc = asker ? encode_chat(asker, how->system, ask->text, &tokens, err)
+    mt_rc rc = asker ? mt_chat_encode(asker, how->system, ask->text, &tokens, err)
                      : mt_tokenizer_encode(how->tok, scratch, ask->text, strlen(ask->text), MT_ENCODE_SPECIAL, &tokens, err);
     if (!rc && !tokens.n) rc = mt_fail(err, MT_EINVAL, "an empty prompt: there is nothing to continue");
     if (!rc && !(ask->ids = mt_arena_alloc(&a->arena, tokens.n * sizeof *ask->ids))) rc = mt_no_memory(err, "the prompts");
@@ -201,7 +164,7 @@ mt_rc mt_asks_encode(mt_asks *a, const mt_asks_encoding *how, mt_err *err)
 {
     mt_sampler *asker = NULL;
     mt_tok_scratch *scratch = NULL;
-    mt_rc rc = how->chat ? open_asker(&asker, how->tok, err) : MT_OK;
+    mt_rc rc = how->chat ? mt_chat_open(&asker, how->tok, "leave --chat away", err) : MT_OK;
     if (!rc) rc = mt_tok_scratch_create(&scratch, how->tok, err);
     for (size_t i = 0; !rc && i < a->n; i++)
         if ((rc = encode_one(a, &a->items[i], how, asker, scratch, err))) mt_note(err, "prompt %zu", i + 1);

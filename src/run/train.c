@@ -86,16 +86,16 @@ static bool save_asked(const mt_trainer *t) { return t->hooks.save && t->hooks.s
 
 /* -- a step ---------------------------------------------------------------------------------------- */
 
-static mt_hyper hyper_of(const mt_trainer *t)
+mt_hyper mt_train_hyper(const mt_settings *s, double lr)
 {
-    const mt_optimizer_settings *o = &t->s->optimizer;
-    return (mt_hyper){ .lr = mt_schedule_lr(&t->course.schedule, t->at.step),
+    const mt_optimizer_settings *o = &s->optimizer;
+    return (mt_hyper){ .lr = lr,
                        .beta1 = o->beta1,
                        .beta2 = o->beta2,
                        .eps = o->eps,
-                       .weight_decay = t->s->training.weight_decay,
-                       .max_grad_norm = t->s->training.max_grad_norm,
-                       .seed = (uint64_t)t->s->training.seed };
+                       .weight_decay = s->training.weight_decay,
+                       .max_grad_norm = s->training.max_grad_norm,
+                       .seed = (uint64_t)s->training.seed };
 }
 
 static void train_count(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)
@@ -166,7 +166,7 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
 static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
 {
     mt_step_result r;
-    mt_hyper h = hyper_of(t);
+    mt_hyper h = mt_train_hyper(t->s, mt_schedule_lr(&t->course.schedule, t->at.step));
     double asked = mt_now_s();
     MT_TRY(t->data.source->api->step(t->data.source, t->at.step, &t->data.batch, err));
     double got_data = mt_now_s();

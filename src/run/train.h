@@ -13,8 +13,11 @@
 #ifndef MT_RUN_TRAIN_H
 #define MT_RUN_TRAIN_H
 
+#include "ckpt/export.h"
 #include "engine/engine.h"
+#include "optim/schedule.h"
 #include "run/data.h"
+#include "run/devices.h"
 
 typedef struct mt_trainer mt_trainer;
 
@@ -106,6 +109,19 @@ typedef struct mt_train_result {
 /* What the settings ask of a placement, and the types they compute in: the same for a run and for questions about one. */
 mt_limits mt_train_limits(const mt_settings *s);
 void mt_train_types(const mt_settings *s, mt_arithmetic *out); /* dtypes, form of moments, and shares if they were given */
+
+/* -- what settings mean, for a run and for steps that a caller takes itself (api/) -- */
+
+/* Those that model.device and model.devices name.  After a failure mt_devices_close releases what was opened. */
+mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, mt_err *err);
+mt_rc mt_train_schedule(mt_schedule *out, const mt_settings *s, int64_t n_steps, mt_err *err);
+mt_hyper mt_train_hyper(const mt_settings *s, double lr);
+/* The coefficient of the load-balancing loss: the user's, or config.json's if that is what the user says; 0: none. */
+mt_rc mt_train_router_loss(double *out, const mt_settings *s, const mt_model *model, mt_err *err);
+/* Log what was assumed about config.json, and what of it has no effect. */
+void mt_train_config_notices(const mt_config *c);
+/* Write the model directory of an engine's masters into dir, which exists, with several threads. */
+mt_rc mt_train_write_model(mt_engine *e, const mt_export *x, const char *dir, mt_err *err);
 
 /* Bytes a run adds to its directory, at most at one time. */
 typedef struct mt_train_writes {

@@ -113,8 +113,7 @@ static mt_rc open_weights(mt_trainer *t, mt_err *err)
     return rc;
 }
 
-/* What a notice says of config.json. */
-static void say_assumptions(const mt_config *c)
+void mt_train_config_notices(const mt_config *c)
 {
     for (size_t i = 0; i < c->n_assumptions; i++) mt_warn("%s", c->assumptions[i]);
     if (c->dropout_key)
@@ -175,20 +174,20 @@ static mt_rc bind_weights(mt_trainer *t, mt_err *err)
     return MT_OK;
 }
 
-/* The coefficient of the load-balancing loss: the user's, or config.json's if that is what the user says. */
-static mt_rc settle_router_loss(mt_trainer *t, mt_err *err)
+mt_rc mt_train_router_loss(double *out, const mt_settings *s, const mt_model *model, mt_err *err)
 {
-    double asked = t->s->training.router_aux_loss;
-    if (!t->net.model->unit_experts) {
+    double asked = s->training.router_aux_loss;
+    *out = 0;
+    if (!model->unit_experts) {
         if (asked != 0) mt_warn("training.router_aux_loss has no effect: this model has no experts");
         return MT_OK;
     }
-    t->net.router_loss = asked < 0 ? t->net.config->moe.aux_loss : asked;
-    if (t->net.router_loss >= 0) return MT_OK;
+    *out = asked < 0 ? model->config->moe.aux_loss : asked;
+    if (*out >= 0) return MT_OK;
     return mt_fail(err, MT_EINVAL,
                    "training.router_aux_loss is \"model\", but config.json of %s has no router_aux_loss_coef of 0 or more; "
                    "give a number, such as 0.001",
-                   t->s->model.name);
+                   s->model.name);
 }
 
 /* Weights that are not here yet come last: until then config.json alone says what the model is. */
@@ -203,14 +202,14 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     MT_TRY(mt_config_check_known(t->net.config, err));
     MT_TRY(fingerprint_model(t, err));
     if (!weights_come_last(t)) MT_TRY(open_weights(t, err));
-    say_assumptions(t->net.config);
+    mt_train_config_notices(t->net.config);
     MT_TRY(mt_side_files_read(&t->net.side_files, mt_settings_model_dir(t->s), err));
     t->net.export = (mt_export){ .files = &t->net.side_files,
                                  .dtype = t->s->save.dtype,
                                  .max_shard_bytes = (size_t)t->s->save.max_shard_size,
                                  .end_of_turn = -1 };
     MT_TRY(create_model(t, err));
-    MT_TRY(settle_router_loss(t, err));
+    MT_TRY(mt_train_router_loss(&t->net.router_loss, t->s, t->net.model, err));
     return weights_come_last(t) ? MT_OK : bind_weights(t, err);
 }
 
@@ -286,16 +285,16 @@ static mt_rc open_data(mt_trainer *t, mt_err *err)
 
 static double train_open_given(double x) { return x < 0 ? NAN : x; }
 
-static mt_rc open_schedule(mt_trainer *t, mt_err *err)
+mt_rc mt_train_schedule(mt_schedule *out, const mt_settings *settings, int64_t n_steps, mt_err *err)
 {
-    const mt_training_settings *s = &t->s->training;
+    const mt_training_settings *s = &settings->training;
     bool wsd = s->lr_scheduler == MT_SET_LR_WARMUP_STABLE_DECAY, poly = s->lr_scheduler == MT_SET_LR_POLYNOMIAL;
     mt_schedule_config c = mt_schedule_defaults();
     double share = s->min_lr >= 0 && s->learning_rate > 0 ? s->min_lr / s->learning_rate : NAN;
     if (s->min_lr_ratio >= 0) share = s->min_lr_ratio;
-    c.name = mt_settings_choice(t->s, "training.lr_scheduler");
+    c.name = mt_settings_choice(settings, "training.lr_scheduler");
     c.lr = s->learning_rate;
-    c.n_steps = t->course.n_steps;
+    c.n_steps = n_steps;
     c.warmup_steps = (double)s->warmup_steps;
     c.warmup_ratio = s->warmup_ratio;
     c.num_cycles = train_open_given(s->num_cycles);
@@ -308,31 +307,37 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
     if (wsd) {
         c.min_lr_ratio = share;
         c.num_stable_steps = train_open_given((double)s->num_stable_steps);
-        c.num_decay_steps = s->num_decay_steps >= 0 ? (double)s->num_decay_steps : ceil((double)t->course.n_steps / 10);
-        c.warmup_type = mt_settings_choice(t->s, "training.warmup_type");
-        c.decay_type = mt_settings_choice(t->s, "training.decay_type");
+        c.num_decay_steps = s->num_decay_steps >= 0 ? (double)s->num_decay_steps : ceil((double)n_steps / 10);
+        c.warmup_type = mt_settings_choice(settings, "training.warmup_type");
+        c.decay_type = mt_settings_choice(settings, "training.decay_type");
     }
-    return mt_schedule_init(&t->course.schedule, &c, err);
+    return mt_schedule_init(out, &c, err);
 }
 
 /* -- the device ------------------------------------------------------------------------------------ */
 
-static mt_rc open_devices(mt_trainer *t, mt_err *err)
+mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, mt_err *err)
 {
-    const mt_set_device *d = &t->s->model.device;
+    const mt_set_device *d = &s->model.device;
     char word[32] = "auto";
     if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
     if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
-    char *tune = t->s->training.tune_products ? mt_tuned_folder() : NULL;
+    char *tune = s->training.tune_products ? mt_tuned_folder() : NULL;
     const mt_devices_wanted w = { .word = word,
-                                  .numbers = t->s->model.devices.items,
-                                  .n = t->s->model.devices.n,
+                                  .numbers = s->model.devices.items,
+                                  .n = s->model.devices.n,
                                   .first = d->index,
-                                  .deterministic = t->s->training.deterministic,
-                                  .options = { .memory_limit = (size_t)t->s->memory.device_memory, .tune = tune } };
-    mt_rc rc = mt_devices_open(&t->exec.devices, &w, err);
-    t->exec.dev = t->exec.devices.first;
+                                  .deterministic = s->training.deterministic,
+                                  .options = { .memory_limit = (size_t)s->memory.device_memory, .tune = tune } };
+    mt_rc rc = mt_devices_open(out, &w, err);
     mt_free(tune);
+    return rc;
+}
+
+static mt_rc open_devices(mt_trainer *t, mt_err *err)
+{
+    mt_rc rc = mt_train_devices(&t->exec.devices, t->s, err);
+    t->exec.dev = t->exec.devices.first;
     return rc;
 }
 
@@ -468,7 +473,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     }
     MT_TRY(open_data(t, err));
     MT_TRY(mt__train_samples_open(t, err));
-    MT_TRY(open_schedule(t, err));
+    MT_TRY(mt_train_schedule(&t->course.schedule, t->s, t->course.n_steps, err));
     if (t->resume.from) {
         MT_TRY(mt__train_check_same(t, &saved, err));
         t->at = saved.at;

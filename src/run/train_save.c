@@ -140,15 +140,14 @@ mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err)
 
 static mt_rc read_locked(void *user, mt_state_range r, void *dst, mt_err *err) { return mt_state_read_locked(user, r, dst, err); }
 
-/* By several threads: at the end nothing else is to be done. */
-static mt_rc export_to(mt_trainer *t, const char *dir, mt_err *err)
+mt_rc mt_train_write_model(mt_engine *e, const mt_export *x, const char *dir, mt_err *err)
 {
-    const mt_state_io io = {
-        .user = mt_engine_state(t->exec.engine), .moments = t->exec.io.moments, .read = read_locked, .n_readers = save_threads()
-    };
-    MT_TRY(mt_engine_lock(t->exec.engine, err));
-    mt_rc rc = mt_export_write(&t->net.export, &io, dir, err);
-    mt_state_unlock_all(mt_engine_state(t->exec.engine));
+    mt_state *state = mt_engine_state(e);
+    const mt_state_io io = { .user = state, .read = read_locked, .n_readers = save_threads() };
+    MT_TRY(mt_engine_settle(e, err));
+    MT_TRY(mt_engine_lock(e, err));
+    mt_rc rc = mt_export_write(x, &io, dir, err);
+    mt_state_unlock_all(state);
     return rc;
 }
 
@@ -161,7 +160,7 @@ mt_rc mt__train_export(mt_trainer *t, mt_err *err)
     if (!rc) rc = mt_outdir_open(&d, path, err);
     d.before_publish = mt_output_dir_own_made;
     d.user = &t->dir;
-    if (!rc) rc = export_to(t, d.tmp, err);
+    if (!rc) rc = mt_train_write_model(t->exec.engine, &t->net.export, d.tmp, err);
     if (!rc) rc = mt_outdir_publish(&d, err);
     mt_outdir_close(&d);
     if (rc) {

@@ -1,5 +1,5 @@
 /* Includes point downward only:
- *     cli > run > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > {device, comm} > base
+ *     cli > api > run > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > {device, comm} > base
  *     cli > page > base
  * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those
  * named for cuDNN its own.
@@ -17,7 +17,7 @@ static const struct {
 } layers[] = {
     { "base", 0 },     { "comm", 1 },   { "device", 1 }, { "ops", 2 },  { "model", 3 }, { "tokenizer", 3 },
     { "jinja", 3 },    { "optim", 4 },  { "ckpt", 4 },   { "data", 4 }, { "hub", 4 },   { "plan", 4 },
-    { "settings", 4 }, { "engine", 5 }, { "run", 6 },    { "page", 1 }, { "cli", 7 },
+    { "settings", 4 }, { "engine", 5 }, { "run", 6 },    { "api", 7 },  { "page", 1 },  { "cli", 8 },
 };
 
 static int level_of(const char *folder, size_t n)
@@ -143,6 +143,8 @@ static void the_rule_itself_tells_up_from_down(void **state)
     assert_false(may_include("plan", "engine", 6));
     assert_true(may_include("run", "engine", 6));
     assert_false(may_include("engine", "run", 3));
+    assert_true(may_include("cli", "api", 3));
+    assert_false(may_include("run", "api", 3));
     assert_false(may_include("base", "device", 6));
     assert_false(may_include("data", "ckpt", 4));
     assert_false(may_include("cli", "nowhere", 7));

@@ -1,0 +1,13 @@
+/* chat.h - a question to a chat model as tokens, for the library and for `generate`. */
+#ifndef MT_API_CHAT_H
+#define MT_API_CHAT_H
+
+#include "data/sampler.h"
+
+/* The sampler that renders conversations: the same that makes samples of them, so that a model is asked as it was trained.
+ * instead: what to do where the tokenizer has no chat template, for that message ("leave --chat away"). */
+mt_rc mt_chat_open(mt_sampler **out, const mt_tokenizer *tok, const char *instead, mt_err *err);
+/* The conversation as the template wants it: a system message (NULL: none), then the user's. */
+mt_rc mt_chat_encode(const mt_sampler *asker, const char *system_text, const char *text, mt_tokens *out, mt_err *err);
+
+#endif
