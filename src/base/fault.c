@@ -53,7 +53,7 @@ static bool skip_word(const char **s, const char *word)
 
 void mt_fault_from_env(void)
 {
-    static const char *const names[MT_FAULT_KINDS] = { "alloc:", "device:", "copy:", "queue:", "thread:", "file:" };
+    static const char *const names[MT_FAULT_KINDS] = { "alloc:", "device:", "copy:", "queue:", "thread:", "file:", "parcel:" };
     const char *s = getenv("MT_FAULT");
     if (!s) return;
     if (skip_word(&s, "slow:")) {

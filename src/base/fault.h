@@ -23,6 +23,7 @@ typedef enum mt_fault_kind {
     MT_FAULT_QUEUE,  /* work handed to a stream or a worker */
     MT_FAULT_THREAD, /* starting a thread */
     MT_FAULT_FILE,   /* open, read, write, sync, rename */
+    MT_FAULT_PARCEL, /* a message between machines */
     MT_FAULT_KINDS
 } mt_fault_kind;
 

@@ -13,8 +13,12 @@
  *   record   tell() returns once every rank has told: all get all records, in rank order.
  *
  * Failures are sticky: the first one on any rank ends every call on every rank within a second with a message that begins with the
- * rank and host it comes from.  A rank that is silent for longer than the timeout is a failure of that rank, found by whoever waits
- * for it, and named with what was waited for.
+ * rank and host it comes from.  Ranks hear from each other also while their callers compute.  So a rank that is silent for longer
+ * than the timeout is a failure, found by every rank that waits for anything, and so is a rank that is alive but late for longer
+ * than the caller's patience; both are named with what was waited for.
+ *
+ * Once a call has failed, nothing touches the memory of parcels any more.  On an error of its own a rank calls fail() before it
+ * closes; a rank that closes without a word is a failure for those that wait for it.
  *
  * Threads: open, tell, post, advance and close are called by one thread at a time; fail() by any. */
 #ifndef MT_COMM_COMM_H
@@ -26,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MT_COMM_PIECE_BYTES = 16 << 20, MT_COMM_NAME_BYTES = 64 };
+enum { MT_COMM_PIECE_BYTES = 16 << 20, MT_COMM_NAME_BYTES = 64, MT_COMM_TAGS = 1 << 20 };
 
 typedef struct mt_comm mt_comm;
 
@@ -34,12 +38,16 @@ typedef struct mt_comm_options {
     double timeout_s;   /* of silence; 0: five minutes */
     size_t piece_bytes; /* parcels travel in pieces of this; 0: MT_COMM_PIECE_BYTES */
     int dawdle_us;      /* threads, for tests: parcels sleep at random, up to this long */
+    /* mpi: the run has failed, and its process does not end by itself: last words, on a thread of ours, before it is ended by
+     * force.  On the rank that speaks only. */
+    void (*last)(void *self, const mt_err *e);
+    void *self;
 } mt_comm_options;
 
 typedef struct mt_parcel {
     int peer; /* the other rank */
     bool sends;
-    int tag; /* both sides count them alike; below 2^20 */
+    int tag; /* both sides count them alike; below MT_COMM_TAGS */
     void *data;
     size_t bytes;
     const char *what;                     /* for messages: "the gradient of layer 12"; borrowed until done */
@@ -49,11 +57,13 @@ typedef struct mt_parcel {
 
 typedef struct mt_comm_api {
     const char *name;
-    void (*close)(mt_comm *c); /* accepts NULL, and broken ones; waits for nobody */
+    /* Accepts broken ones, for which it waits no longer than for the rank that speaks to have spoken.  A sound one waits until
+     * all have closed. */
+    void (*close)(mt_comm *c);
     mt_rc (*post)(mt_comm *c, const mt_parcel *p, mt_err *err);
     /* Move parcels until one is done, nothing is under way, or this moment (base/clock.h) has come. */
     mt_rc (*advance)(mt_comm *c, int64_t until_ns, mt_err *err);
-    /* A record of n bytes from every rank, all of one size; all: [ranks][n].  what: as in a parcel. */
+    /* A record of n bytes from every rank, all of one size; all: [ranks][n].  what: as in a parcel.  Moves parcels on, too. */
     mt_rc (*tell)(mt_comm *c, const void *mine, size_t n, void *all, const char *what, mt_err *err);
     void (*fail)(mt_comm *c, const mt_err *e); /* tell all, once; returns at once */
 } mt_comm_api;
@@ -63,14 +73,24 @@ struct mt_comm {
     int rank, n_ranks;
     int local_rank, n_local;           /* among the ranks of this machine */
     char (*hosts)[MT_COMM_NAME_BYTES]; /* [n_ranks] */
+    double patience_s;                 /* a rank that is alive may be this late; 0: for ever.  Whoever calls may change it */
 };
+
+static inline void mt_comm_close(mt_comm *c)
+{
+    if (c) c->api->close(c);
+}
+/* The sticky failure, or MT_OK. */
+static inline mt_rc mt_comm_check(mt_comm *c, mt_err *err) { return c->api->advance(c, 0, err); }
+/* True on the one rank that tells people how a failed run ended: the first that is not silent. */
+bool mt_comm_speaks(const mt_comm *c);
 
 /* One rank, which needs no closing. */
 mt_comm *mt_comm_alone(void);
 /* Machines as threads of one process: out gets n ranks, each for its own thread; each is closed by itself. */
 mt_rc mt_comm_threads(mt_comm **out, int n, const mt_comm_options *o, mt_err *err);
 /* Under a launcher (mpirun, srun, a PMIx or PMI environment) with more than one rank: MPI is initialized, and it is an error if this
- * program was built without.  Otherwise alone. */
+ * program was built without.  Under torchrun: an error that names the right command.  Otherwise alone.  Once in a process. */
 mt_rc mt_comm_launched(mt_comm **out, const mt_comm_options *o, mt_err *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* Includes point downward only:
  *     cli > api > run > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > {device, comm} > base
  *     cli > page > base
- * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those
- * named for cuDNN its own.
+ * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, those
+ * named for cuDNN its own, and comm_mpi.c MPI's.
  *
  * And a type has one meaning: no two headers define types of the same name, though no file may include both. */
 #include "test.h"
@@ -52,6 +52,10 @@ static int check_file(const char *folder, const char *name)
         bool is_c = strstr(name, ".c") && !strstr(name, ".cu") && !strstr(name, "cudnn");
         if (is_c && (strstr(line, "<cuda") || strstr(line, "<cublas") || strstr(line, "<cudnn"))) {
             print_error("src/%s/%s:%d sees CUDA headers\n", folder, name, number);
+            bad++;
+        }
+        if (strncmp(line, "#include <mpi", 13) == 0 && strcmp(name, "comm_mpi.c") != 0) {
+            print_error("src/%s/%s:%d sees MPI's header\n", folder, name, number);
             bad++;
         }
     }

@@ -1,0 +1,1 @@
+set(sources comm.c comm_alone.c comm_threads.c launch.c)
