@@ -295,7 +295,8 @@ static mt_rc judge(parcels *c, mt_err *err)
         if (ended && from && waited_s(c, from) > 1) /* what it sent before may still be on its way */
             return waited_for(c, from, waited_s(c, from), err), append(err, ", which has ended");
     }
-    return c->base.patience_s > 0 && waited_s(c, s) > c->base.patience_s ? late(c, s, err) : MT_OK;
+    const double patience_s = c->base.patience_s;
+    return patience_s > 0 && waited_s(c, s) > patience_s ? late(c, s, err) : MT_OK;
 }
 
 /* -- the contract ---------------------------------------------------------------------------------- */

@@ -73,7 +73,7 @@ struct mt_comm {
     int rank, n_ranks;
     int local_rank, n_local;           /* among the ranks of this machine */
     char (*hosts)[MT_COMM_NAME_BYTES]; /* [n_ranks] */
-    double patience_s;                 /* a rank that is alive may be this late; 0: for ever.  Whoever calls may change it */
+    _Atomic double patience_s;         /* a rank that is alive may be this late; 0: for ever.  Any thread may change it */
 };
 
 static inline void mt_comm_close(mt_comm *c)

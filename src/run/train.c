@@ -16,6 +16,7 @@ mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hoo
     if (!t) return mt_no_memory(err, "the trainer");
     t->s = s;
     t->hooks = *hooks;
+    t->comm = hooks->comm ? hooks->comm : mt_comm_alone();
     mt_rc rc = mt__train_open(t, err);
     if (rc)
         mt_trainer_close(t);

@@ -14,6 +14,7 @@
 #define MT_RUN_TRAIN_H
 
 #include "ckpt/export.h"
+#include "comm/comm.h"
 #include "engine/engine.h"
 #include "optim/schedule.h"
 #include "run/data.h"
@@ -72,6 +73,7 @@ typedef struct mt_train_hooks {
     /* Asked after every update: is a checkpoint wanted now, besides those that are due?  Once for each request. */
     bool (*save)(void *user);
     int64_t unit_experts; /* as in mt_model_options; for tests */
+    mt_comm *comm;        /* the other machines of the run; NULL: there are none.  Outlives the trainer */
 } mt_train_hooks;
 
 typedef struct mt_train_info {

@@ -144,6 +144,7 @@ struct mt_trainer {
     const mt_settings *s; /* borrowed; outlives the trainer.  Or &settled, where something was left to us */
     mt_settings settled;
     mt_train_hooks hooks;
+    mt_comm *comm; /* never NULL */
     mt_output_dir dir;
     network net;
     training_data data;

@@ -17,6 +17,7 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
     out->moments = s->memory.adam_state;
     if (s->training.shares) out->shares = s->training.shares;
     if (!out->shares && s->model.devices.n > 1) out->shares = (int64_t)s->model.devices.n;
+    if (s->training.bundles) out->bundles = s->training.bundles;
 }
 
 /* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
@@ -24,6 +25,7 @@ static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_
 {
     mt_train_types(t->s, a);
     if (!a->shares && t->exec.devices.n > 1) a->shares = t->exec.devices.n; /* all of them: how many is known now */
+    if (!a->bundles && t->comm->n_ranks > 1) a->bundles = t->comm->n_ranks;
     a->attention = mt_attention_use_of(t->exec.dev, t->s->training.deterministic,
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
@@ -60,9 +62,13 @@ static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved
     const mt_arithmetic was = a;
     apply_settings(t, &a, machine->device_bytes * (size_t)machine->crowd);
     if (saved) keep_attention(&a.attention, &was.attention);
+    const char *other = "the run continues, but its results will not be bit-identical";
+    if (saved && mt_arithmetic_bundles(&a) != mt_arithmetic_bundles(&was))
+        mt_warn("a step was summed in %d bundles and is in %d now: %s", mt_arithmetic_bundles(&was), mt_arithmetic_bundles(&a),
+                other);
     if (saved && mt_arithmetic_shares(&a) != mt_arithmetic_shares(&was))
-        mt_warn("a step was summed in %d shares and is in %d now: the run continues, but its results will not be bit-identical",
-                mt_arithmetic_shares(&was), mt_arithmetic_shares(&a));
+        mt_warn("a step was summed in %d shares and is in %d now: %s", mt_arithmetic_shares(&was), mt_arithmetic_shares(&a),
+                other);
     return a;
 }
 

@@ -151,6 +151,7 @@ typedef struct mt_training_settings {
     bool deterministic;          /* the same seed gives the same bits */
     bool tune_products;          /* kernels of products are chosen by timing them, once a machine */
     int64_t shares;              /* parts of a step that are summed apart; 0: auto */
+    int64_t bundles;             /* sums of that many shares meet first, on one machine; 0: auto */
     int64_t seed;                /* of shuffling, splitting and random weights */
 } mt_training_settings;
 
@@ -204,6 +205,10 @@ typedef struct mt_logging_settings {
     int64_t sample_steps;     /* updates between samples; 0: only at the end */
 } mt_logging_settings;
 
+typedef struct mt_run_settings {
+    double comm_timeout; /* seconds of silence after which another machine counts as lost */
+} mt_run_settings;
+
 /* What a changed setting means to a run that is resumed. */
 typedef enum mt_setting_class {
     MT_CLASS_FREE,       /* may change: speed, places, length of the run, learning rate, output */
@@ -233,6 +238,7 @@ typedef struct mt_settings {
     mt_eval_settings eval;
     mt_save_settings save;
     mt_logging_settings logging;
+    mt_run_settings run;
 
     const char *config_path;                    /* the file that was read; "": none */
     bool flat;                                  /* it was one as LLaMA-Factory has them */

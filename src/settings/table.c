@@ -86,6 +86,7 @@ const mt_section mt__sections[] = {
     { "memory", "Limits the plan keeps to." },
     { "eval", "Loss on data that is not trained on." },
     { "save", "What is written, where and how often." },
+    { "run", "Several machines (docs/clusters.md)." },
     { "logging", "What is shown and recorded." },
 };
 const size_t mt__n_sections = MT_COUNT(mt__sections);
@@ -236,6 +237,10 @@ const mt_setting mt__settings[] = {
         "Parts of a step that are summed apart, then in order: up to this many GPUs give the same bits. auto: one for each GPU, "
         "or as the run began. Another number gives other bits.",
         .word = "auto"),
+    INT(training, bundles, FREE, "auto", 1, MT_SET_MOST_SHARES,
+        "Several machines: a step has bundles times shares parts, and up to this many machines give the same bits. auto: one for "
+        "each machine, or as the run began. Another number gives other bits.",
+        .word = "auto"),
     INT(training, seed, DATA, "42", 0, 9007199254740991.0, "Of shuffling, splitting and random weights."),
 
     ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw", "Both names mean the same AdamW.",
@@ -288,6 +293,10 @@ const mt_setting mt__settings[] = {
     STR(save, resume, FREE, "", "Go on from the newest complete checkpoint, or from this one.", .flag_only = true,
         .bare = "latest", .meta = "DIR", .shown_default = "no", .common = true),
     BOOL(save, overwrite, FREE, "false", "Start anew in a directory that holds a run.", .flag_only = true, .common = true),
+
+    NUM(run, comm_timeout, FREE, "300", 0, 1e6,
+        "Seconds without a sign of life after which another machine counts as lost, and as late if a step takes no longer.",
+        .above_min = true),
 
     INT(logging, log_interval, FREE, "1", 1, COUNT_MAX, "Updates between metrics lines; epoch: one at the end of each.", EPOCH),
     BOOL(logging, enable_timing, FREE, "true", "Record where each step's time went."),

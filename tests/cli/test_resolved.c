@@ -23,15 +23,16 @@ static bool ends_with(const char *line, const char *tail)
 }
 
 /* Every line of the table is in the output, in order; what the output has besides is a setting younger than the table, at its
- * default. */
+ * default, or a whole section of such, with the blank line after it. */
 static void compare(const char *name, char *table, char *output)
 {
     char *out = output;
     for (char *t = table; *t;) {
         const char *want = take_line(&t), *got = take_line(&out);
-        while (*out && strcmp(want, got) != 0 && *want && ends_with(got, "  default") &&
-               strncmp(want, got, strcspn(want, " ")) != 0)
-            got = take_line(&out);
+        for (bool younger = false; *out && strcmp(want, got) != 0 && *want; got = take_line(&out)) {
+            if (!(younger && !*got) && (!ends_with(got, "  default") || strncmp(want, got, strcspn(want, " ")) == 0)) break;
+            younger = true;
+        }
         if (strcmp(want, got) != 0) fail_msg("%s:\nexpected %s\nfound    %s", name, want, got);
     }
 }
