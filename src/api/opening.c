@@ -33,7 +33,7 @@ static mt_rc opening_question(mt_opening *o, mt_err *err)
     const mt_settings *s = &o->s;
     mt_machine machine;
     const mt_machine_given given = { .ram_most = (size_t)s->memory.host_memory, .cores = (int)s->memory.optimizer_threads };
-    MT_TRY(mt_train_devices(&o->devices, s, err));
+    MT_TRY(mt_train_devices(&o->devices, s, mt_comm_alone(), err));
     MT_TRY(mt_machine_here(&machine, o->devices.first, &given, true, err));
     const size_t device_bytes = machine.device_bytes;
     machine.crowd = o->devices.per_device;

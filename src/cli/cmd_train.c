@@ -17,7 +17,10 @@
 #include "cli/train_screen.h"
 #include "page/page.h"
 #include "run/output_dir.h"
+#include "run/ranks.h"
 
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,8 +30,13 @@ typedef struct app {
     char installed[1024]; /* where its data folder is */
     mt_train_screen screen;
     mt_server *server; /* NULL: no dashboard */
+    mt_comm *comm;     /* the machines of the run; NULL: not known yet */
+    atomic_bool told;  /* how it failed */
     bool stopped;      /* by a signal, before its last step */
 } app;
+
+/* Of several ranks the first shows and writes everything. */
+static bool is_first(const app *a) { return !a->comm || a->comm->rank == 0; }
 
 /* -- signals --------------------------------------------------------------------------------------- */
 
@@ -53,11 +61,24 @@ static mt_rc fetch_weights(void *user, mt_err *err)
     return mt_prepare_weights(&((app *)user)->s, &mt_hub_bar_finder, err);
 }
 
+typedef struct preparing {
+    app *a;
+    mt_train_hooks *hooks;
+} preparing;
+
+static mt_rc prepare_alone(void *user, mt_err *err)
+{
+    const preparing *p = user;
+    mt_train_hooks *hooks = p->hooks;
+    MT_TRY(mt_caches_settle(&p->a->s, err));
+    hooks->weights = fetch_weights;
+    return mt_prepare_run(&p->a->s, &mt_hub_bar_finder, hooks, err);
+}
+
 static mt_rc cmd_train_prepare(app *a, mt_train_hooks *hooks, mt_err *err)
 {
-    MT_TRY(mt_caches_settle(&a->s, err));
-    hooks->weights = fetch_weights;
-    return mt_prepare_run(&a->s, &mt_hub_bar_finder, hooks, err);
+    preparing p = { a, hooks };
+    return mt_ranks_in_turn(a->comm, prepare_alone, &p, "the files of the model", err);
 }
 
 /* -- the run --------------------------------------------------------------------------------------- */
@@ -84,6 +105,9 @@ static mt_data_hooks data_hooks(app *a)
 
 static mt_train_hooks hooks_of(app *a)
 {
+    if (!is_first(a))
+        return (
+            mt_train_hooks){ .user = a, .data = data_hooks(a), .stop = asked_to_stop, .save = asked_to_save, .comm = a->comm };
     return (mt_train_hooks){ .user = a,
                              .data = data_hooks(a),
                              .loading = on_loading,
@@ -92,7 +116,17 @@ static mt_train_hooks hooks_of(app *a)
                              .sample = on_sample,
                              .saved = on_saved,
                              .stop = asked_to_stop,
-                             .save = asked_to_save };
+                             .save = asked_to_save,
+                             .comm = a->comm };
+}
+
+/* A rank beside the first. */
+static mt_rc run_along(app *a, mt_trainer *t, mt_err *err)
+{
+    mt_train_result result;
+    mt_rc rc = mt_trainer_run(t, &result, err);
+    a->stopped = !rc && result.stopped;
+    return rc;
 }
 
 static mt_rc run(app *a, mt_trainer *t, mt_err *err)
@@ -138,10 +172,12 @@ static mt_rc train(app *a, mt_err *err)
     mt_train_hooks hooks = hooks_of(a);
     MT_TRY(cmd_train_prepare(a, &hooks, err));
     mt_run_at shown = run_of(a);
-    if (a->s.logging.dashboard) MT_TRY(mt_server_open(&a->server, &shown, (int)a->s.logging.dashboard, err));
+    if (a->s.logging.dashboard && is_first(a)) MT_TRY(mt_server_open(&a->server, &shown, (int)a->s.logging.dashboard, err));
     mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
     mt_train_screen_finish(&a->screen); /* the bar of loading */
-    if (!rc) {
+    if (!rc && !is_first(a)) {
+        rc = run_along(a, t, err);
+    } else if (!rc) {
         mt_train_screen_log_to(&a->screen, a->s.save.output_dir);
         if (a->server) mt_dashboard_keep(a->server, a->s.save.output_dir);
         rc = run(a, t, err);
@@ -311,6 +347,39 @@ static mt_rc read_args(app *a, int argc, char **argv, rest *out, mt_err *err)
     return out->help ? MT_OK : mt_settings_check(&a->s, MT_NEED_MODEL | MT_NEED_DATA, err);
 }
 
+/* -- several machines ------------------------------------------------------------------------------ */
+
+/* Once, whichever thread comes first. */
+static int tell_failure(app *a, const mt_err *err) { return atomic_exchange(&a->told, true) ? 1 : mt_cli_failed(err); }
+
+static void last_words(void *user, const mt_err *e) { (void)tell_failure(user, e); }
+
+static mt_rc open_ranks(app *a, mt_err *err)
+{
+    const mt_comm_options o = { .timeout_s = a->s.run.comm_timeout, .last = last_words, .self = a };
+    MT_TRY(mt_comm_launched(&a->comm, &o, err));
+    if (is_first(a)) return MT_OK;
+    mt_log_set_sink(NULL, NULL);
+    mt_stop_quietly();
+    return MT_OK;
+}
+
+/* Every rank ends with the first failure of all; one of them says it. */
+static int end_failed(app *a, mt_err *err)
+{
+    if (!a->comm) { /* before the ranks knew each other: all have failed alike, and the launcher ends all when one does */
+        if (mt_comm_launched_rank() == 0) return tell_failure(a, err);
+        sleep(1);
+        return err->rc == MT_EINVAL ? 2 : 1;
+    }
+    if (a->comm->n_ranks == 1) return tell_failure(a, err);
+    a->comm->api->fail(a->comm, err);
+    if (strncmp(err->msg, "rank ", 5) != 0) mt_note(err, "rank %d (%s)", a->comm->rank, a->comm->hosts[a->comm->rank]);
+    const int status = mt_comm_speaks(a->comm) ? tell_failure(a, err) : 1;
+    fflush(NULL);
+    return status;
+}
+
 static mt_rc command(app *a, int argc, char **argv, mt_err *err)
 {
     rest asked = { 0 };
@@ -320,9 +389,12 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
         [MT_TRI_AUTO] = MT_COLOR_AUTO, [MT_TRI_TRUE] = MT_COLOR_ALWAYS, [MT_TRI_FALSE] = MT_COLOR_NEVER
     };
     a->screen.term = mt_terminal_of(stdout, colors[a->s.logging.color]);
+    MT_TRY(open_ranks(a, err));
+    if (asked.dry && a->comm->n_ranks > 1)
+        return mt_fail(err, MT_EINVAL, "--dry-run rehearses on one machine: start it without mpirun or srun");
     if (asked.dry) return dry_run(a, err);
-    if (mt_verbosity_now() == MT_VERBOSE) print_settings(a);
-    MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model comes over the network */
+    if (mt_verbosity_now() == MT_VERBOSE && is_first(a)) print_settings(a);
+    if (is_first(a)) MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model comes over the network */
     mt_stop_catch();
     return train(a, err);
 }
@@ -338,6 +410,8 @@ int mt_cmd_train(int argc, char **argv)
     mt_log_set_sink(NULL, NULL);
     mt_train_screen_deinit(&a.screen);
     mt_settings_deinit(&a.s);
-    if (rc) return mt_cli_failed(&err);
-    return a.stopped && mt_stop_signal() ? mt_stop_status() : 0;
+    int status = rc ? end_failed(&a, &err) : 0;
+    if (a.stopped) status = mt_stop_signal() ? mt_stop_status() : 128 + SIGTERM; /* another rank was asked to stop */
+    mt_comm_close(a.comm);
+    return status;
 }

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static atomic_bool asked, saves, save_wanted;
+static atomic_bool asked, saves, save_wanted, quiet;
 static volatile sig_atomic_t stop_signal; /* which of them asked */
 static struct timespec asked_at;
 
@@ -33,6 +33,7 @@ static void on_signal(int number)
     clock_gettime(CLOCK_MONOTONIC, &asked_at);
     stop_signal = number;
     atomic_store(&asked, true);
+    if (atomic_load(&quiet)) return;
     bool s = atomic_load(&saves);
     ssize_t n = write(STDERR_FILENO, s ? saving : ending, (s ? sizeof saving : sizeof ending) - 1);
     (void)n;
@@ -58,6 +59,8 @@ void mt_stop_catch(void)
 }
 
 void mt_stop_saves(bool s) { atomic_store(&saves, s); }
+
+void mt_stop_quietly(void) { atomic_store(&quiet, true); }
 
 const atomic_bool *mt_stop_flag(void) { return &asked; }
 

@@ -13,6 +13,8 @@
 void mt_stop_catch(void);
 /* What the first signal prints: the run is between steps and will save, or it only prepares. */
 void mt_stop_saves(bool saves);
+/* The first signal prints nothing: another rank of the run does. */
+void mt_stop_quietly(void);
 const atomic_bool *mt_stop_flag(void);
 /* Which signal asked; 0: none did. */
 int mt_stop_signal(void);

@@ -92,5 +92,7 @@ mt_rc mt_comm_threads(mt_comm **out, int n, const mt_comm_options *o, mt_err *er
 /* Under a launcher (mpirun, srun, a PMIx or PMI environment) with more than one rank: MPI is initialized, and it is an error if this
  * program was built without.  Under torchrun: an error that names the right command.  Otherwise alone.  Once in a process. */
 mt_rc mt_comm_launched(mt_comm **out, const mt_comm_options *o, mt_err *err);
+/* The rank that a launcher says this process has; 0 without one.  For what happens before MPI is there. */
+int mt_comm_launched_rank(void);
 
 #endif

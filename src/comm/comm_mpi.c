@@ -7,6 +7,7 @@
  * from each other while their callers compute.  When this rank fails it sends the text to all, and only then do calls return the
  * failure.  From then on MPI is not called any more, because the memory of messages under way may be gone.  When the process has not
  * ended some seconds after a failure, the guard ends it by force, and with it the job. */
+#define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
@@ -14,6 +15,7 @@
 
 #include <mpi.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -419,6 +421,16 @@ static mt_rc name_hosts(mpi_wire *w, mt_err *err)
     return MT_OK;
 }
 
+/* Launchers bind a process to a core or two.  One that is alone on its machine has use for all of them. */
+static void use_all_cores(const mpi_wire *w)
+{
+    cpu_set_t all;
+    if (w->base.n_local > 1) return;
+    CPU_ZERO(&all);
+    for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET(i, &all);
+    (void)sched_setaffinity(0, sizeof all, &all); /* the kernel leaves out what is not there, or not allowed */
+}
+
 static mt_rc make_room(mpi_wire *w, mt_err *err)
 {
     const size_t n = (size_t)w->base.n_ranks;
@@ -446,6 +458,7 @@ static mt_rc open_wire(mpi_wire *w, mt_err *err)
     MPI_Comm_set_errhandler(w->control, MPI_ERRORS_RETURN);
     MT_TRY(make_room(w, err));
     MT_TRY(name_hosts(w, err));
+    use_all_cores(w);
     guard_hear(w);
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&w->guard, NULL, guard_main, w))
         return mt_fail(err, MT_EIO, "no thread for MPI");

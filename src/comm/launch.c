@@ -30,6 +30,17 @@ static long ranks_started(const char **launcher)
     return 0;
 }
 
+int mt_comm_launched_rank(void)
+{
+    static const char *const variables[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK",
+                                             "SLURM_PROCID" };
+    const char *launcher;
+    if (ranks_started(&launcher) <= 1) return 0;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (getenv(variables[i])) return (int)number_in(variables[i]);
+    return 0;
+}
+
 /* Its rendezvous is a protocol of PyTorch. */
 static mt_rc refuse_torchrun(mt_err *err)
 {

@@ -5,6 +5,7 @@
 #include "base/pool.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool mt_devices_differ(const mt_device_kernels *a, const mt_device_kernels *b, char *why, size_t n)
@@ -58,7 +59,7 @@ static mt_rc open_next(mt_devices *d, const mt_devices_wanted *w, int number, mt
 static mt_rc open_all(mt_devices *d, const mt_devices_wanted *w, mt_err *err)
 {
     mt_rc rc = MT_OK;
-    for (int i = 1; !rc && i < MT_MOST_DEVICES; i++) rc = open_next(d, w, i, err);
+    for (int i = d->numbers[0] + w->n_local; !rc && i < MT_MOST_DEVICES; i += w->n_local) rc = open_next(d, w, i, err);
     if (rc != MT_EINVAL || d->more[d->n - 1]) return rc; /* GPUs of different kinds are EINVAL, too */
     *err = (mt_err){ 0 };
     return MT_OK;
@@ -75,19 +76,64 @@ static int lanes_of_a_device(const mt_devices *d)
     return most;
 }
 
+/* The launcher shows each rank of a machine GPUs of its own only, numbered from 0. */
+static bool gpus_are_given_out(void) { return getenv("SLURM_GPUS_PER_TASK") || getenv("SLURM_TRES_PER_TASK"); }
+
+/* Of several ranks on a machine each takes one in n_local of the GPUs that are listed.  Where fewer are listed than there are ranks,
+ * several share one; returned: how many. */
+static int deal_listed(mt_devices_wanted *w, int64_t mine[MT_MOST_DEVICES])
+{
+    const size_t n = (size_t)w->n_local, listed = w->n;
+    w->n = 0;
+    for (size_t i = (size_t)w->local_rank % listed; i < listed; i += n) mine[w->n++] = w->numbers[i];
+    w->numbers = mine;
+    return (int)((n + listed - 1) / listed);
+}
+
+/* A GPU that is not listed: counted from the local rank on. */
+static mt_rc open_own(mt_devices *d, const mt_devices_wanted *w, mt_err *err)
+{
+    char word[32];
+    if (d->first->api->kind == MT_DEVICE_CPU || w->local_rank == 0) return MT_OK;
+    d->numbers[0] += w->local_rank;
+    mt_device_close(d->first);
+    d->first = NULL;
+    snprintf(word, sizeof word, "cuda:%d", d->numbers[0]);
+    if (!mt_device_open(&d->first, word, &w->options, err)) return MT_OK;
+    return mt_note(err, "rank %d of %d on this machine (--devices 0,1 lets them share two GPUs)", w->local_rank, w->n_local);
+}
+
+static void share_cores(mt_devices_wanted *w)
+{
+    const int64_t lanes = mt_max_i64(1, (int64_t)w->n) * w->n_local;
+    if (lanes > 1) w->options.n_threads = (int)mt_max_i64(1, mt_cpu_count() / lanes);
+}
+
 mt_rc mt_devices_open(mt_devices *d, const mt_devices_wanted *wanted, mt_err *err)
 {
     mt_devices_wanted w = *wanted;
-    const bool all = w.n == 1 && w.numbers[0] < 0;
+    const bool all = w.n == 1 && w.numbers[0] < 0, cpu = strcmp(w.word, "cpu") == 0;
+    int64_t dealt[MT_MOST_DEVICES];
+    int ranks_on_one = 1;
+    char word[32];
     *d = (mt_devices){ 0 };
     if (w.n > MT_MOST_DEVICES) return mt_fail(err, MT_EINVAL, "%zu devices; at most %d train together", w.n, MT_MOST_DEVICES);
-    if (strcmp(w.word, "cpu") == 0 && w.n > 1) w.options.n_threads = (int)mt_max_i64(1, mt_cpu_count() / (int64_t)w.n);
+    if (w.n_local < 1) w.n_local = 1;
+    if (cpu) share_cores(&w);
+    if (cpu || gpus_are_given_out()) w.n_local = 1;
+    const bool listed = w.n && !all;
+    if (listed && w.n_local > 1) {
+        ranks_on_one = deal_listed(&w, dealt);
+        snprintf(word, sizeof word, "cuda:%d", (int)w.numbers[0]);
+        w.word = word;
+    }
     MT_TRY(mt_device_open(&d->first, w.word, &w.options, err));
-    d->numbers[0] = w.n && !all ? (int)w.numbers[0] : w.first;
+    d->numbers[0] = listed ? (int)w.numbers[0] : w.first;
     d->n = 1;
+    if (!listed && w.n_local > 1) MT_TRY(open_own(d, &w, err));
     for (size_t i = 1; i < w.n; i++) MT_TRY(open_next(d, &w, (int)w.numbers[i], err));
     if (all) MT_TRY(open_all(d, &w, err));
-    d->per_device = lanes_of_a_device(d);
+    d->per_device = lanes_of_a_device(d) * ranks_on_one;
     return MT_OK;
 }
 

@@ -14,7 +14,7 @@ typedef struct mt_devices {
     mt_device *more[MT_MOST_DEVICES]; /* [n - 1] that train together with it */
     int numbers[MT_MOST_DEVICES];     /* [n] as the user counts them */
     int n;                            /* 0: before they are open */
-    int per_device;                   /* the most lanes that one device has: 2 in 0,0 */
+    int per_device;                   /* the most lanes that one device has: 2 in 0,0, or with two ranks that share it */
 } mt_devices;
 
 typedef struct mt_devices_wanted {
@@ -22,6 +22,8 @@ typedef struct mt_devices_wanted {
     const int64_t *numbers; /* [n] of all of them; one that is negative: every GPU there is, from the first on */
     size_t n;               /* 0: the first alone */
     int first;              /* the number of the first where none is listed */
+    int local_rank;         /* of several ranks on the machine each takes one device in n_local, */
+    int n_local;            /* unless the launcher has given them out already; 0 is 1 */
     bool deterministic;     /* all must be of one kind */
     mt_device_options options;
 } mt_devices_wanted;

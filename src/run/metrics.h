@@ -18,7 +18,7 @@ typedef struct mt_metrics {
     mt_events events; /* the same for TensorBoard, when it is opened */
 } mt_metrics;
 
-/* Keep the first `keep` bytes of what is there. */
+/* Keep the first `keep` bytes of what is there.  One that is not opened, all zero, takes lines and drops them. */
 mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err);
 /* On disk for good. */
 mt_rc mt_metrics_sync(const mt_metrics *m, mt_err *err);

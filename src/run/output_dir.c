@@ -92,6 +92,12 @@ mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err)
     return rc;
 }
 
+mt_rc mt_output_dir_join(mt_output_dir *d, const char *path, mt_err *err)
+{
+    *d = (mt_output_dir){ .path = mt_strdup(path) };
+    return d->path ? MT_OK : mt_no_memory(err, "opening %s", path);
+}
+
 void mt_output_dir_close(mt_output_dir *d)
 {
     if (d->locked) close(d->lock);

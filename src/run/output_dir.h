@@ -16,6 +16,8 @@ typedef struct mt_output_dir {
 
 /* Make it and lock it.  MT_EBUSY: another run has it. */
 mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err);
+/* It is there, and locked by another rank of the same run. */
+mt_rc mt_output_dir_join(mt_output_dir *d, const char *path, mt_err *err);
 void mt_output_dir_close(mt_output_dir *d); /* accepts a zeroed or closed one */
 
 /* True if a run was here: its plan, its metrics, a checkpoint or the finished model. */

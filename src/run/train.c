@@ -18,6 +18,7 @@ mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hoo
     t->hooks = *hooks;
     t->comm = hooks->comm ? hooks->comm : mt_comm_alone();
     mt_rc rc = mt__train_open(t, err);
+    if (rc) t->comm->api->fail(t->comm, err);
     if (rc)
         mt_trainer_close(t);
     else
@@ -46,6 +47,7 @@ void mt_trainer_close(mt_trainer *t)
     mt_free(t->resume.from);
     mt_free(t->made.checkpoint);
     mt_free(t->made.model_dir);
+    mt_free(t->ranks.all);
     mt_free(t);
 }
 
@@ -82,8 +84,18 @@ static bool due(const mt_trainer *t, int64_t interval)
     return interval > 0 && t->at.step % interval == 0;
 }
 
-static bool stop_asked(const mt_trainer *t) { return t->hooks.stop && t->hooks.stop(t->hooks.user); }
-static bool save_asked(const mt_trainer *t) { return t->hooks.save && t->hooks.save(t->hooks.user); }
+/* Asked once more, unless there are others to agree with. */
+static bool stop_asked(const mt_trainer *t)
+{
+    return t->ranks.stop || (t->comm->n_ranks == 1 && t->hooks.stop && t->hooks.stop(t->hooks.user));
+}
+
+static bool save_asked(mt_trainer *t)
+{
+    const bool yes = t->ranks.save;
+    t->ranks.save = false;
+    return yes;
+}
 
 /* -- a step ---------------------------------------------------------------------------------------- */
 
@@ -171,10 +183,12 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     double asked = mt_now_s();
     MT_TRY(t->data.source->api->step(t->data.source, t->at.step, &t->data.batch, err));
     double got_data = mt_now_s();
+    MT_TRY(mt__train_same_step(t, err));
     MT_TRY(mt_engine_step(t->exec.engine, &t->data.batch, &h, &r, err));
     double seconds = mt_now_s() - t->timing.clock;
     t->timing.clock += seconds;
     train_count(t, &r, seconds, got_data - asked);
+    mt__train_note_result(t, &r);
     if (t->at.step > t->course.first_step + 1) t->timing.seconds += seconds, t->timing.tokens += r.n_tokens;
     if (r.empty)
         mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
@@ -261,6 +275,7 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
     int64_t n_correct = 0;
     for (int64_t i = 0; i < t->data.info.n_eval_batches; i++) {
         mt_step_result r;
+        MT_TRY(mt__train_ask(t, err));
         t->at.unfinished = stop_asked(t) && !t->s->save.save_only_model; /* from which nothing can go on */
         if (t->at.unfinished) return MT_OK;
         MT_TRY(t->data.source->api->eval(t->data.source, i, &t->data.batch, err));
@@ -280,17 +295,27 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
 
 /* -- the loop -------------------------------------------------------------------------------------- */
 
+/* Rank 0 answers, and the others wait. */
+static mt_rc sample_on_first(mt_trainer *t, mt_err *err)
+{
+    mt__train_be_patient(t, true);
+    if (t->samples.n) MT_TRY(mt__train_sample(t, err));
+    MT_TRY(mt__train_ask(t, err));
+    mt__train_be_patient(t, false);
+    return MT_OK;
+}
+
 /* What is due after a step. */
 static mt_rc follow_up(mt_trainer *t, mt_err *err)
 {
     bool last = t->at.step == t->course.n_steps;
     bool evaluate_now = t->data.info.n_eval_batches && (last || due(t, t->s->eval.eval_steps));
-    bool sample_now = t->samples.n && (last || due(t, t->s->logging.sample_steps));
+    bool sample_now = t->s->logging.sample_prompts.n && (last || due(t, t->s->logging.sample_steps));
     bool save_now = save_asked(t) || due(t, t->s->save.save_steps);
     t->at.unfinished = false;
     if (evaluate_now) MT_TRY(evaluate(t, err));
     if (t->at.unfinished) return MT_OK; /* stopping, and saved as it is */
-    if (sample_now) MT_TRY(mt__train_sample(t, err));
+    if (sample_now) MT_TRY(sample_on_first(t, err));
     if (evaluate_now || sample_now) t->timing.clock = mt_now_s();
     if (t->made.step == t->at.step) return MT_OK; /* the run went on in the middle of this */
     if (last) return t->s->save.save_only_model ? MT_OK : mt__train_save(t, false, err); /* final/ will be that model */
@@ -305,6 +330,8 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
     if (t->hooks.step) t->hooks.step(t->hooks.user, &s);
     MT_TRY(log_step(t, &s, err));
     MT_TRY(check_bad(t, &s, err));
+    MT_TRY(mt__train_ask(t, err));
+    mt__train_be_patient(t, false); /* the first step is taken: what is made once is made */
     return follow_up(t, err);
 }
 
@@ -321,6 +348,7 @@ static mt_rc train_run(mt_trainer *t, mt_train_result *out, mt_err *err)
         out->stopped = t->at.unfinished || (t->at.step < t->course.n_steps && stop_asked(t));
     }
     if (out->stopped && t->at.step > 0 && t->made.step != t->at.step) MT_TRY(mt__train_save(t, false, err));
+    mt__train_be_patient(t, true);
     MT_TRY(mt__train_saved(t, true, err));
     return out->stopped ? MT_OK : mt__train_export(t, err);
 }
@@ -329,6 +357,7 @@ mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
 {
     *out = (mt_train_result){ .checkpoint = "", .model_dir = "" };
     if (train_run(t, out, err)) {
+        t->comm->api->fail(t->comm, err);
         (void)mt__train_saved(t, true, &(mt_err){ 0 }); /* what is being written may yet become whole */
         return mt__train_note_last(t, err);
     }

@@ -115,7 +115,7 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out); /* dtypes, form o
 /* -- what settings mean, for a run and for steps that a caller takes itself (api/) -- */
 
 /* Those that model.device and model.devices name.  After a failure mt_devices_close releases what was opened. */
-mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, mt_err *err);
+mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, const mt_comm *comm, mt_err *err);
 mt_rc mt_train_schedule(mt_schedule *out, const mt_settings *s, int64_t n_steps, mt_err *err);
 mt_hyper mt_train_hyper(const mt_settings *s, double lr);
 /* The coefficient of the load-balancing loss: the user's, or config.json's if that is what the user says; 0: none. */

@@ -4,6 +4,7 @@
  *     train_earlier.c what an earlier start in the directory says of itself
  *     train_load.c   an engine and its weights
  *     train_plan.c   the plan kept to    train_samples.c answers to look at while it runs
+ *     train_ranks.c  several machines
  *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
 #ifndef MT_RUN_TRAIN_INTERNAL_H
 #define MT_RUN_TRAIN_INTERNAL_H
@@ -133,6 +134,13 @@ typedef struct resume_point {
     char *metrics_file, *began_from;
 } resume_point;
 
+/* What all ranks of the run agree on; with one rank, what it was asked. */
+typedef struct rank_wishes {
+    bool stop, save;
+    uint64_t result; /* of the last step */
+    void *all;       /* room for a record of each rank */
+} rank_wishes;
+
 /* What came of it so far. */
 typedef struct outcome {
     double loss;                  /* of the newest step */
@@ -145,6 +153,7 @@ struct mt_trainer {
     mt_settings settled;
     mt_train_hooks hooks;
     mt_comm *comm; /* never NULL */
+    rank_wishes ranks;
     mt_output_dir dir;
     network net;
     training_data data;
@@ -191,6 +200,20 @@ size_t mt__train_spare_memory(const mt_trainer *t);
 /* How a checkpoint is copied aside, in so much memory. */
 mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room);
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
+
+/* -- train_ranks.c -- */
+mt_rc mt__train_open_ranks(mt_trainer *t, mt_err *err);
+/* Once there is a plan: all ranks are about to do the same. */
+mt_rc mt__train_compare_ranks(mt_trainer *t, mt_err *err);
+/* A record of every rank, as comm's tell. */
+mt_rc mt__train_tell(mt_trainer *t, const void *mine, size_t n, void *all, const char *what, mt_err *err);
+/* patient: whatever comes may take one rank any time; else no longer than a step, or than the timeout. */
+void mt__train_be_patient(mt_trainer *t, bool patient);
+/* Before a step: all ranks take this one, with the same data. */
+mt_rc mt__train_same_step(mt_trainer *t, mt_err *err);
+void mt__train_note_result(mt_trainer *t, const mt_step_result *r);
+/* After a step, and between batches of an evaluation: is a stop or a checkpoint wanted, on any rank?  t->ranks.stop, .save. */
+mt_rc mt__train_ask(mt_trainer *t, mt_err *err);
 
 /* -- train_samples.c -- */
 mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err); /* needs the data */

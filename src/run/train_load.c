@@ -46,6 +46,8 @@ static mt_rc train_load_load(mt_trainer *t, mt_err *err)
 mt_rc mt__train_load(mt_trainer *t, mt_err *err)
 {
     enum { MOST_WRITERS = 8 };
+    if (t->comm->n_ranks > 1)
+        return mt_fail(err, MT_EUNSUPPORTED, "this version trains on one machine: start it without %s", "mpirun or srun");
     counting c = { .hooks = &t->hooks, .thread = pthread_self(), .total = bytes_to_load(t) };
     MT_TRY(mt_engine_create(&t->exec.engine, t->exec.dev, t->exec.plan,
                             &(mt_engine_options){ .more = t->exec.devices.more,

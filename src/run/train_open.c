@@ -9,6 +9,7 @@
 #include "ckpt/weights.h"
 #include "device/tuned.h"
 #include "optim/clip.h"
+#include "run/ranks.h"
 #include "run/train_internal.h"
 
 #include <math.h>
@@ -68,10 +69,21 @@ static mt_rc check_nothing_made(const mt_trainer *t, mt_err *err)
     return made ? refuse_held(&t->dir, err) : MT_OK;
 }
 
-static mt_rc open_dir(mt_trainer *t, mt_err *err)
+/* Ranks other than the first read what is there, and write what they are told to. */
+static mt_rc join_dir(mt_trainer *t, mt_err *err)
 {
+    MT_TRY(mt_output_dir_join(&t->dir, t->s->save.output_dir, err));
+    if (t->s->save.overwrite) return MT_OK;
+    MT_TRY(mt__train_read_earlier(t, err));
+    return mt__train_find_resume(t, err);
+}
+
+static mt_rc open_dir(void *user, mt_err *err)
+{
+    mt_trainer *t = user;
     const mt_save_settings *s = &t->s->save;
     bool held;
+    if (t->comm->rank) return join_dir(t, err);
     MT_TRY(mt_output_dir_open(&t->dir, s->output_dir, err));
     MT_TRY(mt_output_dir_holds_run(&t->dir, &held, err));
     if (held && s->overwrite) { /* what is there goes once nothing can be refused any more */
@@ -218,7 +230,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
 static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
 {
     char notice[256];
-    MT_TRY(t->hooks.weights(t->hooks.user, err));
+    MT_TRY(mt_ranks_in_turn(t->comm, t->hooks.weights, t->hooks.user, "the weights of the model", err));
     MT_TRY(open_weights(t, err));
     const mt_file_names *was = &t->net.model->names, now = mt_weights_names(t->net.config, t->net.shards, notice);
     bool same = was->tied == now.tied && was->head == now.head && strcmp(was->prefix, now.prefix) == 0 &&
@@ -261,13 +273,23 @@ static mt_rc keep_units(mt_trainer *t, saved_state *saved, mt_err *err)
 static mt_rc look_at_the_clock(mt_trainer *t, mt_err *err)
 {
     time_t seconds = time(NULL);
-    return localtime_r(&seconds, &t->data.now) ? MT_OK : mt_fail(err, MT_EINTERNAL, "the local time is not known");
+    if (!localtime_r(&seconds, &t->data.now)) return mt_fail(err, MT_EINTERNAL, "the local time is not known");
+    const char *zone = t->data.now.tm_zone; /* of this process */
+    mt_rc rc = mt_ranks_take_first(t->comm, &t->data.now, sizeof t->data.now, "the date", err);
+    t->data.now.tm_zone = zone;
+    return rc;
+}
+
+static mt_rc open_source(void *user, mt_err *err)
+{
+    mt_trainer *t = user;
+    return mt_data_open(&t->data.source, t->s, t->net.config, &t->data.now, &t->hooks.data, err);
 }
 
 static mt_rc open_data(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
-    MT_TRY(mt_data_open(&t->data.source, t->s, t->net.config, &t->data.now, &t->hooks.data, err));
+    MT_TRY(mt_ranks_in_turn(t->comm, open_source, t, "the data, tokenized", err));
     t->data.source->api->info(t->data.source, &t->data.info);
     t->net.export.end_of_turn = t->data.info.end_of_turn_text ? t->data.info.end_of_turn : -1;
     t->net.export.end_of_turn_text = t->data.info.end_of_turn_text;
@@ -316,9 +338,12 @@ mt_rc mt_train_schedule(mt_schedule *out, const mt_settings *settings, int64_t n
 
 /* -- the device ------------------------------------------------------------------------------------ */
 
-mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, mt_err *err)
+mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, const mt_comm *comm, mt_err *err)
 {
     const mt_set_device *d = &s->model.device;
+    if (comm->n_local > 1)
+        mt_info("%d ranks share the memory and the cores of a machine; one rank a machine, with --devices all, is faster",
+                comm->n_local);
     char word[32] = "auto";
     if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
     if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
@@ -327,6 +352,8 @@ mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, mt_err *err)
                                   .numbers = s->model.devices.items,
                                   .n = s->model.devices.n,
                                   .first = d->index,
+                                  .local_rank = comm->local_rank,
+                                  .n_local = comm->n_local,
                                   .deterministic = s->training.deterministic,
                                   .options = { .memory_limit = (size_t)s->memory.device_memory, .tune = tune } };
     mt_rc rc = mt_devices_open(out, &w, err);
@@ -336,7 +363,7 @@ mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, mt_err *err)
 
 static mt_rc open_devices(mt_trainer *t, mt_err *err)
 {
-    mt_rc rc = mt_train_devices(&t->exec.devices, t->s, err);
+    mt_rc rc = mt_train_devices(&t->exec.devices, t->s, t->comm, err);
     t->exec.dev = t->exec.devices.first;
     return rc;
 }
@@ -459,9 +486,14 @@ static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 mt_rc mt__train_open(mt_trainer *t, mt_err *err)
 {
     saved_state saved = { 0 };
+    const bool first = t->comm->rank == 0; /* of several ranks, the one that writes what a run leaves besides checkpoints */
     t->made.step = -1;
-    MT_TRY(open_dir(t, err));
-    MT_TRY(mt__train_check_metrics(t, err));
+    MT_TRY(mt__train_open_ranks(t, err));
+    MT_TRY(mt_ranks_compare_settings(t->comm, MT_VERSION, t->s, err));
+    mt__train_be_patient(t, true);
+    MT_TRY(mt_ranks_in_turn(t->comm, open_dir, t, "the output directory", err));
+    MT_TRY(mt_ranks_share_dir(t->comm, t->dir.path, err));
+    if (first) MT_TRY(mt__train_check_metrics(t, err));
     MT_TRY(open_model(t, err));
     MT_TRY(open_devices(t, err));
     MT_TRY(mt__train_could_fit(t, err));
@@ -472,7 +504,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         MT_TRY(keep_units(t, &saved, err));
     }
     MT_TRY(open_data(t, err));
-    MT_TRY(mt__train_samples_open(t, err));
+    if (first) MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(mt_train_schedule(&t->course.schedule, t->s, t->course.n_steps, err));
     if (t->resume.from) {
         MT_TRY(mt__train_check_same(t, &saved, err));
@@ -483,9 +515,11 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     t->exec.io.moments = mt_moments_type(t->s->memory.adam_state);
     MT_TRY(mt__train_plan(t, t->resume.from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
+    MT_TRY(mt__train_compare_ranks(t, err));
     MT_TRY(mt__train_disk(t, err));
     if (weights_come_last(t)) MT_TRY(fetch_weights(t, t->resume.from ? &saved : NULL, err));
     MT_TRY(mt__train_load(t, err));
+    if (!first) return MT_OK;
     if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
     MT_TRY(describe_run(t, err));
     return open_metrics(t, saved.metrics_bytes, err);

@@ -1,10 +1,12 @@
 /* train_plan.c - a run held to its plan: chosen before a weight is read, refused when it does not fit, compared with what came of
  * it. */
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/units.h"
 #include "optim/clip.h"
 #include "plan/advise.h"
 #include "plan/measure.h"
+#include "run/ranks.h"
 #include "run/train_internal.h"
 
 #include <stdio.h>
@@ -23,8 +25,9 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
 /* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
 static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
+    const bool open = !a->shares && !t->s->training.shares;
     mt_train_types(t->s, a);
-    if (!a->shares && t->exec.devices.n > 1) a->shares = t->exec.devices.n; /* all of them: how many is known now */
+    if (open && t->exec.devices.n > 0) a->shares = t->exec.devices.n; /* of this rank: how many is known now */
     if (!a->bundles && t->comm->n_ranks > 1) a->bundles = t->comm->n_ranks;
     a->attention = mt_attention_use_of(t->exec.dev, t->s->training.deterministic,
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
@@ -93,17 +96,24 @@ static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bo
     return mt__train_samples_plan(t, machine, err);
 }
 
+/* Several ranks on one machine share its cores; 0: all of them. */
+static int cores_of(const mt_trainer *t)
+{
+    const int given = (int)t->s->memory.optimizer_threads, n = t->comm->n_local;
+    return given || n == 1 ? given : (int)mt_max_i64(1, mt_cpu_count() / n);
+}
+
 /* The machine, within what the settings allow. */
 static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
 {
     const mt_memory_settings *m = &t->s->memory;
-    MT_TRY(mt_machine_here(out, t->exec.dev,
-                           &(mt_machine_given){ .ram_most = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true,
-                           err));
+    MT_TRY(mt_machine_here(out, t->exec.dev, &(mt_machine_given){ .ram_most = (size_t)m->host_memory, .cores = cores_of(t) },
+                           true, err));
     out->home_host = m->home == MT_SET_HOME_HOST;
     out->limits = mt_train_limits(t->s);
     out->crowd = t->exec.devices.per_device;
     out->device_bytes = mt_devices_memory(&t->exec.devices, out->device_bytes);
+    if (!m->host_memory) out->host_bytes /= (size_t)t->comm->n_local;
     return MT_OK;
 }
 
@@ -128,14 +138,14 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     if (t->exec.devices.n > 1) mt_question_set_lanes(&q, t->exec.devices.n);
     MT_TRY(mt_advise_batch(&advice, &q, err));
     const int64_t parts = t->s->training.gradient_accumulation_steps;
-    *out = mt_advise_auto(&advice, parts) / parts;
+    *out = mt_advise_auto(&advice, parts) / parts * t->comm->n_ranks; /* advised for one machine */
     mt_info("training.batch_size auto: %lld samples of up to %lld tokens", (long long)*out, (long long)q.seq_len);
     return MT_OK;
 }
 
-mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
+static mt_rc settle_batch(mt_trainer *t, mt_err *err)
 {
-    const int devices = t->s->batch_per_device ? t->exec.devices.n : 1;
+    const int devices = t->s->batch_per_device ? t->exec.devices.n * t->comm->n_ranks : 1;
     if (t->s->training.batch_size && devices == 1) return MT_OK;
     t->settled = *t->s; /* its strings stay the caller's */
     t->s = &t->settled;
@@ -147,6 +157,14 @@ mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
     }
     return t->resume.from ? saved_batch(t, &t->settled.training.batch_size, err)
                           : best_batch(t, &t->settled.training.batch_size, err);
+}
+
+mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
+{
+    MT_TRY(settle_batch(t, err));
+    if (t->s != &t->settled) return MT_OK;
+    return mt_ranks_take_first(t->comm, &t->settled.training.batch_size, sizeof t->settled.training.batch_size, "the batch size",
+                               err);
 }
 
 /* -- the plan -------------------------------------------------------------------------------------- */
@@ -245,11 +263,22 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     return choose(t, &job, &a, saved, &roomy, err);
 }
 
+/* Of several ranks the first chooses the arithmetic of a fresh run, and the others plan for that. */
+static mt_rc choose_in_turn(mt_trainer *t, const saved_state *saved, const mt_machine *machine, mt_err *err)
+{
+    saved_state chosen = { 0 };
+    const bool follows = t->comm->rank && !saved;
+    if (!follows) MT_TRY(choose_for(t, saved, machine, err));
+    if (!follows) chosen.arithmetic = t->exec.plan->arithmetic;
+    MT_TRY(mt_ranks_take_first(t->comm, &chosen.arithmetic, sizeof chosen.arithmetic, "the plan", err));
+    return follows ? choose_for(t, &chosen, machine, err) : MT_OK;
+}
+
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 {
     mt_machine machine;
     MT_TRY(find_machine(t, &machine, err));
-    MT_TRY(choose_for(t, saved, &machine, err));
+    MT_TRY(choose_in_turn(t, saved, &machine, err));
     plan_room(t, &machine);
     return MT_OK;
 }
@@ -298,6 +327,7 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 {
     mt_train_writes w;
     char what[320] = "the finished model";
+    if (t->comm->rank) return MT_OK; /* the first looks for all */
     MT_TRY(count_writes(t, &w, err));
     if (w.n)
         snprintf(what, sizeof what,

@@ -177,6 +177,7 @@ mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err)
 {
     char msg[MT_ERR_MSG_BYTES];
     mt_rc rc = err->rc;
+    if (!mt_comm_speaks(t->comm)) return rc;
     memcpy(msg, err->msg, sizeof msg);
     if (t->made.checkpoint)
         return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume goes on from it", msg, t->made.checkpoint);

@@ -1,0 +1,176 @@
+#include "run/ranks.h"
+
+#include "base/clock.h"
+#include "base/disk.h"
+#include "base/file.h"
+#include "base/outfile.h"
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* -- turns ----------------------------------------------------------------------------------------- */
+
+/* A record that others may have to wait for as long as it takes. */
+static mt_rc tell_patiently(mt_comm *c, const void *mine, size_t n, void *all, const char *what, mt_err *err)
+{
+    const double was = c->patience_s;
+    c->patience_s = 0;
+    mt_rc rc = c->api->tell(c, mine, n, all, what, err);
+    c->patience_s = was;
+    return rc;
+}
+
+static mt_rc meet(mt_comm *c, const char *what, mt_err *err)
+{
+    char *all = mt_calloc((size_t)c->n_ranks, 1), mine = 1;
+    mt_rc rc = all ? tell_patiently(c, &mine, 1, all, what, err) : mt_no_memory(err, "a record");
+    mt_free(all);
+    return rc;
+}
+
+mt_rc mt_ranks_in_turn(mt_comm *c, mt_rc (*work)(void *user, mt_err *err), void *user, const char *what, mt_err *err)
+{
+    if (c->n_ranks == 1) return work(user, err);
+    if (c->rank == 0) MT_TRY(work(user, err));
+    MT_TRY(meet(c, what, err));
+    return c->rank ? work(user, err) : MT_OK;
+}
+
+mt_rc mt_ranks_take_first(mt_comm *c, void *data, size_t n, const char *what, mt_err *err)
+{
+    if (c->n_ranks == 1 || n == 0) return MT_OK;
+    char *all = mt_calloc((size_t)c->n_ranks, n);
+    mt_rc rc = all ? tell_patiently(c, data, n, all, what, err) : mt_no_memory(err, "%s", what);
+    if (!rc) memcpy(data, all, n);
+    mt_free(all);
+    return rc;
+}
+
+/* -- settings -------------------------------------------------------------------------------------- */
+
+/* What each machine may have its own of. */
+static bool belongs_to_machine(const mt_setting_change *c)
+{
+    static const char *const own[] = { "model.device",        "model.devices",     "dataset.dataset_dir",
+                                       "dataset.path",        "dataset.cache_dir", "dataset.cache_size",
+                                       "dataset.num_workers", "save.output_dir",   "run.comm_timeout" };
+    static const char *const sections[] = { "memory.", "logging." };
+    if (c->cls == MT_CLASS_PLACE) return true;
+    for (size_t i = 0; i < MT_COUNT(own); i++)
+        if (strcmp(c->key, own[i]) == 0) return true;
+    for (size_t i = 0; i < MT_COUNT(sections); i++)
+        if (strncmp(c->key, sections[i], strlen(sections[i])) == 0) return c->cls == MT_CLASS_FREE && !strstr(c->key, "sample_");
+    return false;
+}
+
+static mt_rc differ(const mt_comm *c, const char *what, const char *first, const char *here, mt_err *err)
+{
+    return mt_fail(err, MT_EINVAL, "%s is %s on rank 0 (%s) and %s on rank %d (%s): every rank of a run needs the same", what,
+                   first, c->hosts[0], here, c->rank, c->hosts[c->rank]);
+}
+
+static mt_rc compare_with(const mt_comm *c, const mt_settings *first, const mt_settings *here, mt_err *err)
+{
+    mt_setting_changes changes;
+    mt_rc rc = mt_settings_diff(&changes, first, here, err);
+    for (size_t i = 0; !rc && i < changes.n; i++)
+        if (!belongs_to_machine(&changes.items[i]))
+            rc = differ(c, changes.items[i].key, changes.items[i].was, changes.items[i].now, err);
+    mt_setting_changes_free(&changes);
+    return rc;
+}
+
+/* The text of rank 0, of any length. */
+static mt_rc take_text(mt_comm *c, mt_str *text, const char *what, mt_err *err)
+{
+    uint64_t n = text->n;
+    MT_TRY(mt_ranks_take_first(c, &n, sizeof n, what, err));
+    if (c->rank == 0) return mt_ranks_take_first(c, text->s, text->n, what, err);
+    mt_str_clear(text);
+    for (uint64_t i = 0; i < n; i++) mt_str_putc(text, ' ');
+    return mt_str_ok(text) ? mt_ranks_take_first(c, text->s, n, what, err) : mt_no_memory(err, "%s", what);
+}
+
+mt_rc mt_ranks_compare_settings(mt_comm *c, const char *version, const mt_settings *s, mt_err *err)
+{
+    mt_rank_fact facts[] = { { .what = "megatrain's version" } };
+    if (c->n_ranks == 1) return MT_OK;
+    snprintf(facts[0].is, sizeof facts[0].is, "%s", version);
+    MT_TRY(mt_ranks_compare(c, facts, MT_COUNT(facts), err));
+    mt_str text = { 0 };
+    mt_settings first;
+    mt_settings_write_yaml(s, &text);
+    mt_rc rc = mt_str_ok(&text) ? take_text(c, &text, "the settings", err) : mt_no_memory(err, "the settings");
+    if (!rc) rc = mt_settings_init(&first, err);
+    if (rc) return mt_str_free(&text), rc;
+    rc = mt_settings_parse(&first, text.s, text.n, "the settings of rank 0", err);
+    if (!rc) rc = compare_with(c, &first, s, err);
+    mt_settings_deinit(&first);
+    mt_str_free(&text);
+    return rc ? rc : meet(c, "the comparison of settings", err);
+}
+
+/* -- facts ----------------------------------------------------------------------------------------- */
+
+mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *err)
+{
+    if (c->n_ranks == 1) return MT_OK;
+    mt_rank_fact *first = mt_calloc(n, sizeof *first);
+    if (!first) return mt_no_memory(err, "comparing ranks");
+    memcpy(first, facts, n * sizeof *first);
+    mt_rc rc = mt_ranks_take_first(c, first, n * sizeof *first, "what ranks compare", err);
+    for (size_t i = 0; !rc && i < n; i++)
+        if (strcmp(first[i].is, facts[i].is) != 0) rc = differ(c, facts[i].what, first[i].is, facts[i].is, err);
+    mt_free(first);
+    return rc ? rc : meet(c, "the comparison of ranks", err); /* nobody goes on before all have found themselves alike */
+}
+
+/* -- one directory --------------------------------------------------------------------------------- */
+
+enum { TOKEN_BYTES = 32, LOOKS = 50, LOOK_MS = 100 };
+
+/* A network file system may show a new file late. */
+static bool token_is_there(const char *path, const char *token)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        mt_err ignored = { 0 };
+        char *text = NULL;
+        size_t n = 0;
+        mt_rc rc = mt_file_read_own(&text, &n, path, TOKEN_BYTES, &ignored);
+        const bool same = !rc && n == strlen(token) && memcmp(text, token, n) == 0;
+        mt_free(text);
+        if (same) return true;
+        nanosleep(&(struct timespec){ .tv_nsec = LOOK_MS * 1000000L }, NULL);
+    }
+    return false;
+}
+
+static mt_rc look_for_token(const mt_comm *c, const char *path, const char *token, const char *dir, mt_err *err)
+{
+    if (token_is_there(path, token)) return MT_OK;
+    return mt_fail(
+        err, MT_EINVAL,
+        "the output directory %s is not the same one on rank %d (%s) as on rank 0 (%s): all ranks of a run write into one "
+        "directory.  Choose an --output-dir on a file system that all machines share",
+        dir, c->rank, c->hosts[c->rank], c->hosts[0]);
+}
+
+mt_rc mt_ranks_share_dir(mt_comm *c, const char *dir, mt_err *err)
+{
+    char token[TOKEN_BYTES] = "";
+    if (c->n_ranks == 1) return MT_OK;
+    char *path = mt_path_join(dir, ".ranks");
+    if (!path) return mt_no_memory(err, "a name");
+    snprintf(token, sizeof token, "%016llx",
+             (unsigned long long)mt_rng_u64((uint64_t)mt_now_ns(), (uint64_t)getpid(), (uint64_t)time(NULL)));
+    mt_rc rc = c->rank ? MT_OK : mt_outfile_save(path, token, strlen(token), err);
+    if (!rc) rc = mt_ranks_take_first(c, token, sizeof token, "the token in the output directory", err);
+    if (!rc && c->rank) rc = look_for_token(c, path, token, dir, err);
+    if (!rc) rc = meet(c, "the token in the output directory", err);
+    if (c->rank == 0) (void)mt_disk_remove(path, false); /* if it stays, the next run writes over it */
+    mt_free(path);
+    return rc;
+}
