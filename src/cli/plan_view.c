@@ -35,7 +35,10 @@ static int use_of(mt_buffer_kind k)
     case MT_BUF_ACC_HOST:
     case MT_BUF_LAND:
     case MT_BUF_LAND_TIED:
-    case MT_BUF_TOTAL: return SUMS;
+    case MT_BUF_TOTAL:
+    case MT_BUF_SLICE:
+    case MT_BUF_CHUNKS:
+    case MT_BUF_CHUNKS_HOST: return SUMS;
     case MT_BUF_RESIDENT:
     case MT_BUF_RING:
     case MT_BUF_EXACT:

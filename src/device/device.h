@@ -95,6 +95,11 @@ typedef struct mt_device_api {
      * as copy() does if the hardware has one engine for each direction. */
     mt_rc (*copy_small)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
     mt_rc (*fill)(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
+    /* From one device's memory to another's, in the order of a stream of either.  A stream may wait for an event of another
+     * device like for its own, provided that it is recorded already. */
+    mt_rc (*copy_peer)(mt_stream *s, void *dst, mt_device *to, const void *src, mt_device *from, size_t bytes, mt_err *err);
+    /* True if such copies need not pass through host memory.  Ask it before the first of them: it also opens the way. */
+    bool (*reaches)(mt_device *dev, mt_device *other);
 
     /* Host memory is best taken in pieces of about this size, into which smaller buffers are carved: pinning costs by the call
      * and takes whole pages.  0: each buffer alone, where a sanitizer sees its bounds. */
@@ -148,6 +153,7 @@ static inline mt_rc mt_event_create(mt_device *d, mt_event **out, const char *na
 static inline mt_rc mt_record(mt_stream *s, mt_event *e, mt_err *err) { return s->api->record(s, e, err); }
 mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err);
 mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, bool small, mt_err *err);
+mt_rc mt__traced_copy_peer(mt_stream *s, void *dst, mt_device *to, const void *src, mt_device *from, size_t bytes, mt_err *err);
 mt_rc mt__traced_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
 
 static inline mt_rc mt_wait(mt_stream *s, mt_event *e, mt_err *err)
@@ -162,6 +168,12 @@ static inline mt_rc mt_copy(mt_stream *s, void *dst, const void *src, size_t byt
 static inline mt_rc mt_copy_small(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
     return s->trace ? mt__traced_copy(s, dst, src, bytes, dir, true, err) : s->api->copy_small(s, dst, src, bytes, dir, err);
+}
+static inline mt_rc mt_copy_peer(mt_stream *s, void *dst, mt_device *to, const void *src, mt_device *from, size_t bytes,
+                                 mt_err *err)
+{
+    return s->trace ? mt__traced_copy_peer(s, dst, to, src, from, bytes, err)
+                    : s->api->copy_peer(s, dst, to, src, from, bytes, err);
 }
 static inline mt_rc mt_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
 {

@@ -320,6 +320,14 @@ static mt_rc cpu_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt
     return mt_cpu_enqueue(s, run_copy, &(copy_args){ dst, src, bytes, 0 }, sizeof(copy_args), err);
 }
 
+static mt_rc cpu_copy_peer(mt_stream *s, void *dst, mt_device *to, const void *src, mt_device *from, size_t bytes, mt_err *err)
+{
+    (void)to, (void)from;
+    return cpu_copy(s, dst, src, bytes, MT_COPY_ON_DEVICE, err);
+}
+
+static bool cpu_reaches(mt_device *dev, mt_device *other) { return dev->api == other->api; }
+
 static mt_rc cpu_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
 {
     if (bytes == 0) return MT_OK;
@@ -489,4 +497,6 @@ const mt_device_api mt_device_cpu = {
     .copy = cpu_copy,
     .copy_small = cpu_copy,
     .fill = cpu_fill,
+    .copy_peer = cpu_copy_peer,
+    .reaches = cpu_reaches,
 };

@@ -329,18 +329,21 @@ static mt_rc copy_by_kernel(mt_stream *s, void *dst, const void *src, size_t byt
     return mt__cuda_launched(s, "a small copy", err);
 }
 
+static mt_rc refuse_copy(mt_stream *s, size_t bytes, mt_err *err)
+{
+    mt_err error;
+    mt_fail(&error, MT_EDEVICE, "a copy of %s failed (injected fault)", mt_bytes_text(bytes).s);
+    keep_error((cuda_device *)s->dev, &error);
+    return mt__cuda_ready(s->dev, err);
+}
+
 static mt_rc queue_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, bool small, mt_err *err)
 {
     static const enum cudaMemcpyKind kinds[] = { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
     void *seen = NULL; /* the host's side of it */
     if (bytes == 0) return MT_OK;
     MT_TRY(may_queue(s->dev, err));
-    if (mt_fault(MT_FAULT_COPY)) {
-        mt_err error;
-        mt_fail(&error, MT_EDEVICE, "a copy of %s failed (injected fault)", mt_bytes_text(bytes).s);
-        keep_error((cuda_device *)s->dev, &error);
-        return mt__cuda_ready(s->dev, err);
-    }
+    if (mt_fault(MT_FAULT_COPY)) return refuse_copy(s, bytes, err);
     if (dir != MT_COPY_ON_DEVICE && !is_pinned(dir == MT_COPY_IN ? src : dst, &seen))
         return mt__cuda_copy_by_slots(s, dst, src, bytes, dir, err);
     if (dir == MT_COPY_OUT) mt_slots_waited(((mt_cuda_stream *)s)->slots);
@@ -356,6 +359,40 @@ static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, m
 static mt_rc cuda_copy_small(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
     return queue_copy(s, dst, src, bytes, dir, true, err);
+}
+
+/* Two lanes on one GPU share its memory. */
+static mt_rc cuda_copy_peer(mt_stream *s, void *dst, mt_device *to, const void *src, mt_device *from, size_t bytes, mt_err *err)
+{
+    const int here = ((mt_cuda_device *)from)->index, there = ((mt_cuda_device *)to)->index;
+    if (here == there) return queue_copy(s, dst, src, bytes, MT_COPY_ON_DEVICE, false, err);
+    if (bytes == 0) return MT_OK;
+    MT_TRY(may_queue(s->dev, err));
+    if (mt_fault(MT_FAULT_COPY)) return refuse_copy(s, bytes, err);
+    return mt__cuda_check(s->dev, cudaMemcpyPeerAsync(dst, there, src, here, bytes, mt_cuda_raw(s)), "a copy between GPUs", err);
+}
+
+/* Both ways are opened once; without, the driver copies through host memory. */
+static bool open_way(int from, int to)
+{
+    int can = 0;
+    if (cudaDeviceCanAccessPeer(&can, from, to) != cudaSuccess || !can || cudaSetDevice(from) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
+    cudaGetLastError();
+    return status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
+}
+
+static bool cuda_reaches(mt_device *dev, mt_device *other)
+{
+    if (dev->api != other->api) return false;
+    const int here = ((mt_cuda_device *)dev)->index, there = ((mt_cuda_device *)other)->index;
+    if (here == there) return true;
+    const bool yes = open_way(here, there) && open_way(there, here);
+    cudaSetDevice(here);
+    return yes;
 }
 
 static mt_rc cuda_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
@@ -871,5 +908,7 @@ extern "C" const mt_device_api mt_device_cuda = {
     .copy = cuda_copy,
     .copy_small = cuda_copy_small,
     .fill = cuda_fill,
+    .copy_peer = cuda_copy_peer,
+    .reaches = cuda_reaches,
     .host_pool = MT_HOST_POOL_BYTES,
 };

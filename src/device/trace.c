@@ -148,6 +148,13 @@ mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt
     return mt_trace_end(s, err);
 }
 
+mt_rc mt__traced_copy_peer(mt_stream *s, void *dst, mt_device *to, const void *src, mt_device *from, size_t bytes, mt_err *err)
+{
+    MT_TRY(mt_trace_begin(s, MT_TRACE_COPY, "between devices", 0, (int64_t)bytes, err));
+    MT_TRY(s->api->copy_peer(s, dst, to, src, from, bytes, err));
+    return mt_trace_end(s, err);
+}
+
 mt_rc mt__traced_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
 {
     MT_TRY(mt_trace_begin(s, MT_TRACE_OP, "fill", 0, (int64_t)bytes, err));

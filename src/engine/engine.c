@@ -42,6 +42,7 @@ void mt_engine_free(mt_engine *e)
     if (!e) return;
     mt__lanes_stop(e);
     mt_state_stop(e->state);
+    mt_peers_stop(e->peers);
     mt_lane_free(e->lane);
     mt__lanes_free(e);
     mt_state_free(e->state);

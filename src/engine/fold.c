@@ -24,6 +24,8 @@ static int count_trained(const mt_state *s)
     return n;
 }
 
+void mt_state_set_peers(mt_state *s, mt_peers *peers) { s->folder.peers = peers; }
+
 void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early)
 {
     folder *f = &s->folder;
@@ -154,15 +156,50 @@ static void release_parts(mt_state *s, const fold_job *j)
     pthread_mutex_unlock(&s->watch->lock);
 }
 
+static mt_rc check_part(const fold_job *j, int i, int unit, mt_err *err)
+{
+    if (j->part[i].unit == unit && j->part[i].slot == j->part[0].slot) return MT_OK;
+    return mt_fail(err, MT_EINTERNAL, "lanes sum units %d and %d at once: a bug, please report it", unit, j->part[i].unit);
+}
+
 static mt_rc await_parts(const fold_job *j, int unit, mt_err *err)
 {
     for (int i = 0; i < j->n_parts; i++) {
-        if (j->part[i].unit != unit)
-            return mt_fail(err, MT_EINTERNAL, "lanes sum units %d and %d at once: a bug, please report it", unit,
-                           j->part[i].unit);
+        MT_TRY(check_part(j, i, unit, err));
         if (mt_sync(j->part[i].landed, err)) return mt_note(err, "%s", j->part[i].device);
     }
     return mt_fault(MT_FAULT_QUEUE) ? mt_fail(err, MT_EDEVICE, "folding a gradient failed (injected fault)") : MT_OK;
+}
+
+/* The same on the devices, each its slice: the landing slots are free for what waits for their events. */
+static mt_rc fold_by_peers(mt_state *s, const fold_job *j, int unit, mt_err *err)
+{
+    folder *f = &s->folder;
+    const double *chunks;
+    for (int i = 0; i < j->n_parts; i++) {
+        MT_TRY(check_part(j, i, unit, err));
+        f->job_landed[i] = j->part[i].landed;
+    }
+    const mt_peer_fold fold = { .unit = unit,
+                                .slot = j->part[0].slot,
+                                .tied = mt_unit_is_tied(s->model, unit),
+                                .n_parts = j->n_parts,
+                                .share = j->share,
+                                .landed = f->job_landed,
+                                .deal = f->deal,
+                                .gradient = j->g };
+    MT_TRY(mt_peers_fold(f->peers, &fold, &chunks, err));
+    if (j->g) f->norms[unit] = mt_sqnorm_add(chunks, mt_sqnorm_n_chunks((size_t)j->n));
+    return MT_OK;
+}
+
+static mt_rc fold_on_host(mt_state *s, fold_job *j, int unit, mt_err *err)
+{
+    folder *f = &s->folder;
+    MT_TRY(await_parts(j, unit, err));
+    mt_pool_for(s->updater.pool, (j->n + PIECE - 1) / PIECE, fold_piece, j);
+    if (j->g) f->norms[unit] = mt_sqnorm_add(f->chunk_norms, mt_sqnorm_n_chunks((size_t)j->n));
+    return MT_OK;
 }
 
 static mt_rc fold_parts(mt_state *s, fold_job *j, mt_err *err)
@@ -170,14 +207,12 @@ static mt_rc fold_parts(mt_state *s, fold_job *j, mt_err *err)
     folder *f = &s->folder;
     int unit;
     take_parts(s, j, &unit);
-    MT_TRY(await_parts(j, unit, err));
     fold_unit *u = &f->units[unit];
     const bool last = share_of(f, u->round + 1, 0) < 0;
     j->unit = u;
     j->n = mt__state_layout(s, unit)->n_train;
     if (last) j->g = u->gradient ? u->gradient : f->slab;
-    mt_pool_for(s->updater.pool, (j->n + PIECE - 1) / PIECE, fold_piece, j);
-    if (last) f->norms[unit] = mt_sqnorm_add(f->chunk_norms, mt_sqnorm_n_chunks((size_t)j->n));
+    MT_TRY(f->peers ? fold_by_peers(s, j, unit, err) : fold_on_host(s, j, unit, err));
     if (!last) u->round++; /* before the parts go: the next ones are of the next round */
     release_parts(s, j);
     if (!last) return MT_OK;
@@ -200,10 +235,11 @@ static mt_rc allocate(folder *f, size_t n_units, size_t largest, mt_err *err)
     f->lanes = mt_calloc(lanes, sizeof *f->lanes);
     f->job_shares = mt_calloc(lanes, sizeof *f->job_shares);
     f->job_parts = mt_calloc(lanes, sizeof *f->job_parts);
+    f->job_landed = mt_calloc(lanes, sizeof *f->job_landed);
     f->units = mt_calloc(n_units, sizeof *f->units);
     f->norms = mt_calloc(n_units, sizeof *f->norms);
     f->chunk_norms = mt_calloc(mt_sqnorm_n_chunks(largest) + 1, sizeof *f->chunk_norms);
-    if (f->lanes && f->job_shares && f->job_parts && f->units && f->norms && f->chunk_norms) return MT_OK;
+    if (f->lanes && f->job_shares && f->job_parts && f->job_landed && f->units && f->norms && f->chunk_norms) return MT_OK;
     return mt_no_memory(err, "the tables of several lanes");
 }
 
@@ -234,6 +270,7 @@ void mt__folds_free(mt_state *s)
     mt_free(f->lanes);
     mt_free(f->job_shares);
     mt_free(f->job_parts);
+    mt_free(f->job_landed);
     mt_free(f->units);
     mt_free(f->norms);
     mt_free(f->chunk_norms);

@@ -34,6 +34,15 @@ static int landing_slot(const mt_lane *lane, int u)
     return lane->model->units[u].layer >= 0 ? (int)(lane->n_turns % MT_LAND_TURNS) : MT_LAND_ENDS;
 }
 
+/* To the lane's own landing slot in host memory, or in slices to those of all lanes. */
+static mt_rc send_part(mt_lane *lane, const mt_action *a, int slot, mt_err *err)
+{
+    void *const sum = lane->sums[a->slot],
+                *to = mt_memory_find(lane->memory, a->share ? MT_BUF_LAND_TIED : MT_BUF_LAND, a->share ? -1 : slot, -1);
+    if (lane->peers) return mt_peers_send(lane->peers, lane->index, lane->copy_out, a->unit, a->share, slot, sum, err);
+    return mt_copy(lane->copy_out, to, sum, sum_bytes(lane, a->unit), MT_COPY_OUT, err);
+}
+
 /* D5: the event is recorded before anyone else hears of it. */
 mt_rc mt__grads_part(mt_lane *lane, const mt_action *a, mt_err *err)
 {
@@ -41,12 +50,14 @@ mt_rc mt__grads_part(mt_lane *lane, const mt_action *a, mt_err *err)
     float *tied = mt_unit_is_tied(lane->model, a->unit) ? mt_memory_find(lane->memory, MT_BUF_LAND_TIED, -1, -1) : NULL,
           *own = mt_memory_find(lane->memory, MT_BUF_LAND, slot, -1);
     MT_TRY(mt_state_await_parts(lane->state, lane->index, lane->landing[slot], err)); /* a tied unit's slots are freed together */
-    MT_TRY(mt_copy(lane->copy_out, a->share ? tied : own, lane->sums[a->slot], sum_bytes(lane, a->unit), MT_COPY_OUT, err));
+    MT_TRY(send_part(lane, a, slot, err));
     if (a->share) return MT_OK; /* the unit's own follows */
     MT_TRY(mt_record(lane->copy_out, lane->landed[slot], err));
     lane->landing[slot] = ++lane->n_parts;
     if (slot < MT_LAND_TURNS) lane->n_turns++;
-    const mt_share_sum part = { .unit = a->unit, .sum = own, .tied = tied, .landed = lane->landed[slot], .device = lane->name };
+    const mt_share_sum part = {
+        .unit = a->unit, .slot = slot, .sum = own, .tied = tied, .landed = lane->landed[slot], .device = lane->name
+    };
     return mt_state_push_part(lane->state, lane->index, &part, err);
 }
 

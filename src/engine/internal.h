@@ -51,6 +51,7 @@ struct mt_engine {
     const int *numbers; /* of the devices; NULL: 0, 1, ... */
     lane_name name;     /* of the first */
     int n_more;
+    mt_peers *peers; /* of lanes whose sums meet on the devices, or NULL */
     lane_pact pact;
     mt_trace *trace;                         /* borrowed; NULL: nobody looks */
     bool in_flight;                          /* work was queued since the last settle */

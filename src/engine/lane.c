@@ -74,6 +74,7 @@ mt_rc mt_lane_run(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 {
     MT_TRY(begin_pass(lane, pass, err));
     const bool parts = mt_plan_lanes(lane->plan) > 1 && pass->mode == MT_MODE_TRAIN;
+    lane->n_turns = 0; /* all lanes fill the same landing slot with a unit */
     mt_sequence_parts(lane->sequence, parts ? lane->input.ends_part : NULL);
     MT_TRY(mt_sequence_run(lane->sequence, pass->mode, lane->input.n_sweeps, err));
     if (pass->mode != MT_MODE_CONTINUE) return MT_OK;
@@ -82,6 +83,7 @@ mt_rc mt_lane_run(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 }
 
 void mt_lane_set_name(mt_lane *lane, const char *name) { lane->name = name; }
+void mt_lane_set_peers(mt_lane *lane, mt_peers *peers) { lane->peers = peers; }
 mt_lane_waits mt_lane_waited(const mt_lane *lane) { return lane->waits; }
 int64_t mt_lane_experts_fetched(const mt_lane *lane) { return lane->chosen.n_fetched; }
 const float *mt_lane_logits(const mt_lane *lane) { return mt_memory_find(lane->memory, MT_BUF_LOGITS_HOST, -1, -1); }

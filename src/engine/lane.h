@@ -56,6 +56,8 @@ mt_rc mt_lane_create(mt_lane **out, mt_device *dev, const mt_plan *plan, const m
                      mt_err *err);
 /* What messages call its device, borrowed. */
 void mt_lane_set_name(mt_lane *l, const char *name);
+/* Its sums meet those of other lanes on the devices. */
+void mt_lane_set_peers(mt_lane *l, mt_peers *peers);
 void mt_lane_free(mt_lane *l);                   /* accepts NULL */
 void mt_lane_trace(mt_lane *l, mt_trace *trace); /* NULL: no more */
 

@@ -91,6 +91,7 @@ struct mt_lane {
     const mt_plan *plan;
     const mt_memory *memory;
     mt_state *state;
+    mt_peers *peers; /* of several lanes whose sums meet on the devices, or NULL; borrowed */
     const mt_ops *ops;
     mt_stream *compute, *copy_in, *copy_out;
     mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes

@@ -166,6 +166,24 @@ static mt_rc open_lane(further_lane *l, mt_err *err)
     return MT_OK;
 }
 
+/* The lanes' sums meet on the devices. */
+static mt_rc join_lanes(mt_engine *e, mt_err *err)
+{
+    const int n = 1 + e->n_more;
+    mt_peer *lanes = mt_calloc((size_t)n, sizeof *lanes);
+    if (!lanes) return mt_no_memory(err, "the lanes");
+    lanes[0] = (mt_peer){ .dev = e->dev, .memory = &e->memory, .name = e->name.s };
+    for (int i = 1; i < n; i++)
+        lanes[i] = (mt_peer){ .dev = e->more[i - 1].dev, .memory = &e->more[i - 1].memory, .name = e->more[i - 1].name.s };
+    mt_rc rc = mt_peers_create(&e->peers, e->plan, lanes, err);
+    mt_free(lanes);
+    if (rc) return rc;
+    mt_state_set_peers(e->state, e->peers);
+    mt_lane_set_peers(e->lane, e->peers);
+    for (int i = 0; i < e->n_more; i++) mt_lane_set_peers(e->more[i].lane, e->peers);
+    return MT_OK;
+}
+
 mt_rc mt__lanes_create(mt_engine *e, mt_device *const *more, mt_err *err)
 {
     const mt_arithmetic *a = &e->plan->arithmetic;
@@ -186,7 +204,7 @@ mt_rc mt__lanes_create(mt_engine *e, mt_device *const *more, mt_err *err)
     for (int i = 0; i < n; i++) e->more[i] = (further_lane){ .e = e, .index = i + 1, .dev = more[i], .name = name_of(e, i + 1) };
     for (int i = 0; i < n; i++)
         if (open_lane(&e->more[i], err)) return name_lane(e, i + 1, err);
-    return MT_OK;
+    return e->plan->place.fold == MT_FOLD_PEERS ? join_lanes(e, err) : MT_OK;
 }
 
 void mt__lanes_stop(mt_engine *e)
@@ -203,10 +221,11 @@ void mt__lanes_stop(mt_engine *e)
 
 void mt__lanes_free(mt_engine *e)
 {
-    for (int i = 0; i < e->n_more; i++) {
-        mt_lane_free(e->more[i].lane);
+    for (int i = 0; i < e->n_more; i++)
+        mt_lane_free(e->more[i].lane); /* all before any memory goes: they copy into each other's */
+    mt_peers_free(e->peers);
+    for (int i = 0; i < e->n_more; i++)
         if (e->more[i].memory.plan) mt_memory_deinit(&e->more[i].memory);
-    }
     mt_free(e->more);
     mt_free(e->pact.losses);
     mt_free(e->pact.router_losses);

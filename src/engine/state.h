@@ -15,6 +15,7 @@
 
 #include "base/watch.h"
 #include "engine/memory.h"
+#include "engine/peers.h"
 #include "plan/deal.h"
 
 typedef struct mt_state mt_state;
@@ -93,12 +94,15 @@ mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err);
 /* A unit's fp32 sum over one share of the step, in the lane's landing slots; and the embedding's share of a tied unit. */
 typedef struct mt_share_sum {
     int unit;
-    float *sum, *tied;  /* tied: NULL where there is none */
+    int slot;           /* of the landing slots */
+    float *sum, *tied;  /* tied: NULL where there is none; where sums meet on the devices, neither is used */
     mt_event *landed;   /* recorded already; after it both are there */
     const char *device; /* what messages call the lane's, borrowed */
 } mt_share_sum;
 /* A training pass begins, dealt like this (borrowed until it is over).  Share s is computed by lane s mod n.  early: units are
  * updated as their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds them. */
+/* Before the first of them: sums meet on the devices.  Borrowed until stop(). */
+void mt_state_set_peers(mt_state *s, mt_peers *peers);
 void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early);
 /* From one lane its parts, share by share, in the order of backward.  The updater's thread adds those of all lanes in the order
  * of shares, then rounds and measures.  await: until the lane's first n parts have been added, so that their slots are free; a

@@ -52,10 +52,12 @@ typedef struct fold_unit {
 typedef struct folder {
     int n_lanes; /* 0: there is one, and nothing is folded here */
     fold_lane *lanes;
-    fold_unit *units;    /* [n_units] */
-    double *norms;       /* [n_units] */
-    double *chunk_norms; /* scratch of the largest unit */
-    void *slab;          /* a finished gradient that is applied at once */
+    fold_unit *units;      /* [n_units] */
+    double *norms;         /* [n_units] */
+    double *chunk_norms;   /* scratch of the largest unit */
+    void *slab;            /* a finished gradient that is applied at once */
+    mt_peers *peers;       /* that add on the devices; NULL: the sums land in host memory */
+    mt_event **job_landed; /* [n_lanes] for these: of the fold at hand */
     const mt_deal *deal;
     bool early;
     int *job_shares;            /* [n_lanes] of the fold at hand, */

@@ -59,7 +59,9 @@ void mt_plan_describe(const mt_plan *p, char *out, size_t n)
         pieces += p->place.units[u].in_pieces;
         if (p->place.units[u].site == MT_SITE_HOST) hosted += p->model->units[u].layout->n_train;
     }
-    if (mt_plan_lanes(p) > 1) mt_str_printf(&s, "%d devices; on each ", mt_plan_lanes(p));
+    if (mt_plan_lanes(p) > 1)
+        mt_str_printf(&s, "%d devices%s; on each ", mt_plan_lanes(p),
+                      p->place.fold == MT_FOLD_PEERS ? ", which add their sums between them" : "");
     mt_str_printf(
         &s,
         "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; ",

@@ -3,7 +3,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "ops/sqnorm.h"
 #include "plan/deal.h"
+#include "plan/slices.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -499,14 +501,29 @@ static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, m
     return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
 }
 
-/* Unit u's sums on the host, of several lanes.  Where each lane has one share at most, what landed first is added to. */
+static bool folds_by_peers(const mt_plan *p) { return mt_plan_lanes(p) > 1 && p->place.fold == MT_FOLD_PEERS; }
+
+/* Where sums of shares meet, and bytes of a lane's part of n numbers of them, in a slot. */
+static mt_place place_of_sums(const mt_plan *p) { return folds_by_peers(p) ? MT_DEVICE : MT_HOST; }
+static size_t sum_bytes(const mt_plan *p, int64_t n)
+{
+    return (size_t)(folds_by_peers(p) ? mt_plan_most_slice(p, n) : n) * sizeof(float);
+}
+static size_t landing_bytes(const mt_plan *p, int64_t n)
+{
+    if (!folds_by_peers(p)) return sum_bytes(p, n);
+    return (size_t)(mt_plan_lanes(p) * mt_plan_acc_stride(mt_plan_most_slice(p, n))) * sizeof(float);
+}
+
+/* Unit u's sums of several lanes.  Where each lane has one share at most, what landed first is added to. */
 static mt_rc add_totals(mt_plan *p, int u, mt_err *err)
 {
-    const size_t bytes = (size_t)p->model->units[u].layout->n_train * sizeof(float);
+    const int64_t n = p->model->units[u].layout->n_train;
     const int sums = mt_plan_rounds(p) == 1 ? 0 : 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1);
     const bool tied = mt_unit_is_tied(p->model, u);
-    for (int i = 0; i < sums * (tied ? 2 : 1); i++) MT_TRY(plan_add(p, MT_BUF_TOTAL, u, i, MT_HOST, bytes, err));
-    return tied ? plan_add(p, MT_BUF_LAND_TIED, -1, -1, MT_HOST, bytes, err) : MT_OK;
+    for (int i = 0; i < sums * (tied ? 2 : 1); i++)
+        MT_TRY(plan_add(p, MT_BUF_TOTAL, u, i, place_of_sums(p), sum_bytes(p, n), err));
+    return tied ? plan_add(p, MT_BUF_LAND_TIED, -1, -1, place_of_sums(p), landing_bytes(p, n), err) : MT_OK;
 }
 
 /* Masters and Adam's state at their home, gradients where they wait. */
@@ -617,15 +634,27 @@ static mt_rc add_piece_slots(mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
+/* What a finished slice passes through on its way to the host, and what it is measured in. */
+static mt_rc add_slices(mt_plan *p, int64_t largest, mt_err *err)
+{
+    const int64_t n = mt_plan_most_slice(p, largest);
+    const size_t chunks = mt_sqnorm_n_chunks((size_t)n), all = mt_sqnorm_n_chunks((size_t)largest);
+    MT_TRY(plan_add(p, MT_BUF_SLICE, -1, -1, MT_DEVICE, (size_t)n * size_of(p->arithmetic.grad), err));
+    MT_TRY(plan_add(p, MT_BUF_CHUNKS, -1, -1, MT_DEVICE, (chunks + 1) * sizeof(double), err));
+    return plan_add(p, MT_BUF_CHUNKS_HOST, -1, -1, MT_HOST, all * sizeof(double), err);
+}
+
 static mt_rc add_landing(mt_plan *p, mt_err *err)
 {
-    size_t layers = 0, ends = 0;
+    int64_t layers = 0, ends = 0;
     for (int u = 0; u < p->model->n_units; u++) {
-        size_t *most = p->model->units[u].layer >= 0 ? &layers : &ends;
-        *most = max_size(*most, (size_t)p->model->units[u].layout->n_train * sizeof(float));
+        int64_t *most = p->model->units[u].layer >= 0 ? &layers : &ends;
+        *most = mt_max_i64(*most, p->model->units[u].layout->n_train);
     }
-    for (int s = 0; s < MT_LAND_TURNS; s++) MT_TRY(plan_add(p, MT_BUF_LAND, s, -1, MT_HOST, layers, err));
-    return plan_add(p, MT_BUF_LAND, MT_LAND_ENDS, -1, MT_HOST, ends, err);
+    for (int s = 0; s < MT_LAND_TURNS; s++)
+        MT_TRY(plan_add(p, MT_BUF_LAND, s, -1, place_of_sums(p), landing_bytes(p, layers), err));
+    MT_TRY(plan_add(p, MT_BUF_LAND, MT_LAND_ENDS, -1, place_of_sums(p), landing_bytes(p, ends), err));
+    return folds_by_peers(p) ? add_slices(p, mt_max_i64(layers, ends), err) : MT_OK;
 }
 
 /* Slots sized for the largest unit that may use them. */

@@ -27,6 +27,12 @@ typedef enum mt_site {
     MT_SITE_STAGED, /* state lives on the host, is copied in, updated on the device, written back */
 } mt_site;
 
+/* Where the sums of several lanes meet. */
+typedef enum mt_fold_route {
+    MT_FOLD_HOST,  /* in host memory */
+    MT_FOLD_PEERS, /* on the devices, in slices (plan/slices.h) */
+} mt_fold_route;
+
 typedef struct mt_arithmetic {
     mt_dtype compute;            /* F32 or BF16 */
     mt_dtype grad;               /* finished gradients are rounded to this everywhere */
@@ -82,6 +88,7 @@ typedef struct mt_placement {
     int piece_slots;        /* device slots that pieces of units pass through: state in, update, state back */
     int64_t piece_elems;    /* elements of a piece, whole blocks of moments; the last piece of a unit may be shorter */
     int n_slabs;            /* host slabs for gradients when clipping is off */
+    mt_fold_route fold;     /* several lanes: where the sums of shares meet */
     mt_unit_place *units;   /* [n_units] */
     mt_group_place *groups; /* [n_groups] */
     mt_layer_place *layers; /* [L] */
@@ -120,16 +127,20 @@ typedef struct mt_job {
     X(ACC_TIED, "grad.acc_tied")    /* the embedding's share of a tied unit */                                                   \
     X(ACC_HOST, "grad.acc_host")    /* unit: fp32, between sweeps */                                                             \
     X(GRAD, "grad.out")             /* group, slot: rounded, on its way out */                                                   \
-    X(LAND, "grad.land")            /* slot: host, a share's fp32 sum on its way to the step's, of several lanes */              \
+    X(LAND, "grad.land")            /* slot: a share's fp32 sum on its way to the step's, of several lanes: in host memory, or \
+                                       the lane's slice of every lane's */ \
     X(LAND_TIED, "grad.land_tied")  /* the same of the embedding's share of a tied unit */                                       \
-    X(TOTAL, "grad.total")          /* unit, sum: host, fp32, of the shares so far */                                            \
-    X(GRAD_DEV, "grad.device")      /* unit: rounded, stays */                                                                   \
-    X(STAGE, "stage")               /* slot: hi, lo, m, v */                                                                     \
-    X(PIECE, "stage.piece")         /* slot: hi, lo, m, v and gradient of a piece */                                             \
-    X(KEEP, "keep")                 /* layer: kept activations on the device */                                                  \
-    X(KEEP_SLOT, "keep.slot")       /* slot */                                                                                   \
-    X(KEEP_HOST, "keep.host")       /* layer */                                                                                  \
-    X(X_PASS, "x.pass")             /* two: inputs that are not kept */                                                          \
+    X(TOTAL, "grad.total")          /* unit, sum: fp32, of the shares so far; where the landing slots are */                     \
+    X(SLICE, "grad.slice")          /* the lane's finished slice of a gradient on its way to the host */                         \
+    X(CHUNKS, "grad.chunks")        /* sums of squares of its chunks, then of all of them */                                     \
+    X(CHUNKS_HOST, "grad.chunks_host") /* of all chunks of a unit */                                                             \
+    X(GRAD_DEV, "grad.device")         /* unit: rounded, stays */                                                                \
+    X(STAGE, "stage")                  /* slot: hi, lo, m, v */                                                                  \
+    X(PIECE, "stage.piece")            /* slot: hi, lo, m, v and gradient of a piece */                                          \
+    X(KEEP, "keep")                    /* layer: kept activations on the device */                                               \
+    X(KEEP_SLOT, "keep.slot")          /* slot */                                                                                \
+    X(KEEP_HOST, "keep.host")          /* layer */                                                                               \
+    X(X_PASS, "x.pass")                /* two: inputs that are not kept */                                                       \
     X(DX, "dx")                                                                                                                  \
     X(LAYER_WORK, "work.layer") /* set: activations of one layer and micro-batch */                                              \
     X(WORK, "work")             /* what all layers share */                                                                      \

@@ -1,7 +1,7 @@
 /* Every allocation, device buffer, copy, queue operation and thread made to fail once, through a whole run: a message comes
  * back within a second, and nothing is leaked (AddressSanitizer's share of make test looks, at every MT_FAULT_STRIDE-th point).
  * Also: a clean run twice gives the same bits, and non-finite steps. */
-#include "rig.h"
+#include "wide.h"
 
 #include "base/fault.h"
 #include "base/split.h"
@@ -116,8 +116,8 @@ static mt_rc pieces_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     return rc;
 }
 
-/* Two lanes, three shares: one lane has two, so sums wait on the host. */
-static mt_rc lanes_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+/* Two lanes, three shares: one lane has two, so sums wait for the second round. */
+static mt_rc plan_lanes(mt_plan **out, const rig *r, bool clip, mt_fold_route fold, mt_err *err)
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
@@ -133,15 +133,26 @@ static mt_rc lanes_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     p.accumulators = MT_HOST;
     mt_placement_set_slots(&p, r->model, 2, 1, 1);
     p.n_slabs = 1;
+    p.fold = fold;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
     mt_placement_free(&p);
     return rc;
 }
 
+static mt_rc lanes_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+{
+    return plan_lanes(out, r, clip, MT_FOLD_HOST, err);
+}
+
+static mt_rc peers_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+{
+    return plan_lanes(out, r, clip, MT_FOLD_PEERS, err);
+}
+
 typedef struct fault_case {
     mt_rc (*plan)(mt_plan **out, const rig *r, bool clip, mt_err *err);
-    const char *model;
+    const char *model;     /* NULL: wide.h's, whose units have a slice on every lane */
     const char *freeze[2]; /* little is trained, so that a layer's state fits into what few rows keep */
     bool clip;
     bool looks; /* at gradients first, so that what was staged is dropped */
@@ -165,6 +176,9 @@ static const fault_case saving_pieces = { .plan = pieces_plan, .model = "qwen3",
 static const fault_case lanes = { .plan = lanes_plan, .model = "llama_tied", .clip = true, .looks = true, .stride = 5 };
 static const fault_case unclipped_lanes = { .plan = lanes_plan, .model = "llama_tied", .stride = 5 };
 static const fault_case saving_lanes = { .plan = lanes_plan, .model = "llama_tied", .clip = true, .saves = true, .stride = 9 };
+static const fault_case peers = { .plan = peers_plan, .clip = true, .looks = true, .stride = 11 };
+static const fault_case unclipped_peers = { .plan = peers_plan, .stride = 11 };
+static const fault_case saving_peers = { .plan = peers_plan, .clip = true, .saves = true, .stride = 13 };
 static const fault_case saving_mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
 
 /* -- a thread that saves ---------------------------------------------------------------------------- */
@@ -211,7 +225,7 @@ static mt_rc whole_run(rig *r, const fault_case *c, uint64_t *checksum, mt_err *
     for (int i = 1; i < mt_plan_lanes(r->plan); i++)
         MT_TRY(mt_device_open(&r->more[i - 1], rig_device(), &(mt_device_options){ .n_threads = 2 }, err));
     MT_TRY(mt_engine_create(&r->engine, r->dev, r->plan, &(mt_engine_options){ .n_workers = 2, .more = r->more }, err));
-    MT_TRY(mt_engine_load(r->engine, r->model, r->shards, err));
+    MT_TRY(r->shards ? mt_engine_load(r->engine, r->model, r->shards, err) : rig_fill(r, err));
     for (int i = 0; i < 2; i++) {
         if (c->looks) MT_TRY(mt_engine_gradients(r->engine, &r->batch, &s, err));
         MT_TRY(c->saves ? step_beside_a_saver(r, &s, err) : mt_engine_step(r->engine, &r->batch, &hyper, &s, err));
@@ -229,6 +243,10 @@ static double seconds(void)
 static void open_case(rig *r, const fault_case *c)
 {
     char dir[512];
+    if (!c->model) {
+        open_wide(r, WIDE_TIED, NULL);
+        return;
+    }
     snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
     rig_open_model(r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = c->freeze[0] ? 2 : 0 });
 }
@@ -296,12 +314,13 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
 static void every_allocation_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed), fail_everywhere(MT_FAULT_ALLOC, &experts),
-        fail_everywhere(MT_FAULT_ALLOC, &lanes);
+        fail_everywhere(MT_FAULT_ALLOC, &lanes), fail_everywhere(MT_FAULT_ALLOC, &peers);
 }
 static void every_device_buffer_may_fail(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing),
-        fail_everywhere(MT_FAULT_DEVICE, &in_pieces), fail_everywhere(MT_FAULT_DEVICE, &lanes);
+        fail_everywhere(MT_FAULT_DEVICE, &in_pieces), fail_everywhere(MT_FAULT_DEVICE, &lanes),
+        fail_everywhere(MT_FAULT_DEVICE, &peers);
 }
 static void every_copy_may_fail(void **state)
 {
@@ -310,7 +329,9 @@ static void every_copy_may_fail(void **state)
         fail_everywhere(MT_FAULT_COPY, &saving_mixed), fail_everywhere(MT_FAULT_COPY, &in_pieces),
         fail_everywhere(MT_FAULT_COPY, &unclipped_pieces), fail_everywhere(MT_FAULT_COPY, &saving_pieces),
         fail_everywhere(MT_FAULT_COPY, &experts), fail_everywhere(MT_FAULT_COPY, &lanes),
-        fail_everywhere(MT_FAULT_COPY, &unclipped_lanes), fail_everywhere(MT_FAULT_COPY, &saving_lanes);
+        fail_everywhere(MT_FAULT_COPY, &unclipped_lanes), fail_everywhere(MT_FAULT_COPY, &saving_lanes),
+        fail_everywhere(MT_FAULT_COPY, &peers), fail_everywhere(MT_FAULT_COPY, &unclipped_peers),
+        fail_everywhere(MT_FAULT_COPY, &saving_peers);
 }
 static void every_queue_may_fail(void **state)
 {
@@ -319,12 +340,14 @@ static void every_queue_may_fail(void **state)
         fail_everywhere(MT_FAULT_QUEUE, &saving_mixed), fail_everywhere(MT_FAULT_QUEUE, &in_pieces),
         fail_everywhere(MT_FAULT_QUEUE, &unclipped_pieces), fail_everywhere(MT_FAULT_QUEUE, &saving_pieces),
         fail_everywhere(MT_FAULT_QUEUE, &experts), fail_everywhere(MT_FAULT_QUEUE, &lanes),
-        fail_everywhere(MT_FAULT_QUEUE, &unclipped_lanes), fail_everywhere(MT_FAULT_QUEUE, &saving_lanes);
+        fail_everywhere(MT_FAULT_QUEUE, &unclipped_lanes), fail_everywhere(MT_FAULT_QUEUE, &saving_lanes),
+        fail_everywhere(MT_FAULT_QUEUE, &peers), fail_everywhere(MT_FAULT_QUEUE, &unclipped_peers),
+        fail_everywhere(MT_FAULT_QUEUE, &saving_peers);
 }
 static void every_thread_may_be_refused(void **state)
 {
     (void)state, fail_everywhere(MT_FAULT_THREAD, &mixed), fail_everywhere(MT_FAULT_THREAD, &in_pieces),
-        fail_everywhere(MT_FAULT_THREAD, &lanes);
+        fail_everywhere(MT_FAULT_THREAD, &lanes), fail_everywhere(MT_FAULT_THREAD, &peers);
 }
 
 /* A lane that fails in a step ends it for all, by its number. */

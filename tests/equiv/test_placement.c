@@ -3,6 +3,7 @@
  * checksums of hi, lo, m, v after three steps.  MT_DRAWS sets how many placements are drawn per arithmetic. */
 #include "draw.h"
 #include "lenders.h"
+#include "wide.h"
 
 #include "device/trace.h"
 
@@ -118,10 +119,10 @@ static void three_steps(rig *r, outcome *out, dice *d)
 static void describe(const mt_plan *plan, char *out, size_t n)
 {
     const mt_placement *p = &plan->place;
-    int k = snprintf(out, n, "%d lanes, sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups",
-                     mt_plan_lanes(plan), (int)p->sweep_tokens, (int)plan->job.step_tokens,
-                     p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->staging_slots, p->n_slabs, p->piece_slots,
-                     (int)p->piece_elems);
+    int k = snprintf(out, n, "%d lanes (%s), sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups",
+                     mt_plan_lanes(plan), p->fold == MT_FOLD_PEERS ? "peers" : "host", (int)p->sweep_tokens,
+                     (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->staging_slots,
+                     p->n_slabs, p->piece_slots, (int)p->piece_elems);
     for (int g = 0; g < plan->model->n_groups; g++)
         k += snprintf(out + k, n - (size_t)k, " %d/%d/%d", p->groups[g].ring_slots, p->groups[g].sum_slots,
                       p->groups[g].out_slots);
@@ -135,12 +136,39 @@ static void describe(const mt_plan *plan, char *out, size_t n)
                       p->units[u].in_pieces ? "p" : "");
 }
 
-static void check_shares(const arithmetic_case *c, mt_moments moments, int64_t bundles, int64_t shares, int draws, uint64_t seed)
+/* Random placements of one arithmetic on 1 lane up to as many as there are shares. */
+static void compare_draws(rig *r, const char *name, mt_job job, const mt_arithmetic *a, int draws, uint64_t seed)
 {
     mt_err err = { 0 };
+    outcome first = { 0 };
+    for (int i = 0; i < draws; i++) {
+        dice d = { seed + (uint64_t)i, 0 };
+        mt_placement p;
+        mt_plan *plan;
+        outcome now;
+        assert_ok(mt_placement_init(&p, r->model, &err));
+        if (i && mt_arithmetic_parts(a) > 1) job.lanes = 1 + roll(&d, mt_arithmetic_parts(a));
+        draw(&p, r->model, &job, a, &d);
+        assert_ok(mt_plan_create(&plan, r->model, &job, a, &p, &err));
+        mt_placement_free(&p);
+        char what[512];
+        describe(plan, what, sizeof what);
+        rig_start_dawdling(r, plan, 1 + i % 3, i % 2 ? 300 : 0);
+        three_steps(r, &now, &d);
+        rig_stop(r);
+        if (i == 0) first = now;
+        if (memcmp(&now, &first, sizeof now) != 0)
+            fail_msg("%s, placement %d (%s): losses %.9g %.9g %.9g and norms %.9g %.9g %.9g; the first had %.9g %.9g %.9g, %.9g "
+                     "%.9g %.9g",
+                     name, i, what, now.loss[0], now.loss[1], now.loss[2], now.norm[0], now.norm[1], now.norm[2], first.loss[0],
+                     first.loss[1], first.loss[2], first.norm[0], first.norm[1], first.norm[2]);
+    }
+}
+
+static void check_shares(const arithmetic_case *c, mt_moments moments, int64_t bundles, int64_t shares, int draws, uint64_t seed)
+{
     rig r;
     char dir[512];
-    outcome first = { 0 };
     size_t n_freeze = c->freeze[0] ? 2 : 0;
     snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
     rig_open_model(&r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = n_freeze });
@@ -155,28 +183,7 @@ static void check_shares(const arithmetic_case *c, mt_moments moments, int64_t b
                         .shares = shares };
     if (r.model->unit_experts && seed / 1000 % 2) a.moe_tokens = 2 * r.batch.longest; /* else each micro-batch alone */
     job.router_loss = seed / 1000 % 3 ? 0.05 : 0;                                     /* of those with experts */
-    for (int i = 0; i < draws; i++) {
-        dice d = { seed + (uint64_t)i, 0 };
-        mt_placement p;
-        mt_plan *plan;
-        outcome now;
-        assert_ok(mt_placement_init(&p, r.model, &err));
-        if (i && mt_arithmetic_parts(&a) > 1) job.lanes = 1 + roll(&d, mt_arithmetic_parts(&a));
-        draw(&p, r.model, &job, &a, &d);
-        assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
-        mt_placement_free(&p);
-        char what[512];
-        describe(plan, what, sizeof what);
-        rig_start_dawdling(&r, plan, 1 + i % 3, i % 2 ? 300 : 0);
-        three_steps(&r, &now, &d);
-        rig_stop(&r);
-        if (i == 0) first = now;
-        if (memcmp(&now, &first, sizeof now) != 0)
-            fail_msg("%s, placement %d (%s): losses %.9g %.9g %.9g and norms %.9g %.9g %.9g; the first had %.9g %.9g %.9g, %.9g "
-                     "%.9g %.9g",
-                     c->model, i, what, now.loss[0], now.loss[1], now.loss[2], now.norm[0], now.norm[1], now.norm[2],
-                     first.loss[0], first.loss[1], first.loss[2], first.norm[0], first.norm[1], first.norm[2]);
-    }
+    compare_draws(&r, c->model, job, &a, draws, seed);
     rig_close(&r);
 }
 
@@ -233,6 +240,46 @@ static void placements_of_shares_do_too(void **state)
     int draws = env ? atoi(env) : 20;
     for (size_t i = 0; i < MT_COUNT(dealt); i++)
         check_shares(&dealt[i].c, MT_MOMENTS_F32, dealt[i].bundles, dealt[i].shares, draws, 300 + 1000 * (i + 1));
+}
+
+/* Units that are cut into slices, of which every lane has some; in part frozen, and with moments of every form. */
+static void placements_of_slices_do_too(void **state)
+{
+    (void)state;
+    static const struct {
+        wide_kind kind;
+        mt_dtype compute, grad;
+        mt_moments moments;
+        bool clip;
+        int64_t bundles, shares;
+        const char *freeze[2];
+    } cut[] = {
+        { WIDE_DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, 1, 3, { 0 } },
+        { WIDE_DENSE, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_8BIT, false, 2, 2, { "*.1.mlp.up_proj.weight", "*norm*" } },
+        { WIDE_TIED, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_BF16, true, 2, 2, { 0 } },
+        { WIDE_TIED, MT_DTYPE_F32, MT_DTYPE_BF16, MT_MOMENTS_F32, false, 1, 4, { 0 } },
+        { WIDE_EXPERTS, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_8BIT, true, 1, 4, { 0 } },
+        { WIDE_HYBRID, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, 1, 2, { 0 } },
+        { WIDE_HYBRID, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_BF16, false, 1, 3, { "*.mlp.down_proj.weight", "*.A_log" } },
+    };
+    const char *env = getenv("MT_DRAWS");
+    const int draws = env ? atoi(env) : 12;
+    for (size_t i = 0; i < MT_COUNT(cut); i++) {
+        rig r;
+        char name[32];
+        open_wide(&r, cut[i].kind, &(mt_model_options){ .freeze = cut[i].freeze, .n_freeze = cut[i].freeze[0] ? 2 : 0 });
+        const mt_arithmetic a = { .compute = cut[i].compute,
+                                  .grad = cut[i].grad,
+                                  .moments = cut[i].moments,
+                                  .micro_tokens = 2 * r.batch.longest,
+                                  .mlp_rows = 7,
+                                  .head_rows = 6,
+                                  .bundles = cut[i].bundles,
+                                  .shares = cut[i].shares };
+        snprintf(name, sizeof name, "wide model %d", (int)i);
+        compare_draws(&r, name, rig_job(&r, cut[i].clip), &a, draws, 700 + 1000 * (i + 1));
+        rig_close(&r);
+    }
 }
 
 /* -- borrowed memory ------------------------------------------------------------------------------- */
@@ -539,7 +586,8 @@ static void moments_written_in_parts_are_read_whole(void **state)
 
 RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
               cmocka_unit_test(placements_of_smaller_moments_do_too), cmocka_unit_test(placements_of_shares_do_too),
-              cmocka_unit_test(borrowed_memory_gives_the_same_bits), cmocka_unit_test(slots_of_their_own_give_the_same_bits),
+              cmocka_unit_test(placements_of_slices_do_too), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
+              cmocka_unit_test(slots_of_their_own_give_the_same_bits),
               cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits),
               cmocka_unit_test(how_experts_are_cut_into_units_changes_no_bit), cmocka_unit_test(another_arithmetic_is_noticed),
               cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed),

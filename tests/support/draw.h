@@ -92,6 +92,7 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
     }
     for (int u = 0; u < m->n_units && j->lanes > 1; u++) /* what is in host memory is all that lanes share */
         p->units[u] = (mt_unit_place){ .resident = p->units[u].resident, .home = MT_HOST, .site = MT_SITE_HOST };
+    if (j->lanes > 1) p->fold = roll(d, 2) ? MT_FOLD_PEERS : MT_FOLD_HOST;
 }
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "test.h"
 
+#include "base/dtype.h"
+#include "base/rng.h"
 #include "engine/load.h"
 
 #include <stdlib.h>
@@ -32,10 +34,12 @@ static inline bool rig_can_run(void)
     return can;
 }
 
+/* MT_ONLY: the tests whose name matches this pattern, such as placements_of_shares*. */
 #define RIG_TEST_MAIN(...)                                                                                                       \
     int main(void)                                                                                                               \
     {                                                                                                                            \
         const struct CMUnitTest tests[] = { __VA_ARGS__ };                                                                       \
+        if (getenv("MT_ONLY")) cmocka_set_test_filter(getenv("MT_ONLY"));                                                        \
         return rig_can_run() ? cmocka_run_group_tests(tests, NULL, NULL) : RIG_SKIPPED;                                          \
     }
 
@@ -92,6 +96,20 @@ static inline mt_arithmetic rig_arithmetic(const rig *r, mt_dtype t)
                             .head_rows = r->batch.n_tokens };
 }
 
+/* Random weights, of models without files. */
+static inline mt_rc rig_fill(rig *r, mt_err *err)
+{
+    mt_rc rc = MT_OK;
+    for (int u = 0; !rc && u < r->model->n_units; u++) {
+        const int64_t n = r->model->units[u].layout->n_elems;
+        uint16_t *hi = calloc((size_t)n, sizeof *hi); /* not counted among the allocations that may fail */
+        for (int64_t i = 0; i < n; i++) hi[i] = mt_f32_to_bf16(0.1f * mt_rng_normal(9, (uint64_t)u, (uint64_t)i));
+        rc = mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_HI, 0, n }, hi, err);
+        free(hi);
+    }
+    return rc;
+}
+
 /* An engine with its weights loaded; takes the plan over. */
 /* slow: the one stream that dawdles; NULL: all of them, at random. */
 static inline void rig_start_slow(rig *r, const char *device, mt_plan *plan, int n_threads, int dawdle_us, const char *slow)
@@ -104,7 +122,10 @@ static inline void rig_start_slow(rig *r, const char *device, mt_plan *plan, int
     assert_ok(mt_device_open(&r->dev, device, &how, &err));
     for (int i = 1; i < mt_plan_lanes(plan); i++) assert_ok(mt_device_open(&r->more[i - 1], device, &how, &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads, .more = r->more }, &err));
-    assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
+    if (r->shards)
+        assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
+    else
+        assert_ok(rig_fill(r, &err));
 }
 
 static inline void rig_start_dawdling(rig *r, mt_plan *plan, int n_threads, int dawdle_us)

@@ -1,0 +1,206 @@
+#include "engine/peers.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "ops/ops.h"
+#include "ops/sqnorm.h"
+#include "plan/slices.h"
+
+/* The sums of a unit's shares so far, of one lane's slice. */
+typedef struct peer_unit {
+    float *totals[4]; /* step's, bundle's; those of the tied share.  NULL: what landed first is added to */
+} peer_unit;
+
+typedef struct peer_lane {
+    mt_peer at;
+    const mt_ops *ops;
+    mt_stream *stream;
+    mt_event *read[MT_LAND_SLOTS]; /* what landed in the slot has been added */
+    mt_event *done;                /* the newest finished slice is in host memory */
+    float *land[MT_LAND_SLOTS], *land_tied;
+    char *slice;    /* a finished slice on its way out */
+    double *chunks; /* of it */
+    peer_unit *units;
+} peer_lane;
+
+struct mt_peers {
+    const mt_plan *plan;
+    int n;
+    double *chunks_host; /* of the unit that is folded */
+    peer_lane *lanes;    /* [n] */
+};
+
+/* Numbers from one lane's slice in a landing slot to the next lane's. */
+static int64_t landing_stride(const mt_peers *p, int unit)
+{
+    return mt_plan_acc_stride(mt_plan_most_slice(p->plan, p->plan->model->units[unit].layout->n_train));
+}
+
+static float *landing(const mt_peers *p, int receiver, int unit, bool tied, int slot, int sender)
+{
+    const peer_lane *l = &p->lanes[receiver];
+    return (tied ? l->land_tied : l->land[slot]) + sender * landing_stride(p, unit);
+}
+
+/* -- a lane's side --------------------------------------------------------------------------------- */
+
+/* Each lane begins with the one after it, so that not all of them send to one. */
+mt_rc mt_peers_send(mt_peers *p, int lane, mt_stream *s, int unit, bool tied, int slot, const float *sum, mt_err *err)
+{
+    for (int i = 1; i <= p->n; i++) {
+        const int to = (lane + i) % p->n;
+        const mt_lane_slice cut = mt_plan_lane_slice(p->plan, unit, to);
+        if (!cut.n) continue;
+        MT_TRY(mt_wait(s, p->lanes[to].read[slot], err)); /* D8 */
+        MT_TRY(mt_copy_peer(s, landing(p, to, unit, tied, slot, lane), p->lanes[to].at.dev, sum + cut.first,
+                            p->lanes[lane].at.dev, (size_t)cut.n * sizeof *sum, err));
+    }
+    return MT_OK;
+}
+
+/* -- the updater's side ---------------------------------------------------------------------------- */
+
+/* Lane k's slice of all parts, in order (D2).  *sum: where the step's is. */
+static mt_rc fold_slice(const mt_peers *p, const mt_peer_fold *f, int k, bool tied, float **sum, mt_err *err)
+{
+    const peer_lane *l = &p->lanes[k];
+    const int64_t n = mt_plan_lane_slice(p->plan, f->unit, k).n;
+    float *const *totals = l->units[f->unit].totals + (tied ? 2 : 0);
+    float *sums[2] = { totals[0], totals[1] };
+    for (int i = 0; i < f->n_parts; i++) {
+        const mt_fold_order o = mt_fold_order_of(f->deal, f->share[i]);
+        float *part = landing(p, k, f->unit, tied, f->slot, f->share[i] % p->n);
+        if (o.into >= 0)
+            MT_TRY(l->ops->fold(l->stream, &(mt_fold){ .n = n, .to = sums[o.into], .part = part }, err));
+        else if (totals[0])
+            MT_TRY(mt_copy(l->stream, sums[o.sum], part, (size_t)n * sizeof *part, MT_COPY_ON_DEVICE, err));
+        else
+            sums[o.sum] = part;
+        if (o.ends_bundle) MT_TRY(l->ops->fold(l->stream, &(mt_fold){ .n = n, .to = sums[0], .part = sums[1] }, err));
+    }
+    *sum = sums[0];
+    return MT_OK;
+}
+
+/* Rounded, measured and on its way to the host. */
+static mt_rc finish_slice(mt_peers *p, const mt_peer_fold *f, int k, const float *sum, const float *tied, mt_err *err)
+{
+    peer_lane *l = &p->lanes[k];
+    const mt_lane_slice cut = mt_plan_lane_slice(p->plan, f->unit, k);
+    const mt_dtype t = p->plan->arithmetic.grad;
+    const size_t chunks = mt_sqnorm_n_chunks((size_t)cut.n), first = (size_t)(cut.first / MT_SQNORM_CHUNK);
+    MT_TRY(l->ops->round_grad(l->stream, &(mt_round_grad){ .t = t, .n = cut.n, .acc = sum, .acc2 = tied, .g = l->slice }, err));
+    MT_TRY(mt_record(l->stream, l->read[f->slot], err));
+    MT_TRY(l->ops->grad_norm(
+        l->stream, &(mt_grad_norm){ .t = t, .n = cut.n, .g = l->slice, .sum = l->chunks + chunks, .scratch = l->chunks }, err));
+    MT_TRY(mt_copy(l->stream, (char *)f->gradient + (size_t)cut.first * mt_dtype_bytes(t), l->slice,
+                   (size_t)cut.n * mt_dtype_bytes(t), MT_COPY_OUT, err));
+    MT_TRY(mt_copy(l->stream, p->chunks_host + first, l->chunks, chunks * sizeof *l->chunks, MT_COPY_OUT, err));
+    return mt_record(l->stream, l->done, err);
+}
+
+static mt_rc fold_on(mt_peers *p, const mt_peer_fold *f, int k, mt_err *err)
+{
+    peer_lane *l = &p->lanes[k];
+    float *sum, *tied = NULL;
+    if (!mt_plan_lane_slice(p->plan, f->unit, k).n) return MT_OK;
+    for (int i = 0; i < f->n_parts; i++) MT_TRY(mt_wait(l->stream, f->landed[i], err)); /* D8 */
+    MT_TRY(fold_slice(p, f, k, false, &sum, err));
+    if (f->tied) MT_TRY(fold_slice(p, f, k, true, &tied, err));
+    return f->gradient ? finish_slice(p, f, k, sum, tied, err) : mt_record(l->stream, l->read[f->slot], err);
+}
+
+/* Those that send are asked, too: one that has failed releases whoever waits for it. */
+static mt_rc await_slices(const mt_peers *p, const mt_peer_fold *f, mt_err *err)
+{
+    for (int k = 0; k < p->n; k++)
+        if (mt_plan_lane_slice(p->plan, f->unit, k).n && mt_sync(p->lanes[k].done, err))
+            return mt_note(err, "%s", p->lanes[k].at.name);
+    for (int i = 0; i < f->n_parts; i++)
+        if (mt_sync(f->landed[i], err)) return mt_note(err, "%s", p->lanes[f->share[i] % p->n].at.name);
+    return MT_OK;
+}
+
+mt_rc mt_peers_fold(mt_peers *p, const mt_peer_fold *f, const double **chunks, mt_err *err)
+{
+    if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "folding a gradient failed (injected fault)");
+    for (int k = 0; k < p->n; k++)
+        if (fold_on(p, f, k, err)) return mt_note(err, "%s", p->lanes[k].at.name);
+    *chunks = p->chunks_host;
+    return f->gradient ? await_slices(p, f, err) : MT_OK;
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+static void find_memory(const mt_peers *p, peer_lane *l)
+{
+    const int sums = 1 + (mt_arithmetic_bundles(&p->plan->arithmetic) > 1);
+    for (int i = 0; i < MT_LAND_SLOTS; i++) l->land[i] = mt_memory_find(l->at.memory, MT_BUF_LAND, i, -1);
+    l->land_tied = mt_memory_find(l->at.memory, MT_BUF_LAND_TIED, -1, -1);
+    l->slice = mt_memory_find(l->at.memory, MT_BUF_SLICE, -1, -1);
+    l->chunks = mt_memory_find(l->at.memory, MT_BUF_CHUNKS, -1, -1);
+    for (int u = 0; u < p->plan->model->n_units; u++)
+        for (int i = 0; i < sums; i++) {
+            l->units[u].totals[i] = mt_memory_find(l->at.memory, MT_BUF_TOTAL, u, i);
+            l->units[u].totals[2 + i] = mt_memory_find(l->at.memory, MT_BUF_TOTAL, u, sums + i);
+        }
+}
+
+static mt_rc open_peer(mt_peers *p, int k, const mt_peer *at, mt_err *err)
+{
+    peer_lane *l = &p->lanes[k];
+    l->at = *at;
+    l->ops = mt_ops_of(at->dev);
+    l->units = mt_calloc((size_t)p->plan->model->n_units, sizeof *l->units);
+    if (!l->units) return mt_no_memory(err, "the table of sums");
+    find_memory(p, l);
+    MT_TRY(at->dev->api->stream_create(at->dev, &l->stream, "fold", err));
+    for (int i = 0; i < MT_LAND_SLOTS; i++) MT_TRY(mt_event_create(at->dev, &l->read[i], "gradient sums added", err));
+    return mt_event_create(at->dev, &l->done, "a slice of a gradient sent", err);
+}
+
+mt_rc mt_peers_create(mt_peers **out, const mt_plan *plan, const mt_peer *lanes, mt_err *err)
+{
+    *out = NULL;
+    mt_peers *p = mt_calloc(1, sizeof *p);
+    if (!p) return mt_no_memory(err, "the lanes' sums");
+    p->plan = plan;
+    p->n = mt_plan_lanes(plan);
+    p->chunks_host = mt_memory_find(lanes[0].memory, MT_BUF_CHUNKS_HOST, -1, -1);
+    p->lanes = mt_calloc((size_t)p->n, sizeof *p->lanes);
+    mt_rc rc = p->lanes ? MT_OK : mt_no_memory(err, "the lanes' sums");
+    for (int k = 0; !rc && k < p->n; k++) {
+        rc = open_peer(p, k, &lanes[k], err);
+        for (int i = 0; !rc && i < k; i++) lanes[k].dev->api->reaches(lanes[k].dev, lanes[i].dev); /* opens the way */
+        if (rc) mt_note(err, "%s", lanes[k].name);
+    }
+    if (rc)
+        mt_peers_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+void mt_peers_stop(mt_peers *p)
+{
+    for (int k = 0; p && p->lanes && k < p->n; k++) {
+        peer_lane *l = &p->lanes[k];
+        if (l->stream) l->at.dev->api->stream_free(l->stream);
+        l->stream = NULL;
+    }
+}
+
+void mt_peers_free(mt_peers *p)
+{
+    if (!p) return;
+    mt_peers_stop(p);
+    for (int k = 0; p->lanes && k < p->n; k++) {
+        peer_lane *l = &p->lanes[k];
+        if (!l->at.dev) continue;
+        for (int i = 0; i < MT_LAND_SLOTS; i++) l->at.dev->api->event_free(l->read[i]);
+        l->at.dev->api->event_free(l->done);
+        mt_free(l->units);
+    }
+    mt_free(p->lanes);
+    mt_free(p);
+}

@@ -1,0 +1,54 @@
+/* peers.h - gradients of several lanes that meet on the devices: lane l folds slice l of every unit (plan/slices.h).
+ *
+ *     send   on a lane's thread, at the end of a share: each slice of the unit's fp32 sum goes to the lane that folds it, into
+ *            the landing slot that has room for one of each lane
+ *     fold   on the updater's thread, when every lane has queued its part: each lane adds what landed in the order of shares
+ *            (D2), and after the last round rounds its slice, measures its chunks (A3) and sends both to the host
+ *
+ * The same ops on the same numbers in the same order as through host memory (fold.c), so the same bits.
+ *
+ * A stream waits only for events that are recorded (D8): a lane sends into a slot after the state's gate says that the fold
+ * which read it is queued, and the updater folds after the gates of all parts.  So each waits for those that are behind it.
+ *
+ *     create   after the lanes' memory; opens a stream on every device
+ *     stop     after the updater and before the lanes: drains its streams
+ *     free     after the lanes, whose queues hold its events */
+#ifndef MT_ENGINE_PEERS_H
+#define MT_ENGINE_PEERS_H
+
+#include "engine/memory.h"
+#include "plan/deal.h"
+
+typedef struct mt_peers mt_peers;
+
+/* One lane; all borrowed. */
+typedef struct mt_peer {
+    mt_device *dev;
+    const mt_memory *memory;
+    const char *name; /* of its device, in messages */
+} mt_peer;
+
+/* lanes: [plan's lanes], in order. */
+mt_rc mt_peers_create(mt_peers **out, const mt_plan *plan, const mt_peer *lanes, mt_err *err);
+void mt_peers_stop(mt_peers *p); /* accepts NULL, like free */
+void mt_peers_free(mt_peers *p);
+
+/* Unit `unit`'s sum of a share, or the lookup's of a tied embedding, into landing slot `slot` of every lane, on stream s of lane
+ * `lane`.  What was there has been folded as far as the state's gates say. */
+mt_rc mt_peers_send(mt_peers *p, int lane, mt_stream *s, int unit, bool tied, int slot, const float *sum, mt_err *err);
+
+/* The parts of one unit and round. */
+typedef struct mt_peer_fold {
+    int unit, slot;
+    bool tied;
+    int n_parts;
+    const int *share;        /* [n_parts] ascending; share s is lane s mod n's */
+    mt_event *const *landed; /* [n_parts] recorded: its slices have landed */
+    const mt_deal *deal;
+    void *gradient; /* where the finished one goes, host; NULL: more rounds follow */
+} mt_peer_fold;
+/* Queues it on all lanes.  Of a finished gradient: waits until it is there, and *chunks are its chunks' sums of squares, until the
+ * next fold. */
+mt_rc mt_peers_fold(mt_peers *p, const mt_peer_fold *f, const double **chunks, mt_err *err);
+
+#endif
