@@ -68,7 +68,7 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("inspect " MT_TESTS_DIR "/golden/models/glm4_moe", 0,
                    "8 experts on 1 of 2 layers, 3 for each row, 6 wide; a shared one, 6 wide");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/phimoe", 0, "phimoe's router works as in evaluation");
-    expect_program("inspect /nowhere", 1, "is no directory here and no name on the hub");
+    expect_program("inspect /nowhere", 1, "is neither a directory here nor a name on the hub");
     expect_program("families", 0, "qwen3");
 }
 
@@ -275,7 +275,7 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
     snprintf(tokens, sizeof tokens, "%s/pipe", (const char *)*state); /* what is no file is not replaced by one */
     assert_int_equal(mkfifo(tokens, 0600), 0);
     snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --device cpu --out %s", tokens);
-    expect_program(args, 2, "is no plain file");
+    expect_program(args, 2, "is not a regular file");
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)

@@ -129,7 +129,7 @@ static void mistakes_are_named(void **state)
 {
     (void)state;
     expect_program("generate --prompt x", 2, "MODEL is missing");
-    expect_program("generate /nowhere --prompt x", 1, "is no directory");
+    expect_program("generate /nowhere --prompt x", 1, "is neither a directory");
     expect_program("generate " MODEL " --prompt x", 1, "safetensors");
     expect_program(RANDOM "< /dev/null", 2, "no prompt");
     expect_program(RANDOM "--prompt x --temperature warm", 2, "expects a number");

@@ -252,7 +252,7 @@ static void mistakes_are_named_with_their_place(void **state)
         { "{# x", "t:1:1: a comment" },
         { "{% raw %} {{ x }}", "t:1:1: a {% raw %}" },
         { "{{ (1, 2] }}", "t:1:9: a closing bracket" },
-        { "{{ a.1.b. }}", "t:1:11: a name or a number" },
+        { "{{ a.1.b. }}", "t:1:11: expected a name or a number" },
         { "日本 {{ ! }}", "t:1:7: a character that has no meaning" },
         { "{% set 1 = 2 %}", "t:1:8: this cannot be assigned to" },
         { "{% set x.y.z = 2 %}", "t:1:11: '%}' was expected, not '.'" },

@@ -455,7 +455,7 @@ static void an_unknown_name_is_answered_with_the_nearest(void **state)
     assert_int_equal(mt_hub_model(r->hub, "who/knows-what-this-is", "", MT_HUB_MODEL, &dir, &err), MT_ENOENT);
     assert_says("HF_TOKEN");
     assert_int_equal(mt_hub_model(r->hub, "../escape", "", MT_HUB_MODEL, &dir, &err), MT_ENOENT);
-    assert_says("is no directory here and no name on the hub");
+    assert_says("is neither a directory here nor a name on the hub");
     assert_int_equal(mt_hub_model(r->hub, "acme/tiny", "../../x", MT_HUB_MODEL, &dir, &err), MT_EINVAL);
     assert_says("no branch");
 }
@@ -705,7 +705,7 @@ static void a_request_to_stop_ends_a_download_at_once(void **state)
     double ended_s = mt_now_s();
     pthread_join(t, NULL);
     assert_true(ended_s - s.at_s < 2); /* half of it, on a busy machine */
-    assert_says("goes on where it stopped");
+    assert_says("continues where it stopped");
     assert_null(dir);
     mt_hub_close(hub);
     hub_clear_rules(r->s);

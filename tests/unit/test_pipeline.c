@@ -500,7 +500,7 @@ static void lint_finds_what_is_probably_wrong(void **state)
     f = lint(&s, 0, -1);
     assert_int_equal(mt_lint_verdict(&f, &err), MT_ERANGE);
     assert_says("20 of 100 answers (20%) are cut at max_seq_len 64; max_seq_len 1536 would keep 95% of the samples whole");
-    assert_says("; overlong: skip leaves such samples out; overlong: truncate trains on what is left of them");
+    assert_says("; overlong: skip leaves such samples out; overlong: truncate trains on the rest of them");
     mt_findings_free(&f);
     mt_str_free(&text);
     unmake(&s);

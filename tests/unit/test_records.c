@@ -66,7 +66,7 @@ static void files_that_cannot_be_read_are_refused_with_advice(void **state)
         { "x.json", "[{\"a\": 1}, {\"a\": 2", 18, MT_EFORMAT, "line 1, column 19" },
         { "x.json", "[{\"a\": 1}", 9, MT_EFORMAT, "the list does not end" },
         { "x.json", "[{\"a\": 1}] 2", 12, MT_EFORMAT, "something follows" },
-        { "x.json", "[{\"a\": 1}\n{}]", 13, MT_EFORMAT, "line 2: ',' or ']'" },
+        { "x.json", "[{\"a\": 1}\n{}]", 13, MT_EFORMAT, "line 2: expected ',' or ']'" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
@@ -267,7 +267,7 @@ static void paths_that_lead_nowhere_say_so(void **state)
         { FILES "saved_dict", "validation", NULL, NULL, "it has train, test" },
         { FILES "repo", "validation", NULL, NULL, "no file name carries the split \"validation\"" },
         { FILES "field.json", NULL, "nope", NULL, "has no field \"nope\"" },
-        { FILES "field.json", NULL, "more", NULL, "the field \"more\" is no list" },
+        { FILES "field.json", NULL, "more", NULL, "the field \"more\" is not a list" },
         { FILES "poem.txt", NULL, NULL, "xml", "there is no format \"xml\"" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {

@@ -195,8 +195,8 @@ static void files_that_are_something_else_are_named(void **state)
         size_t n;
         const char *says;
     } cases[] = {
-        { "", 0, "0 bytes are no safetensors file" },
-        { "\x02\0\0", 3, "3 bytes are no safetensors file" },
+        { "", 0, "0 bytes are not a safetensors file" },
+        { "\x02\0\0", 3, "3 bytes are not a safetensors file" },
         { "\x03\0\0\0\0\0\0\0{}", 10, "claims 3 bytes and the file has 10" },
         { "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "at most 95.4 MiB" },
         { "\x01\xe1\xf5\x05\0\0\0\0{}", 10, "at most 95.4 MiB" }, /* 100,000,001 */

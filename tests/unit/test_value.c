@@ -73,7 +73,7 @@ static void malformed_documents_are_refused_with_their_place(void **state)
         { "[1 2]", "column 4: ',' or ']'" },      { "[01]", "a value was expected" },
         { "\"\\x\"", "unknown escape" },          { "\"abc", "does not end" },
         { "\"a\\", "does not end" },              { "\"\xff\"", "not valid UTF-8" },
-        { "\"\\u12g4\"", "hexadecimal" },         { "{\"a\" 1}", "':' was expected" },
+        { "\"\\u12g4\"", "hexadecimal" },         { "{\"a\" 1}", "expected ':'" },
         { "1 2", "something follows" },           { "[1.]", "decimal point" },
         { "[1e]", "exponent" },                   { "nul", "a value was expected" },
         { "{\n\n x}", "line 3, column 2" },       { "\"a\nb\"", "control character" },
