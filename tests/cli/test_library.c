@@ -5,13 +5,15 @@
 
 static char out[1 << 16];
 
-/* sh -c, in the test's folder, with the installed pkg-config file in sight. */
+/* sh -c, in the test's folder, with the installed pkg-config file in sight.  cc is the compiler that built the library, whose
+ * sanitizers another one may not link. */
 static int in_prefix(const char *dir, const char *command)
 {
     char script[8192];
     snprintf(script, sizeof script,
              "cd '%s' && export HF_HUB_OFFLINE=1 XDG_CACHE_HOME=\"$PWD/cache\" && "
-             "export PKG_CONFIG_PATH=\"$PWD/prefix/lib/pkgconfig:$PKG_CONFIG_PATH\" && { %s; } 2>&1",
+             "export PKG_CONFIG_PATH=\"$PWD/prefix/" MT_LIBDIR "/pkgconfig:$PKG_CONFIG_PATH\" && cc() { '" MT_CC
+             "' \"$@\"; } && { %s; } 2>&1",
              dir, command);
     return run_shell(script, out, sizeof out);
 }
@@ -53,15 +55,15 @@ static void the_header_is_cxx17(void **state)
                     "    if (megatrain_config_create(&config, &error)) return 1;\n"
                     "    megatrain_config_free(config);\n    return d.n_tokens != 0;\n}\n");
     expect_in_prefix(*state,
-                     "c++ -std=c++17 -pedantic-errors -Wall -Wextra -Werror -o usepp use.cpp $(pkg-config --cflags --libs "
-                     "megatrain) && ./usepp");
+                     "c++ -std=c++17 -pedantic-errors -Wall -Wextra -Werror -c use.cpp $(pkg-config --cflags megatrain) && "
+                     "cc -o usepp use.o $(pkg-config --libs megatrain) && ./usepp"); /* its names are C's */
 }
 
 /* Other names could meet those of the program that links it. */
 static void global_names_have_our_prefixes(void **state)
 {
     expect_in_prefix(*state,
-                     "nm -g --defined-only prefix/lib/libmegatrain.a | awk 'NF == 3 { print $3 }' | "
+                     "nm -g --defined-only prefix/" MT_LIBDIR "/libmegatrain.a | awk 'NF == 3 { print $3 }' | "
                      "grep -Ev '^(mt_|megatrain_|_|DW\\.ref)' | sort -u > names; test ! -s names || { cat names; false; }");
 }
 
