@@ -1,5 +1,5 @@
-/* The documents: every relative link leads to a file that is there, and every #anchor to a heading of it; the tour names
- * functions that exist. */
+/* The documents: every relative link leads to a file that is there, and every #anchor to a heading of it; the life of a step
+ * names functions that exist. */
 #include "test.h"
 
 #include "base/file.h"
@@ -142,26 +142,54 @@ static void every_page_is_in_the_index(void **state)
     check_index(ROOT "/docs/notebook");
 }
 
+#define LIFE ROOT "/docs/life-of-a-step.md"
+
+static void has_function(const char *path, const char *name)
+{
+    mt_err err = { 0 };
+    char at[1024], sought[80], *source;
+    snprintf(at, sizeof at, ROOT "/%s", path);
+    snprintf(sought, sizeof sought, " %s(", name);
+    assert_ok(mt_file_read(&source, NULL, at, 1 << 22, &err));
+    if (!strstr(source, sought)) fail_msg(LIFE ": %s is not in %s", name, path);
+    mt_free(source);
+}
+
 /* "| 3 | `mt_engine_step` | [engine/step.c](../src/engine/step.c) | ...": the file has the function. */
-static void the_tour_walks_through_functions_that_are_there(void **state)
+static void the_life_of_a_step_lists_functions_that_are_there(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    char *tour, *source, name[64], path[256], at[1024], sought[80];
+    char *page, name[64], path[256];
     int n_rows = 0, number;
-    assert_ok(mt_file_read(&tour, NULL, ROOT "/docs/tour.md", 1 << 22, &err));
-    for (const char *line = tour; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+    assert_ok(mt_file_read(&page, NULL, LIFE, 1 << 22, &err));
+    for (const char *line = page; line && *line; line = strchr(line, '\n'), line += line != NULL) {
         if (sscanf(line, "| %d | `%63[a-z_0-9]` | [%*[^]]](../%255[^)])", &number, name, path) != 3) continue;
         assert_int_equal(number, ++n_rows);
-        snprintf(sought, sizeof sought, " %s(", name);
-        snprintf(at, sizeof at, ROOT "/%s", path);
-        assert_ok(mt_file_read(&source, NULL, at, 1 << 22, &err));
-        if (!strstr(source, sought)) fail_msg("docs/tour.md: %s is not in %s", name, path);
-        mt_free(source);
+        has_function(path, name);
     }
-    mt_free(tour);
+    mt_free(page);
     assert_true(n_rows >= 10);
 }
 
+/* "[mt_layer_forward](../src/model/frame.c)" and "`layer_forward` in tiny.c". */
+static void the_life_of_a_step_links_functions_that_are_there(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    char *page, name[64], path[256];
+    int n_links = 0, n_tiny = 0, end;
+    assert_ok(mt_file_read(&page, NULL, LIFE, 1 << 22, &err));
+    for (const char *p = page; *p; p++) {
+        if (sscanf(p, "[%63[a-z_0-9]](../%255[^)])", name, path) == 2) has_function(path, name), n_links++;
+        end = 0;
+        if (sscanf(p, "`%63[a-z_0-9]` in tiny.c%n", name, &end) == 1 && end)
+            has_function("docs/reference/tiny.c", name), n_tiny++;
+    }
+    mt_free(page);
+    assert_true(n_links >= 8 && n_tiny >= 5);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(every_link_leads_somewhere), cmocka_unit_test(headings_are_named_as_on_github),
-             cmocka_unit_test(every_page_is_in_the_index), cmocka_unit_test(the_tour_walks_through_functions_that_are_there))
+             cmocka_unit_test(every_page_is_in_the_index), cmocka_unit_test(the_life_of_a_step_lists_functions_that_are_there),
+             cmocka_unit_test(the_life_of_a_step_links_functions_that_are_there))
