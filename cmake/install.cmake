@@ -13,6 +13,7 @@ if(MT_HAVE_CUDA) # the device's functions are weak symbols, which pull nothing o
   list(PREPEND MT_PC_LIBS -Wl,--undefined=mt_device_cuda,--undefined=mt_ops_cuda)
   list(APPEND MT_PC_LIBS -L${CUDAToolkit_LIBRARY_DIR} -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lcublasLt -lstdc++ -ldl -lrt)
 endif()
+# MPI's object is a weak symbol too and is not named: a program that links the library trains in one process.
 if(MT_SANITIZE)
   list(APPEND MT_PC_LIBS -fsanitize=${MT_SANITIZE})
 endif()

@@ -30,7 +30,8 @@
  * Errors.  A function that can fail returns a megatrain_status, which is 0 (MEGATRAIN_OK) on success, and takes a
  * megatrain_error last.  Pass NULL if you do not want the message.  The library never prints, never exits and never asserts on
  * what a caller passes: a NULL or a wrong size is MEGATRAIN_EINVAL or MEGATRAIN_ERANGE.  Where a message names a flag such as
- * --resume, it means the setting that docs/configuration.md lists with that flag (save.resume).
+ * --resume, it means the setting that docs/configuration.md lists with that flag (save.resume).  One thing it cannot turn into an
+ * error: a data file that another process shortens while it is mapped ends the program with SIGBUS.
  *
  * Ownership.  What create or open hands out belongs to the caller until free or close, which accept NULL.  A function that fails
  * hands out nothing (it sets *out to NULL).  Everything else that is passed is borrowed for the call.
@@ -88,7 +89,8 @@ const char *megatrain_status_name(megatrain_status status);
 typedef enum megatrain_level { MEGATRAIN_DEBUG, MEGATRAIN_INFO, MEGATRAIN_WARNING } megatrain_level;
 
 /* Receive what the library has to say besides errors, such as a file whose records had to be skipped.  There is one receiver for
- * the whole process; NULL removes it, and then notices are dropped.  It may be called from any thread, one call at a time. */
+ * the whole process; NULL removes it, and then notices are dropped.  It is called from any thread, one call at a time, and must
+ * not call the library itself.  Set it before other threads use the library. */
 void megatrain_set_notices(void (*receive)(void *user, megatrain_level level, const char *text), void *user);
 
 /* ---- configurations ----------------------------------------------------------------------------- */
@@ -122,15 +124,15 @@ void megatrain_config_free(megatrain_config *config);
 
 /* What training would take on this machine. */
 typedef struct megatrain_plan_info {
-    bool fits;                              /* false: `why` lists what is missing, and only the free bytes below are known */
+    bool fits;                              /* false: `why` lists what is missing; there is no plan to describe */
     char why[2048];                         /* "" if it fits */
     char device[128];                       /* what computes */
     char placement[512];                    /* where weights and state are, in a sentence */
     int64_t batch_size;                     /* documents of a step: batch_size times gradient_accumulation_steps */
     int64_t max_seq_len;                    /* tokens of a document, at most */
-    uint64_t host_bytes, device_bytes;      /* memory that the plan needs */
+    uint64_t host_bytes, device_bytes;      /* memory that the plan needs, of the host and of each device */
     uint64_t host_usable, device_usable;    /* memory that it may use */
-    double step_seconds, tokens_per_second; /* predicted, for full steps */
+    double step_seconds, tokens_per_second; /* predicted, for full steps; 0: not predicted */
 } megatrain_plan_info;
 
 /* Plan without loading a weight: only config.json is needed, and fetched if the model is on the hub.  A model that does not fit is
@@ -176,7 +178,8 @@ typedef struct megatrain_outcome {
 } megatrain_outcome;
 
 /* Train from a configuration to its last step, or until hooks->stop() returns true.  hooks and out may be NULL.  A directory
- * that holds a run already is refused unless save.resume is "latest" or save.overwrite is "true". */
+ * that holds a run already is refused unless save.resume is "latest" or save.overwrite is "true".  Unlike the program it serves no
+ * dashboard and writes neither log.txt nor report.html. */
 megatrain_status megatrain_train(const megatrain_config *config, const megatrain_hooks *hooks, megatrain_outcome *out,
                                  megatrain_error *error);
 
@@ -235,11 +238,11 @@ typedef struct megatrain_result {
 } megatrain_result;
 
 /* One update from these documents: forward, backward, clip, AdamW.  All documents of a step count as one batch, however the plan
- * cuts them into micro-batches.  Needs MEGATRAIN_TRAIN. */
+ * cuts them into micro-batches.  out may be NULL.  Needs MEGATRAIN_TRAIN. */
 megatrain_status megatrain_model_step(megatrain_model *model, const megatrain_document *documents, size_t n_documents,
                                       megatrain_result *out, megatrain_error *error);
 /* Use this learning rate from the next step on, instead of training.learning_rate and training.lr_scheduler.  A negative one
- * returns to them. */
+ * returns to them.  Past training.num_steps a schedule follows its formula: a cosine rises again. */
 megatrain_status megatrain_model_set_learning_rate(megatrain_model *model, double learning_rate, megatrain_error *error);
 /* Loss and accuracy; changes nothing. */
 megatrain_status megatrain_model_evaluate(megatrain_model *model, const megatrain_document *documents, size_t n_documents,

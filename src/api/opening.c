@@ -87,7 +87,8 @@ void mt__opening_describe(const mt_opening *o, const mt_plan *plan, megatrain_pl
     snprintf(out->device, sizeof out->device, "%s", device.name);
     if (!plan) return;
     mt_plan_describe(plan, out->placement, sizeof out->placement);
-    out->host_bytes = plan->host_bytes + plan->base_host;
+    const bool cpu = o->devices.first->api->kind == MT_DEVICE_CPU; /* then device memory is host memory */
+    out->host_bytes = plan->host_bytes + plan->base_host + (cpu ? plan->device_bytes * (size_t)mt_plan_lanes(plan) : 0);
     out->device_bytes = plan->device_bytes + plan->base_device;
     out->step_seconds = plan->predicted_seconds;
     if (plan->predicted_seconds > 0) out->tokens_per_second = (double)plan->job.step_tokens / plan->predicted_seconds;
