@@ -1,19 +1,19 @@
 /* tiny.c - training a llama in one file, to learn from.
  *
- * This program reads a model directory, takes some steps of AdamW on rows of tokens and prints the losses.  It computes exactly
- * what the engine of src/engine computes in fp32, bit for bit (tests/equiv/test_tiny.c compares losses, weights and Adam's state),
- * with none of what makes the engine fast: everything is in memory all the time, every activation is kept, and one thing happens
- * after the other.  docs/life-of-a-step.md walks from here to the engine.
+ * This program reads a model directory, takes some steps of AdamW on rows of tokens and prints the losses.  It computes
+ * what the engine (src/engine) computes in fp32, bit for bit: tests/equiv/test_tiny.c compares losses, weights and Adam's state.
+ * It has none of what makes the engine fast.  Everything is in memory all the time, every activation is kept, and one thing
+ * happens after the other.  docs/life-of-a-step.md walks from here to the engine.
  *
- * The arithmetic is in src/ops: each op has a struct of arguments and two functions, forward and backward.  This file decides what
- * is called in which order.  Read it from top to bottom:
+ * The arithmetic is in src/ops: each op has a struct of arguments and two functions, forward and backward.  This file decides
+ * what is called in which order.  Read it from top to bottom:
  *
  *     configuration  the numbers of config.json
  *     weights        one flat block a unit, fp32 masters stored as two halves
  *     ops            a name for each op as it is used here
  *     micro-batches  some documents, end to end
- *     forward        embedding, layers, loss
- *     backward       the same in reverse: gradients of activations flow back, gradients of weights are summed
+ *     forward        embedding and layers
+ *     backward       the loss, then everything in reverse: gradients of activations flow back, gradients of weights are summed
  *     the update     clip by the norm of all gradients, then AdamW
  *     main           a step is: every micro-batch forward and backward, then one update
  *
@@ -83,6 +83,8 @@ static config read_config(const char *dir)
     check(mt_json_i64(doc, "vocab_size", 0, &c.V, path, &err));
     check(mt_json_f64(doc, "rms_norm_eps", 1e-6, &c.eps, path, &err));
     check(mt_json_f64(doc, "rope_theta", 10000, &c.rope_theta, path, &err));
+    if (c.H < 1 || c.D < 1 || c.D % c.H || c.L < 1)
+        check(mt_fail(&err, MT_EINVAL, "%s: these are not the sizes of a llama", path));
     if (!mt_json_missing(mt_value_get(doc, "rope_scaling")))
         check(mt_fail(&err, MT_EUNSUPPORTED, "%s: rope_scaling is not supported here", path));
     c.Dh = c.D / c.H;
@@ -151,8 +153,8 @@ static head_offsets head_layout(const config *c)
 
 static unit unit_of(int64_t n, int64_t n_decay)
 {
-    return (unit){ n,         n_decay,  allocate(n, sizeof(uint16_t)), allocate(n, sizeof(int16_t)), floats(n), floats(n),
-                   floats(n), floats(n) };
+    return (unit){ .n = n, .n_decay = n_decay, .hi = allocate(n, sizeof(uint16_t)), .lo = allocate(n, sizeof(int16_t)),
+                   .w = floats(n), .g = floats(n), .m = floats(n), .v = floats(n) };
 }
 
 /* One tensor of the file into the unit's halves; returns where the next one beside it begins. */
@@ -445,8 +447,8 @@ static void forward(model *m, const micro *mb)
 /* ---- backward ----------------------------------------------------------------------------------- */
 
 /* The head, forward and backward at once: logits are the largest array of all, and nothing else needs them.  Only rows that have
- * a target are computed.  dscale makes the loss a mean over all trained tokens of the step, not of this micro-batch: so it does not
- * matter how a step is cut. */
+ * a target are computed.  dscale makes the loss a mean over all trained tokens of the step, not of this micro-batch: so how a
+ * step is cut into micro-batches changes nothing but the rounding. */
 static void head_loss(model *m, const micro *mb, float dscale, mt_loss_sum *sum)
 {
     const config *c = &m->c;
@@ -568,7 +570,7 @@ static void take_step(model *m, const mt_batch *b, int64_t first, int64_t end, i
         backward(m, &mb);
         micro_free(&mb);
     }
-    const double norm_of_all = gradient_norm(m), loss = sum.loss / (double)n_trained;
+    const double norm_of_all = gradient_norm(m), loss = sum.loss / (double)n_trained; /* not finite: the engine would skip it */
     printf("%lld %a %a\n", (long long)t, loss, norm_of_all); /* %a: every bit */
     update(m, norm_of_all, t);
 }
