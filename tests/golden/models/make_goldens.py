@@ -21,9 +21,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import reference
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "../../real"))
+from exact import doubles  # noqa: E402
 V = 97
 STEPS, LR, BETAS, EPS, DECAY = 10, 1e-3, (0.9, 0.999), 1e-8, 0.1
 LONG, LONG_LR = 200, 3e-4
+CURVE = 60
 BALANCED = {"balance_batch.safetensors": True, "balance_rows.safetensors": False}  # all rows together
 BALANCE = 0.3  # coefficient of the load-balancing loss: large, so that it shows in every gradient
 
@@ -233,7 +236,7 @@ CASES = {
                  attn_config={"clip_qkv": 0.9, "alibi": True}),
     "biogpt": small("biogpt", "BioGptForCausalLM", num_key_value_heads=ABSENT, max_position_embeddings=16),
     "hyperclovax": small("hyperclovax", "HyperCLOVAXForCausalLM", head_dim=4, embedding_multiplier=3.0, attention_multiplier=0.3, logits_scaling=0.4),
-    "qwen3_5": case(QWEN3_5, rows=(65, 200, 1, 63, 64), full=True),
+    "qwen3_5": {**case(QWEN3_5, rows=(65, 200, 1, 63, 64), full=True), "curve": True},
     "qwen3_5_tied": case(QWEN3_5, rows=(6, 14, 9), tie_word_embeddings=True, attention_bias=True, num_hidden_layers=2, num_attention_heads=4,
                          num_key_value_heads=2, full_attention_interval=ABSENT, layer_types=["full_attention", "linear_attention"],
                          linear_num_value_heads=2, linear_key_head_dim=11, linear_value_head_dim=7, linear_conv_kernel_dim=3),
@@ -558,6 +561,18 @@ def train(spec, tokens, dtype, max_norm, steps=STEPS, lr=LR):
     return state, losses, norms
 
 
+def write_curve(folder, spec, tokens, max_norm):
+    """Losses and norms of CURVE steps in float64, everywhere, and what becomes of the parameters of decays, which torch's own float32 misses most."""
+    with doubles():
+        state, losses, norms = train(spec, tokens, torch.float64, max_norm, CURVE, LONG_LR)
+    rough_state, rough_losses, rough_norms = train(spec, tokens, torch.float32, max_norm, CURVE, LONG_LR)
+    decays = [k for k in state if k.startswith("w.") and k.endswith(("A_log", "dt_bias"))]
+    write_json(os.path.join(folder, "curve.json"), {"lr": LONG_LR, "losses": losses, "grad_norms": norms, "decays": {k[2:]: state[k].tolist() for k in decays}})
+    far = lambda a, b: max(abs(x / y - 1) for x, y in zip(a, b))
+    print(f"   {CURVE} steps: loss {losses[0]:.4f} -> {losses[-1]:.4f}; fp32 against float64 at most: loss {far(rough_losses, losses):.1e}, norm"
+          f" {far(rough_norms, norms):.1e}, decays {max((rough_state[k].double() - state[k]).abs().max().item() for k in decays):.1e}")
+
+
 def choose_max_norm(spec, tokens):
     """Near the median of the ten norms, on a multiple of 1/64, so that some steps clip and some do not."""
     norms = sorted(train(spec, tokens, torch.float32, math.inf)[2])
@@ -672,6 +687,9 @@ def make(name, spec):
         write_json(os.path.join(folder, "long.json"), {"lr": LONG_LR, "losses": many})
         print(f"   {LONG} steps: loss {many[0]:.4f} -> {many[-1]:.4f}, fp32 against float64 at most"
               f" {max(abs(a / b - 1) for a, b in zip(many, exact_many)):.1e}")
+
+    if spec.get("curve"):
+        write_curve(folder, spec, tokens, max_norm)
 
     if spec.get("beside"):
         stored = load_file(os.path.join(folder, "model.safetensors"))
