@@ -5,6 +5,7 @@
 MODEL is a directory with weights, a tokenizer and a chat template; RECORDS.json is a list of {"instruction", "input", "output"}.  Needs torch,
 transformers and accelerate.  Compared: ids and labels of every sample, made from the chat template alone; the number of steps; loss, gradient norm
 and learning rate of each; the saved weights; and what both say greedily afterwards.  Ends with 1 if anything is further than LIMITS."""
+import collections
 import json
 import os
 import shutil
@@ -44,17 +45,28 @@ def collate(batch):
 
 
 class InOrder(Trainer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.losses = collections.Counter()  # of steps
+
     def _get_train_sampler(self, *args, **kwargs):
         return torch.utils.data.SequentialSampler(self.train_dataset)
 
+    def training_step(self, *args, **kwargs):
+        loss = super().training_step(*args, **kwargs)
+        self.losses[self.state.global_step] += loss.item()
+        return loss
+
 
 def theirs(model, data, work):
+    """A row for each step.  Losses of micro-batches are added here: Trainer does it in float32, which is coarser than what is compared."""
     args = TrainingArguments(output_dir=work + "/trainer", use_cpu=True, report_to=[], save_strategy="no", logging_steps=1, disable_tqdm=True, optim="adamw_torch",
                              per_device_train_batch_size=BATCH, gradient_accumulation_steps=ACCUMULATE, num_train_epochs=EPOCHS, learning_rate=RATE,
                              lr_scheduler_type="cosine", warmup_steps=WARMUP, weight_decay=DECAY, max_grad_norm=CLIP)
     trainer = InOrder(model=model, args=args, train_dataset=data, data_collator=collate)
     trainer.train()
-    return [h for h in trainer.state.log_history if "loss" in h]
+    rows = [h for h in trainer.state.log_history if "loss" in h]
+    return [{**h, "loss": trainer.losses[i]} for i, h in enumerate(rows)]
 
 
 def settings(model, work):
