@@ -1,0 +1,147 @@
+/* megatrain train under a launcher: ranks that are not alike, or not launched as they should be, are told so in one sentence, which
+ * one rank prints. */
+#include "mpirun.h"
+#include "workspace.h"
+
+static program p;
+
+/* Words of one rank's command; NULL ends them. */
+static void add_train(const char *out, const char *const *more)
+{
+    const char *const usual[] = {
+        "train", "--model-name", "model", "--dataset-path", "rows.json", "--from-scratch", "--device", "cpu", "--num-steps",
+        "4",     "--batch-size", "8",     "--output-dir",   out,         "--comm-timeout", "20"
+    };
+    for (size_t i = 0; i < MT_COUNT(usual); i++) program_arg(&p, usual[i]);
+    for (; more && *more; more++) program_arg(&p, *more);
+}
+
+/* Two ranks alike, and a third with other words. */
+static void run_third(const char *root, const char *out, const char *third_out, const char *const *more)
+{
+    mpirun_init(&p, root, 2, MT_BINARY);
+    add_train(out, NULL);
+    const char *const then[] = { ":", "-n", "1", MT_BINARY };
+    for (size_t i = 0; i < MT_COUNT(then); i++) program_arg(&p, then[i]);
+    add_train(third_out, more);
+    program_run(&p);
+}
+
+static int count(const char *text, const char *words)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, words)); at++) n++;
+    return n;
+}
+
+/* It failed with one sentence, once. */
+static void assert_one_error(int status, const char *words)
+{
+    assert_printed(&p, words);
+    assert_int_equal(count(p.text, "error:"), 1);
+    assert_int_equal(p.status, status);
+}
+
+static void ranks_with_other_settings_are_refused(void **state)
+{
+    MPIRUN_OR_SKIP();
+    run_third(*state, "out", "out", (const char *const[]){ "--learning-rate", "0.5", NULL });
+    assert_printed(&p, "error: rank 2 (");
+    assert_printed(&p, "training.learning_rate is ");
+    assert_one_error(2, "and 0.5 on rank 2 (");
+}
+
+static void ranks_with_other_data_are_refused(void **state)
+{
+    MPIRUN_OR_SKIP();
+    workspace_write_rows(*state, "other.json", 40, 8);
+    run_third(*state, "out", "out", (const char *const[]){ "--dataset-path", "other.json", NULL });
+    assert_one_error(2, "the fingerprint of the data is ");
+}
+
+static void ranks_with_another_model_are_refused(void **state)
+{
+    MPIRUN_OR_SKIP();
+    assert_int_equal(mkdir(workspace_path("%s/larger", (char *)*state).s, 0777), 0);
+    workspace_write_config(*state, "larger/config.json", WORKSPACE_LAYERS + 1);
+    run_third(*state, "out", "out", (const char *const[]){ "--model-name", "larger", NULL });
+    assert_one_error(2, "the fingerprint of the model (config.json) is ");
+}
+
+static void an_output_directory_of_ones_own_is_refused(void **state)
+{
+    MPIRUN_OR_SKIP();
+    run_third(*state, "out", "elsewhere", NULL);
+    assert_one_error(2, "the output directory elsewhere is not the same one on rank 2 (");
+}
+
+static void a_failure_before_the_ranks_know_each_other_is_printed_once(void **state)
+{
+    MPIRUN_OR_SKIP();
+    mpirun_init(&p, *state, 3, MT_BINARY);
+    add_train("out", (const char *const[]){ "--no-such-flag", NULL });
+    program_run(&p);
+    assert_one_error(2, "train: --no-such-flag is not known");
+}
+
+static void a_failure_of_one_rank_ends_all(void **state)
+{
+    MPIRUN_OR_SKIP();
+    run_third(*state, "out", "out", (const char *const[]){ "--dataset-path", "missing.json", NULL });
+    assert_printed(&p, "error: rank 2 (");
+    assert_one_error(1, "missing.json");
+}
+
+static void a_dry_run_is_for_one_machine(void **state)
+{
+    MPIRUN_OR_SKIP();
+    mpirun_init(&p, *state, 2, MT_BINARY);
+    add_train("out", (const char *const[]){ "--dry-run", NULL });
+    program_run(&p);
+    assert_one_error(2, "--dry-run rehearses on one machine");
+}
+
+static void one_rank_under_mpirun_is_a_run_like_any_other(void **state)
+{
+    MPIRUN_OR_SKIP();
+    mpirun_init(&p, *state, 1, MT_BINARY);
+    add_train("out", NULL);
+    if (program_run(&p)) fail_msg("%s", p.text);
+    PROGRAM_WORDS(&p, *state, "train", "--model-name", "model", "--dataset-path", "rows.json", "--from-scratch", "--device",
+                  "cpu", "--num-steps", "4", "--batch-size", "8", "--output-dir", "alone", "--comm-timeout", "20");
+    assert_int_equal(program_run(&p), 0);
+    assert_true(workspace_same_file(workspace_path("%s/out/final/model.safetensors", (char *)*state).s,
+                                    workspace_path("%s/alone/final/model.safetensors", (char *)*state).s));
+}
+
+static void torchrun_is_answered_with_the_right_command(void **state)
+{
+    setenv("TORCHELASTIC_RUN_ID", "none", 1);
+    setenv("WORLD_SIZE", "16", 1);
+    setenv("LOCAL_WORLD_SIZE", "8", 1);
+    PROGRAM_WORDS(&p, *state, "train", "--model-name", "model", "--dataset-path", "rows.json");
+    program_run(&p);
+    unsetenv("TORCHELASTIC_RUN_ID");
+    unsetenv("WORLD_SIZE");
+    unsetenv("LOCAL_WORLD_SIZE");
+    assert_one_error(2, "mpirun -n 2 --map-by ppr:1:node megatrain train FILE.yaml --devices all");
+}
+
+static void without_mpi_the_message_says_how_to_build_with_it(void **state)
+{
+    if (MT_HAVE_MPI) mt_skip("built with MPI");
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    PROGRAM_WORDS(&p, *state, "train", "--model-name", "model", "--dataset-path", "rows.json");
+    program_run(&p);
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    assert_one_error(1, "mpirun started 2 processes, and this program was built without MPI: install an MPI");
+}
+
+#define IN_WORKSPACE(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
+MT_TEST_MAIN(IN_WORKSPACE(ranks_with_other_settings_are_refused), IN_WORKSPACE(ranks_with_other_data_are_refused),
+             IN_WORKSPACE(ranks_with_another_model_are_refused), IN_WORKSPACE(an_output_directory_of_ones_own_is_refused),
+             IN_WORKSPACE(a_failure_before_the_ranks_know_each_other_is_printed_once),
+             IN_WORKSPACE(a_failure_of_one_rank_ends_all), IN_WORKSPACE(a_dry_run_is_for_one_machine),
+             IN_WORKSPACE(one_rank_under_mpirun_is_a_run_like_any_other),
+             IN_WORKSPACE(torchrun_is_answered_with_the_right_command),
+             IN_WORKSPACE(without_mpi_the_message_says_how_to_build_with_it))
