@@ -19,6 +19,8 @@ typedef struct options {
     mt_flag_strs words; /* MODEL */
     bool json, list_gpus, list_shapes;
     int64_t gpus; /* 0: as model.devices says */
+    int64_t machines;
+    uint64_t network; /* 0: a usual one */
 } options;
 
 /* -- the answer ------------------------------------------------------------------------------------ */
@@ -122,6 +124,8 @@ static mt_rc show_answer(mt_plan_answer *a, bool json, mt_err *err)
     return rc;
 }
 
+static const double USUAL_NETWORK = 12.5e9; /* 100 Gbit/s */
+
 static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
 {
     const mt_plan_asked *asked = &o->asked;
@@ -133,6 +137,8 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
         mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .on = &found, .settings = set };
         a.q = mt_plan_question(s.model, set, &found.machine);
         if (o->gpus) mt_question_set_lanes(&a.q, (int)o->gpus);
+        a.machines = (int)o->machines;
+        a.network = o->network ? (double)o->network : USUAL_NETWORK;
         a.q.device_there = found.device_there;
         a.q.host_there = found.host_there;
         a.n_steps = set->training.num_steps;
@@ -263,6 +269,8 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "--shape", MT_FLAG_STR, &o->asked.subject.shape, "NAME", "a published model, such as qwen2.5-7b", false },
         { "--gpu", MT_FLAG_STR, &o->asked.machine.gpu, "NAME", "a GPU that is not here: h100, rtx4090", false },
         { "--gpus", MT_FLAG_CORES, &o->gpus, "N", "of that kind in the machine, and how fast 1, 2, 4 ... of them are", false },
+        { "--machines", MT_FLAG_CORES, &o->machines, "N", "of that kind, and how fast 1, 2, 4 ... of them are", false },
+        { "--network", MT_FLAG_MEMORY, &o->network, "SIZE", "bytes a second each way between machines: 50G (12.5G)", false },
         { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE",
           "all of the GPU's memory, the driver's share too: 80Gi", false },
         { "--ram", MT_FLAG_MEMORY, &o->asked.machine.ram, "SIZE", "host memory to plan with (what is free): 1.5T", false },

@@ -1,5 +1,8 @@
 #include "cli/plan_scale.h"
 
+#include "base/units.h"
+#include "plan/network.h"
+
 #include <stdio.h>
 
 enum { MOST_DOUBLINGS = 6 };
@@ -39,17 +42,73 @@ static mt_rc find_compute_bound(mt_plan_scale *s, const mt_plan_answer *a, int g
     return MT_OK;
 }
 
-mt_rc mt_plan_scale_find(mt_plan_scale *s, const mt_plan_answer *a, mt_err *err)
+/* Each machine takes its part of the samples.  What is said of memory is that of one machine with all of the state: several need
+ * less each. */
+static mt_rc add_machines(mt_plan_scale *s, const mt_plan_answer *a, int machines, mt_err *err)
 {
-    const int most = a->plan ? mt_plan_lanes(a->plan) : 1;
-    *s = (mt_plan_scale){ 0 };
+    mt_machines_row *row = &s->machines[s->n_machines++];
+    const int64_t batch = (a->q.batch + machines - 1) / machines;
+    mt_plan *plan;
+    *row = (mt_machines_row){ .machines = machines, .bound = "does not fit" };
+    mt_rc rc = plan_for(&plan, a, mt_plan_lanes(a->plan), batch, err);
+    if (rc) return rc == MT_ENOMEM ? MT_OK : rc;
+    const mt_network_cost c = mt_network_step(plan->predicted_seconds, a->q.model->n_trained, machines, a->network);
+    row->waits = c.waits;
+    row->tokens_s = (double)(batch * machines * a->q.seq_len) / c.step;
+    row->bound = c.waits > 0.05 * c.step ? "the network" : plan->times.bound;
+    mt_plan_free(plan);
+    return MT_OK;
+}
+
+static mt_rc scale_machines(mt_plan_scale *s, const mt_plan_answer *a, mt_err *err)
+{
+    if (a->machines <= 1) return MT_OK;
+    for (int n = 1; n < a->machines; n *= 2) MT_TRY(add_machines(s, a, n, err));
+    if (a->q.machine.flops > 0 && !a->q.machine.shared)
+        s->most_gpus = (int)mt_network_most_gpus((double)(a->q.batch * a->q.seq_len), a->network, a->q.machine.flops);
+    return add_machines(s, a, a->machines, err);
+}
+
+static mt_rc scale_gpus(mt_plan_scale *s, const mt_plan_answer *a, mt_err *err)
+{
+    const int most = mt_plan_lanes(a->plan);
     if (most == 1) return MT_OK;
     for (int n = 1; n < most; n *= 2) MT_TRY(add_row(s, a, n, err));
     MT_TRY(add_row(s, a, most, err));
     return find_compute_bound(s, a, most, err);
 }
 
-void mt_plan_scale_show(mt_str *out, const mt_plan_scale *s, const mt_question *q)
+mt_rc mt_plan_scale_find(mt_plan_scale *s, const mt_plan_answer *a, mt_err *err)
+{
+    *s = (mt_plan_scale){ 0 };
+    if (!a->plan) return MT_OK;
+    MT_TRY(scale_gpus(s, a, err));
+    return scale_machines(s, a, err);
+}
+
+static void show_machines(mt_str *out, const mt_plan_scale *s, const mt_plan_answer *a)
+{
+    if (!s->n_machines) return;
+    mt_str_printf(out, "\n  machines    tokens/s   times   bound by (%s/s between machines)\n",
+                  mt_bytes_text((uint64_t)a->network).s);
+    for (const mt_machines_row *r = s->machines; r < s->machines + s->n_machines; r++) {
+        mt_str_printf(out, "  %8d  %10.0f", r->machines, r->tokens_s);
+        if (s->machines[0].tokens_s > 0)
+            mt_str_printf(out, "  %6.2f", r->tokens_s / s->machines[0].tokens_s);
+        else
+            mt_str_puts(out, "       -");
+        mt_str_printf(out, "   %s", r->bound);
+        if (r->waits > 0) mt_str_printf(out, ", for which a step waits %s", mt_seconds_text(r->waits).s);
+        mt_str_puts(out, "\n");
+    }
+    if (s->most_gpus)
+        mt_str_printf(out, "  a step of %lld tokens keeps %d GPUs busy over this network; more would wait for weights\n",
+                      (long long)(a->q.batch * a->q.seq_len), s->most_gpus > 0 ? s->most_gpus : 1);
+    mt_str_printf(out, "  all of them give the same bits (training.bundles %d); calculated, not measured on several machines\n",
+                  s->machines[s->n_machines - 1].machines);
+}
+
+static void show_gpus(mt_str *out, const mt_plan_scale *s, const mt_question *q)
 {
     if (!s->n) return;
     mt_str_puts(out, "\n  GPUs    tokens/s   times   bound by\n");
@@ -68,9 +127,30 @@ void mt_plan_scale_show(mt_str *out, const mt_plan_scale *s, const mt_question *
                   mt_arithmetic_shares(&q->form));
 }
 
+void mt_plan_scale_show(mt_str *out, const mt_plan_answer *a)
+{
+    show_gpus(out, &a->scale, &a->q);
+    show_machines(out, &a->scale, a);
+}
+
+static void json_machines(mt_json_out *j, const mt_plan_scale *s)
+{
+    mt_json_list(j, "machines", MT_JSON_FLAT);
+    for (const mt_machines_row *r = s->machines; r < s->machines + s->n_machines; r++) {
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_int(j, "machines", r->machines);
+        mt_json_put_num(j, "tokens_per_second", "%.6g", r->tokens_s);
+        mt_json_put_num(j, "network_wait_seconds", "%.6g", r->waits);
+        mt_json_put_str(j, "bound", r->bound);
+        mt_json_end(j);
+    }
+    mt_json_end(j);
+    mt_json_put_int(j, "most_gpus", s->most_gpus);
+}
+
 void mt_plan_scale_json(mt_json_out *j, const mt_plan_scale *s)
 {
-    if (!s->n) return;
+    if (!s->n && !s->n_machines) return;
     mt_json_map(j, "scaling", MT_JSON_FLAT);
     mt_json_list(j, "gpus", MT_JSON_FLAT);
     for (const mt_scale_row *r = s->rows; r < s->rows + s->n; r++) {
@@ -82,5 +162,6 @@ void mt_plan_scale_json(mt_json_out *j, const mt_plan_scale *s)
     }
     mt_json_end(j);
     mt_json_put_int(j, "compute_batch_size", s->compute_batch);
+    if (s->n_machines) json_machines(j, s);
     mt_json_end(j);
 }

@@ -1,12 +1,12 @@
-/* plan_scale.h - how a run would scale over the GPUs of a machine: the same arithmetic on 1, 2, 4 ... of them. */
+/* plan_scale.h - how a run would scale over the GPUs of a machine, and over machines: the same step on 1, 2, 4 ... of them. */
 #ifndef MT_CLI_PLAN_SCALE_H
 #define MT_CLI_PLAN_SCALE_H
 
 #include "cli/plan_view.h"
 
-/* a->plan: of the most GPUs; of one, there is nothing to show. */
+/* a->plan: of the most GPUs; of one on one machine, there is nothing to show. */
 mt_rc mt_plan_scale_find(mt_plan_scale *s, const mt_plan_answer *a, mt_err *err);
-void mt_plan_scale_show(mt_str *out, const mt_plan_scale *s, const mt_question *q);
+void mt_plan_scale_show(mt_str *out, const mt_plan_answer *a);
 void mt_plan_scale_json(mt_json_out *j, const mt_plan_scale *s);
 
 #endif

@@ -232,7 +232,7 @@ static bool decides_the_plan(const mt_settings *s, const char *key)
     static const char *const where_given[] = {
         "model.dtype",         "model.device",    "model.attn_implementation", "training.gradient_accumulation_steps",
         "training.grad_dtype", "training.freeze", "training.deterministic",    "training.max_grad_norm",
-        "training.shares"
+        "training.shares",     "training.bundles"
     };
     for (size_t i = 0; i < MT_COUNT(always); i++)
         if (strcmp(key, always[i]) == 0) return true;
@@ -350,7 +350,7 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
     put_disk(out, a, term);
     put_times(out, a, term);
     put_updates(out, a, term);
-    mt_plan_scale_show(out, &a->scale, &a->q);
+    mt_plan_scale_show(out, a);
     put_batch(out, a, term);
 }
 

@@ -17,10 +17,20 @@ typedef struct mt_scale_row {
     double tokens_s; /* 0: does not fit */
     const char *bound;
 } mt_scale_row;
+/* And on several machines. */
+typedef struct mt_machines_row {
+    int machines;
+    double tokens_s; /* 0: does not fit */
+    double waits;    /* seconds of a step for the network */
+    const char *bound;
+} mt_machines_row;
 typedef struct mt_plan_scale {
     mt_scale_row rows[MT_SCALE_ROWS];
     int n;                 /* 0: one GPU was asked for */
     int64_t compute_batch; /* samples of a step from which all of them are bound by compute; 0: none found */
+    mt_machines_row machines[MT_SCALE_ROWS];
+    int n_machines; /* 0: one machine was asked for */
+    int most_gpus;  /* beyond which a step of this size waits for the network; 0: not a GPU */
 } mt_plan_scale;
 
 typedef struct mt_plan_answer {
@@ -29,6 +39,8 @@ typedef struct mt_plan_answer {
     const mt_machine_found *on;  /* that machine: borrowed */
     const mt_settings *settings; /* the question's: borrowed */
     mt_question q;
+    int machines;        /* that train together; 0: one */
+    double network;      /* bytes a second each way between them */
     const mt_plan *plan; /* NULL: nothing fits */
     mt_need need;
     mt_batch_advice batch;

@@ -47,6 +47,14 @@ static void memory_is_called_what_it_is(void **state)
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --devices 0,1 --batch-size 256 --json", 0,
                    "\"scaling\": {\"gpus\": [{\"gpus\": 1, ");
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 0", 2, "--gpus");
+    const char *four = "plan --shape qwen2.5-7b --gpu h200 --ram 1T --batch-size 512 --machines 4 --network 12.5G";
+    expect_program(four, 0, "  machines    tokens/s   times   bound by (11.6 GiB/s between machines)\n         1  ");
+    expect_program(four, 0, "all of them give the same bits (training.bundles 4)");
+    expect_program(four, 0, "tokens keeps 9 GPUs busy over this network; more would wait for weights");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --batch-size 16 --machines 4 --network 1G", 0,
+                   "the network, for which a step waits ");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --batch-size 512 --machines 4 --json", 0,
+                   "\"machines\": [{\"machines\": 1, ");
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json", 0, "\"numa_nodes\": ");
 }
 

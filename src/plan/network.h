@@ -1,0 +1,26 @@
+/* network.h - what the network between machines costs a step.
+ *
+ * Each machine sends the others' slices of its gradient sum and receives its own slice of theirs while backward runs, and sends its
+ * new weights to all while the next forward runs.  With N trained parameters on H machines that is 4 (H - 1) / H x N bytes out of and
+ * into each machine, then 2 (H - 1) / H x N.  What the compute of the same time does not hide, the step waits for:
+ *
+ *     step = max(forward, weights / rate) + max(backward, sums / rate)
+ *
+ * where forward is at least a quarter of a step's compute.  The number of parameters cancels: only tokens a GPU hide a network. */
+#ifndef MT_PLAN_NETWORK_H
+#define MT_PLAN_NETWORK_H
+
+#include <stdint.h>
+
+typedef struct mt_network_cost {
+    double weights, sums; /* seconds on the wire */
+    double step;          /* seconds, overlapped */
+    double waits;         /* of them for the network alone */
+} mt_network_cost;
+
+/* alone_s: a machine's part of the step without a network; rate: bytes a second each way of a machine. */
+mt_network_cost mt_network_step(double alone_s, int64_t n_trained, int machines, double rate);
+/* GPUs beyond which a step of this many tokens waits for weights, however many a machine has; flops: of one. */
+double mt_network_most_gpus(double step_tokens, double rate, double flops);
+
+#endif

@@ -1,0 +1,57 @@
+/* plan/network.h: a network that is fast enough costs nothing, and one that is not costs what the bytes take. */
+#include "plan/network.h"
+#include "test.h"
+
+#include <math.h>
+
+static const int64_t N = 7000000000;
+
+static void one_machine_waits_for_nothing(void **state)
+{
+    (void)state;
+    const mt_network_cost c = mt_network_step(8, N, 1, 1);
+    assert_true(c.step == 8 && c.waits == 0 && c.weights == 0 && c.sums == 0);
+}
+
+static void what_compute_hides_is_free(void **state)
+{
+    (void)state;
+    const mt_network_cost c = mt_network_step(8, N, 4, 50e9);
+    assert_true(fabs(c.weights - 2 * 0.75 * 7e9 / 50e9) < 1e-9);
+    assert_true(fabs(c.sums - 4 * 0.75 * 7e9 / 50e9) < 1e-9);
+    assert_true(c.waits == 0);
+}
+
+static void what_it_does_not_hide_is_waited_for(void **state)
+{
+    (void)state;
+    const mt_network_cost c = mt_network_step(0.001, N, 2, 1e9);
+    assert_true(fabs(c.step - (7.0 + 14.0)) < 1e-6);
+    assert_true(fabs(c.waits - (c.step - 0.001)) < 1e-9);
+}
+
+/* More machines move more bytes, never more than twice what two move, and a faster network is never slower. */
+static void costs_grow_with_machines_and_fall_with_the_rate(void **state)
+{
+    (void)state;
+    double before = 0;
+    for (int machines = 1; machines <= 64; machines++) {
+        const mt_network_cost c = mt_network_step(0.5, N, machines, 10e9), two = mt_network_step(0.5, N, 2, 10e9);
+        assert_true(c.step >= before && c.step >= 0.5);
+        assert_true(c.weights <= 2 * two.weights && c.sums <= 2 * two.sums);
+        assert_true(mt_network_step(0.5, N, machines, 20e9).step <= c.step);
+        before = c.step;
+    }
+}
+
+static void a_fixed_step_keeps_so_many_gpus_busy(void **state)
+{
+    (void)state;
+    assert_int_equal((int)mt_network_most_gpus(1e6, 50e9, 620e12), 80);
+    assert_int_equal((int)mt_network_most_gpus(1e6, 12.5e9, 620e12), 20);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(one_machine_waits_for_nothing), cmocka_unit_test(what_compute_hides_is_free),
+             cmocka_unit_test(what_it_does_not_hide_is_waited_for),
+             cmocka_unit_test(costs_grow_with_machines_and_fall_with_the_rate),
+             cmocka_unit_test(a_fixed_step_keeps_so_many_gpus_busy))
