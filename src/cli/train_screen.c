@@ -135,6 +135,20 @@ static void put_device(mt_train_screen *screen, const mt_train_info *i)
     put_row(screen, "device", text);
 }
 
+/* How many, which, and what is between them. */
+static void put_machines(mt_train_screen *screen, const mt_train_info *i)
+{
+    mt_str s = { 0 };
+    const mt_comm *c = i->comm;
+    if (c->n_ranks == 1) return;
+    mt_str_printf(&s, "%d:", c->n_ranks);
+    for (int r = 0; r < c->n_ranks && r < 8; r++) mt_str_printf(&s, "%s %s", r ? "," : "", c->hosts[r]);
+    mt_str_printf(&s, "%s; %s/s between them, measured", c->n_ranks > 8 ? ", ..." : "", mt_bytes_text((uint64_t)i->network).s);
+    if (i->network_wait > 0) mt_str_printf(&s, "; a step waits %s for it", mt_seconds_text(i->network_wait).s);
+    if (mt_str_ok(&s)) put_row(screen, "machines", s.s);
+    mt_str_free(&s);
+}
+
 static void print_plan(mt_train_screen *screen, const mt_train_info *i)
 {
     const mt_plan *p = i->plan;
@@ -173,6 +187,7 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
              mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? ", some held out for evaluation" : "");
     put_row(screen, "data", text);
     put_device(screen, i);
+    put_machines(screen, i);
     print_plan(screen, i);
     snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps,
              mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);

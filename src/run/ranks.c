@@ -128,6 +128,63 @@ mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *
     return rc ? rc : meet(c, "the comparison of ranks", err); /* nobody goes on before all have found themselves alike */
 }
 
+/* -- the network ----------------------------------------------------------------------------------- */
+
+static void count_moved(void *self, void *mark)
+{
+    (void)mark;
+    --*(int *)self;
+}
+
+/* Seconds to send so many bytes to the next rank and receive as many from the one before. */
+static mt_rc time_parcels(mt_comm *c, char *out, char *in, size_t bytes, double *seconds, mt_err *err)
+{
+    int left = 2;
+    mt_parcel p = { .tag = 0, .data = out, .bytes = bytes, .what = "a parcel that is timed", .done = count_moved, .self = &left };
+    MT_TRY(meet(c, "the measurement of the network", err));
+    const double start = mt_now_s();
+    p.peer = (c->rank + 1) % c->n_ranks, p.sends = true;
+    MT_TRY(c->api->post(c, &p, err));
+    p.peer = (c->rank + c->n_ranks - 1) % c->n_ranks, p.sends = false, p.data = in;
+    MT_TRY(c->api->post(c, &p, err));
+    while (left > 0) MT_TRY(c->api->advance(c, mt_now_ns() + 100000000, err));
+    *seconds = mt_now_s() - start;
+    return MT_OK;
+}
+
+static mt_rc slowest(mt_comm *c, double *rate, mt_err *err)
+{
+    double *all = mt_calloc((size_t)c->n_ranks, sizeof *all);
+    mt_rc rc = all ? c->api->tell(c, rate, sizeof *rate, all, "the network's rate", err) : mt_no_memory(err, "rates");
+    for (int r = 0; !rc && r < c->n_ranks; r++)
+        if (all[r] < *rate) *rate = all[r];
+    mt_free(all);
+    return rc;
+}
+
+/* First a little, which also makes connections; a network that is slow shows with that. */
+mt_rc mt_ranks_measure(mt_comm *c, double *rate, mt_err *err)
+{
+    enum { LITTLE = 4 << 20, MUCH = 64 << 20 };
+    const double SLOW = 50e6;
+    *rate = 0;
+    if (c->n_ranks == 1) return MT_OK;
+    char *out = mt_calloc(1, MUCH), *in = mt_calloc(1, MUCH);
+    double seconds = 1;
+    mt_rc rc = out && in ? MT_OK : mt_no_memory(err, "measuring the network");
+    for (int i = 0; !rc && i < 2; i++) rc = time_parcels(c, out, in, LITTLE, &seconds, err);
+    *rate = LITTLE / seconds;
+    if (!rc) rc = slowest(c, rate, err);
+    if (!rc && *rate > SLOW) {
+        rc = time_parcels(c, out, in, MUCH, &seconds, err);
+        *rate = MUCH / seconds;
+        if (!rc) rc = slowest(c, rate, err);
+    }
+    mt_free(out);
+    mt_free(in);
+    return rc;
+}
+
 /* -- one directory --------------------------------------------------------------------------------- */
 
 enum { TOKEN_BYTES = 32, LOOKS = 50, LOOK_MS = 100 };

@@ -27,6 +27,9 @@ typedef struct mt_rank_fact {
 } mt_rank_fact;
 mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *err);
 
+/* Bytes a second each way between neighbours, all at once: of the slowest.  Takes a moment. */
+mt_rc mt_ranks_measure(mt_comm *c, double *rate, mt_err *err);
+
 /* The directory must be the same one for all: rank 0 leaves a token there, and the others read it. */
 mt_rc mt_ranks_share_dir(mt_comm *c, const char *dir, mt_err *err);
 

@@ -64,7 +64,10 @@ void mt_trainer_info(const mt_trainer *t, mt_train_info *out)
                             .n_steps = t->course.n_steps,
                             .checkpoint_bytes = mt_ckpt_bytes(&c),
                             .output_dir = t->dir.path,
-                            .resumed_from = t->resume.from ? t->resume.from : "" };
+                            .resumed_from = t->resume.from ? t->resume.from : "",
+                            .comm = t->comm,
+                            .network = t->ranks.network,
+                            .network_wait = t->ranks.network_wait };
     t->exec.dev->api->info(t->exec.dev, &out->device);
 }
 

@@ -88,6 +88,9 @@ typedef struct mt_train_info {
     uint64_t checkpoint_bytes;
     const char *output_dir;
     const char *resumed_from; /* "": from the beginning */
+    const mt_comm *comm;      /* of one rank or more */
+    double network;           /* bytes a second each way between them, */
+    double network_wait;      /* and seconds of a step that are waited for it, by the plan */
 } mt_train_info;
 
 /* What the plan said, and what came of it; 0: not known. */

@@ -137,8 +137,10 @@ typedef struct resume_point {
 /* What all ranks of the run agree on; with one rank, what it was asked. */
 typedef struct rank_wishes {
     bool stop, save;
-    uint64_t result; /* of the last step */
-    void *all;       /* room for a record of each rank */
+    uint64_t result;     /* of the last step */
+    void *all;           /* room for a record of each rank */
+    double network;      /* bytes a second each way between machines, measured */
+    double network_wait; /* seconds of a step that the plan expects for it */
 } rank_wishes;
 
 /* What came of it so far. */
@@ -205,6 +207,8 @@ void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
 mt_rc mt__train_open_ranks(mt_trainer *t, mt_err *err);
 /* Once there is a plan: all ranks are about to do the same. */
 mt_rc mt__train_compare_ranks(mt_trainer *t, mt_err *err);
+/* Measure the network, and let the plan's prediction include it. */
+mt_rc mt__train_network(mt_trainer *t, mt_err *err);
 /* A record of every rank, as comm's tell. */
 mt_rc mt__train_tell(mt_trainer *t, const void *mine, size_t n, void *all, const char *what, mt_err *err);
 /* patient: whatever comes may take one rank any time; else no longer than a step, or than the timeout. */

@@ -518,6 +518,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(mt__train_compare_ranks(t, err));
     MT_TRY(mt__train_disk(t, err));
     if (weights_come_last(t)) MT_TRY(fetch_weights(t, t->resume.from ? &saved : NULL, err));
+    MT_TRY(mt__train_network(t, err));
     MT_TRY(mt__train_load(t, err));
     if (!first) return MT_OK;
     if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));

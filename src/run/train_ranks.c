@@ -2,6 +2,7 @@
  * All ranks take the same steps in the same order and decide everything from the same numbers. */
 #include "base/file.h"
 #include "base/rng.h"
+#include "plan/network.h"
 #include "run/ranks.h"
 #include "run/train_internal.h"
 
@@ -42,6 +43,18 @@ mt_rc mt__train_compare_ranks(mt_trainer *t, mt_err *err)
     put_device(t, &facts[3]);
     put_hash(&facts[4], "the arithmetic's hash", mt_arithmetic_hash(&t->exec.plan->arithmetic));
     return mt_ranks_compare(t->comm, facts, MT_COUNT(facts), err);
+}
+
+/* The plan is of one machine: what it waits for others comes on top. */
+mt_rc mt__train_network(mt_trainer *t, mt_err *err)
+{
+    if (t->comm->n_ranks == 1) return MT_OK;
+    MT_TRY(mt_ranks_measure(t->comm, &t->ranks.network, err));
+    const mt_network_cost c =
+        mt_network_step(t->exec.plan->predicted_seconds, t->net.model->n_trained, t->comm->n_ranks, t->ranks.network);
+    t->ranks.network_wait = c.waits;
+    t->exec.plan->predicted_seconds = c.step;
+    return MT_OK;
 }
 
 /* -- records --------------------------------------------------------------------------------------- */

@@ -168,7 +168,26 @@ static void what_the_first_rank_has_is_everybodys(void **state)
     run_ranks(take_first, words, NULL);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_setting_that_differs_is_named_with_both_ranks),
+static mt_rc measure(one *r, mt_err *err)
+{
+    double rate = 0, *all = calloc(RANKS, sizeof *all);
+    mt_rc rc = mt_ranks_measure(r->c, &rate, err);
+    if (!rc) rc = r->c->api->tell(r->c, &rate, sizeof rate, all, "a rate", err);
+    for (int i = 0; !rc && i < RANKS; i++)
+        if (!(rate > 0) || all[i] != rate) rc = mt_fail(err, MT_EINTERNAL, "ranks have measured different rates");
+    free(all);
+    return rc;
+}
+
+static void the_network_has_one_rate_for_all(void **state)
+{
+    (void)state;
+    const char *const unused[] = { "", "", "" };
+    run_ranks(measure, unused, NULL);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(the_network_has_one_rate_for_all),
+             cmocka_unit_test(a_setting_that_differs_is_named_with_both_ranks),
              cmocka_unit_test(what_belongs_to_a_machine_may_differ), cmocka_unit_test(another_version_is_named_first),
              cmocka_unit_test(the_first_fact_that_differs_is_named),
              cmocka_unit_test_setup_teardown(an_output_directory_that_is_not_shared_is_refused, tempdir_make, tempdir_remove),
