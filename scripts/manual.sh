@@ -84,7 +84,7 @@ the same run from its newest checkpoint
 megatrain generate runs/my/final \-\-chat \-\-prompt "Who are you?"
 an answer of the finished model
 .SH EXIT STATUS
-0: done.  1: failed.  2: misused (the command line or the configuration is wrong; the message says what to do).  130, 143: a run that
-SIGINT or SIGTERM stopped before its last step; it has saved a checkpoint, and \-\-resume continues.  SIGUSR1 saves a checkpoint and the
+0: done.  1: failed.  2: misused (the command line or the configuration is wrong; the message says what to do).  130, 140, 143: a run that
+SIGINT, SIGUSR2 or SIGTERM stopped before its last step; it has saved a checkpoint, and \-\-resume continues.  SIGUSR1 saves a checkpoint and the
 run continues.
 END

@@ -1,5 +1,5 @@
 /* commands.h - one function per command.  Each prints its own errors and returns the exit status: 0 done, 1 failed, 2 misused;
- * train also 130 and 143, stopped by a signal. */
+ * train also 130, 140 and 143, stopped by a signal. */
 #ifndef MT_CLI_COMMANDS_H
 #define MT_CLI_COMMANDS_H
 

@@ -52,6 +52,7 @@ void mt_stop_catch(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGUSR2, &a, NULL);
     a.sa_handler = on_save_signal;
     sigaction(SIGUSR1, &a, NULL);
     static const int ignored[] = { SIGHUP, SIGPIPE, SIGXFSZ };

@@ -468,6 +468,17 @@ static void ctrl_c_has_a_status_of_its_own(void **state)
     assert_printed(&p, "to go on: the same command with --resume");
 }
 
+/* mpirun passes it on, and gives no time to save after the others. */
+static void sigusr2_stops_and_saves(void **state)
+{
+    static program p;
+    test_path dir = start_endless(&p, *state);
+    wait_for_checkpoint(dir.s);
+    kill(p.pid, SIGUSR2);
+    assert_int_equal(program_wait(&p), 128 + SIGUSR2);
+    assert_printed(&p, "to go on: the same command with --resume");
+}
+
 static void sigusr1_saves_and_the_run_goes_on(void **state)
 {
     static program p;
@@ -514,4 +525,4 @@ MT_TEST_MAIN(RUNS(killed_at_file_operations_it_ends_equal), RUNS(killed_at_rando
              RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole), RUNS(hindered_in_all_ways_it_ends_equal),
              RUNS(a_signal_finishes_the_step_saves_and_says_how_to_go_on), RUNS(two_signals_at_a_time_are_one),
              RUNS(a_stop_in_the_last_evaluation_leaves_it_to_those_who_resume), RUNS(ctrl_c_has_a_status_of_its_own),
-             RUNS(sigusr1_saves_and_the_run_goes_on), RUNS(a_second_signal_stops_at_once))
+             RUNS(sigusr2_stops_and_saves), RUNS(sigusr1_saves_and_the_run_goes_on), RUNS(a_second_signal_stops_at_once))
