@@ -12,6 +12,7 @@ static mt_rc open_engine(mt_engine *e, const mt_engine_options *options, mt_err 
     MT_TRY(mt_traits_check(e->model->config, mt_ops_of(e->dev), e->dev->api->kind == MT_DEVICE_CPU ? "CPU" : "GPU", err));
     MT_TRY(mt_memory_init(&e->memory, e->dev, e->plan, NULL, err));
     MT_TRY(mt_state_create(&e->state, e->dev, e->plan, &e->memory, &e->watch, options ? options->n_workers : 0, err));
+    MT_TRY(mt__machines_create(e, options ? options->comm : NULL, err));
     MT_TRY(mt_lane_create(&e->lane, e->dev, e->plan, &e->memory, e->state, 0, err));
     return mt__lanes_create(e, options ? options->more : NULL, err);
 }
@@ -29,6 +30,8 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
     mt_watch_init(&e->watch);
     pthread_mutex_init(&e->write_lock, NULL);
     mt_rc rc = open_engine(e, options, err);
+    if (rc) mt_watch_fail(&e->watch, err); /* other machines must not wait for this one */
+    if (rc && options && options->comm) options->comm->api->fail(options->comm, err);
     if (rc)
         mt_engine_free(e);
     else
@@ -45,6 +48,7 @@ void mt_engine_free(mt_engine *e)
     mt_peers_stop(e->peers);
     mt_lane_free(e->lane);
     mt__lanes_free(e);
+    mt__machines_free(e);
     mt_state_free(e->state);
     mt_memory_deinit(&e->memory);
     mt_watch_deinit(&e->watch);
@@ -117,21 +121,30 @@ mt_rc mt_engine_read_grad(mt_engine *e, int unit, float *dst, mt_err *err)
     return mt_lane_read_grad(e->lane, unit, dst, err);
 }
 
-mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err)
+static mt_rc hash_state(mt_engine *e, uint64_t *h, mt_err *err)
 {
     enum { PART = 4096 };
     char part[PART * 4];
-    uint64_t h = 0;
-    MT_TRY(mt_engine_settle(e, err));
     for (int u = 0; u < e->model->n_units; u++)
         for (mt_state_kind kind = 0; kind < MT_STATE_KINDS; kind++) {
             const mt_state_range all = mt_unit_state(e->model, u, kind);
             for (int64_t at = 0; at < all.n; at += PART) {
                 mt_state_range r = mt_state_piece(all, at, PART);
-                MT_TRY(mt_state_read(e->state, r, part, err));
-                h = mt_hash(part, (size_t)r.n * mt_state_number_bytes(e->state, kind), h);
+                MT_TRY(mt_state_read_anywhere(e->state, r, part, err));
+                *h = mt_hash(part, (size_t)r.n * mt_state_number_bytes(e->state, kind), *h);
             }
         }
-    *out = h;
     return MT_OK;
+}
+
+static mt_rc read_here(void *state, mt_state_range r, void *dst, mt_err *err) { return mt_state_read(state, r, dst, err); }
+
+mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err)
+{
+    *out = 0;
+    MT_TRY(mt_engine_settle(e, err));
+    MT_TRY(mt_state_open_reads(e->state, &(mt_reads){ .here = read_here, .user = e->state }, err));
+    mt_rc rc = hash_state(e, out, err);
+    if (rc) return (void)mt_state_close_reads(e->state, &(mt_err){ 0 }), rc;
+    return mt_state_close_reads(e->state, err);
 }

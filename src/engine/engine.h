@@ -6,6 +6,8 @@
  *               waited for unit by unit by whatever needs them next
  *     settle    wait until nothing is in flight; then read() sees the state after the last step
  *
+ * On several machines each has an engine, and all are called alike: create, step, gradients, evaluate, checksum, wish and free.
+ *
  * One thread calls the engine; of a plan with several lanes the first is on that thread, and each further one has its own.  The
  * first failure anywhere is kept and comes back from every later call; after it the engine can only be freed.  Rules of ring,
  * updates and placements are numbered in docs/invariants.md. */
@@ -20,6 +22,7 @@ typedef struct mt_engine mt_engine;
 typedef struct mt_engine_options {
     mt_device *const *more; /* [plan's lanes - 1] further devices, borrowed; NULL: none */
     const int *numbers;     /* [plan's lanes] what messages call the devices, borrowed; NULL: 0, 1, ... */
+    mt_comm *comm;          /* of a plan for several machines: the others, borrowed.  Nobody else may use it until free */
     int n_workers;          /* threads that update on the host; 0: one a core, but for one beside a GPU, each bound to its own */
 } mt_engine_options;
 
@@ -72,6 +75,9 @@ void mt_engine_trace(mt_engine *e, mt_trace *trace);
 mt_rc mt_engine_lock(mt_engine *e, mt_err *err);
 /* What the engine trains.  Borrowed. */
 mt_state *mt_engine_state(mt_engine *e);
+
+/* Bits that any machine has set; with one machine they come back as they are. */
+mt_rc mt_engine_wish(mt_engine *e, uint64_t mine, uint64_t *all, mt_err *err);
 
 /* One number for all of hi, lo, m, v: equal states have equal numbers. */
 mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err);

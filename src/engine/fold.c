@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { PIECE = 16 * MT_SQNORM_CHUNK }; /* elements a worker takes at a time */
+_Static_assert(MT_FOLD_PIECE % MT_SQNORM_CHUNK == 0, "no chunk of the norm is cut");
 
 /* -- the lanes' side ------------------------------------------------------------------------------- */
 
@@ -34,6 +34,7 @@ void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early)
     f->early = early;
     f->expected += count_trained(s);
     for (int u = 0; u < s->model->n_units; u++) f->units[u].round = 0;
+    if (s->exchange) mt__exchange_begin(s);
     pthread_mutex_unlock(&s->watch->lock);
 }
 
@@ -64,10 +65,17 @@ const double *mt_state_norms(const mt_state *s) { return s->folder.norms; }
 /* -- the updater's side ---------------------------------------------------------------------------- */
 
 /* The share of a lane in a round; -1: it has none, or one without documents. */
-static int share_of(const folder *f, int round, int lane)
+static int share_of(const mt_state *s, int round, int lane)
 {
-    const int share = round * f->n_lanes + lane;
-    return share < mt_deal_shares(f->deal) && mt_deal_docs(f->deal, share) ? share : -1;
+    const int share = mt_plan_share(s->plan, round, lane);
+    return share >= 0 && mt_deal_docs(s->folder.deal, share) ? share : -1;
+}
+
+/* The round completes a sum: the step's, or, of several machines, a bundle's. */
+static bool completes(const mt_state *s, int round)
+{
+    if (share_of(s, round + 1, 0) < 0) return true;
+    return s->exchange && (round + 1) % mt_plan_bundle_rounds(s->plan) == 0;
 }
 
 static const mt_share_sum *first_part(const folder *f, int lane)
@@ -82,9 +90,10 @@ bool mt__folds_ready(const mt_state *s)
     const folder *f = &s->folder;
     const mt_share_sum *first = f->n_lanes ? first_part(f, 0) : NULL;
     if (!first) return false;
+    const int round = f->units[first->unit].round;
     for (int l = 1; l < f->n_lanes; l++)
-        if (share_of(f, f->units[first->unit].round, l) >= 0 && !first_part(f, l)) return false;
-    return true;
+        if (share_of(s, round, l) >= 0 && !first_part(f, l)) return false;
+    return !s->exchange || !completes(s, round) || mt__exchange_slot(s, &(int){ 0 });
 }
 
 /* The parts of one unit and round, by shares. */
@@ -93,10 +102,12 @@ typedef struct fold_job {
     const fold_unit *unit;
     int64_t n; /* elements */
     int n_parts;
-    int *share;         /* [n_parts] */
+    int *lane, *share;  /* [n_parts] */
     mt_share_sum *part; /* [n_parts] */
     mt_dtype t;
-    void *g; /* the finished gradient; NULL: more rounds follow */
+    void *g;     /* the finished gradient; NULL: more rounds follow, or other machines' sums are missing */
+    bool leaves; /* several machines: a bundle's sum is made, */
+    float *send; /* which leaves from here once it is complete; NULL: more rounds follow */
 } fold_job;
 
 static float *part_sum(const mt_share_sum *p, bool tied) { return tied ? p->tied : p->sum; }
@@ -120,10 +131,30 @@ static float *fold_range(const fold_job *j, bool tied, int64_t from, int64_t to)
     return sum[0];
 }
 
+/* The same of a bundle of several machines. */
+static void fold_bundle(const fold_job *j, bool tied, int64_t from, int64_t to)
+{
+    float *total = j->unit->totals[tied ? 2 : 0], *send = j->send && tied ? j->send + j->n : j->send, *sum = total ? total : send;
+    const size_t bytes = (size_t)(to - from) * sizeof *sum;
+    for (int i = 0; i < j->n_parts; i++) {
+        float *part = part_sum(&j->part[i], tied);
+        if (j->share[i] % j->f->deal->shares == 0)
+            memcpy(sum + from, part + from, bytes);
+        else
+            mt_fold_range(&(mt_fold){ .to = sum, .part = part }, from, to);
+    }
+    if (total && send) memcpy(send + from, total + from, bytes);
+}
+
 static void fold_piece(void *arg, int64_t piece)
 {
     const fold_job *j = arg;
-    const int64_t from = piece * PIECE, to = mt_min_i64(from + PIECE, j->n);
+    const int64_t from = piece * MT_FOLD_PIECE, to = mt_min_i64(from + MT_FOLD_PIECE, j->n);
+    if (j->leaves) {
+        fold_bundle(j, false, from, to);
+        if (j->part[0].tied) fold_bundle(j, true, from, to);
+        return;
+    }
     const float *sum = fold_range(j, false, from, to), *tied = j->part[0].tied ? fold_range(j, true, from, to) : NULL;
     if (!j->g) return;
     mt_round_range(&(mt_round_grad){ .t = j->t, .n = j->n, .acc = sum, .acc2 = tied, .g = j->g }, from, to);
@@ -139,8 +170,9 @@ static void take_parts(mt_state *s, fold_job *j, int *unit)
     *unit = first_part(f, 0)->unit;
     const int round = f->units[*unit].round;
     for (int l = 0; l < f->n_lanes; l++) {
-        const int share = share_of(f, round, l);
+        const int share = share_of(s, round, l);
         if (share < 0) continue;
+        j->lane[j->n_parts] = l;
         j->share[j->n_parts] = share;
         j->part[j->n_parts++] = *first_part(f, l);
     }
@@ -151,14 +183,15 @@ static void release_parts(mt_state *s, const fold_job *j)
 {
     folder *f = &s->folder;
     pthread_mutex_lock(&s->watch->lock);
-    for (int i = 0; i < j->n_parts; i++) f->lanes[j->share[i] % f->n_lanes].folded++;
+    for (int i = 0; i < j->n_parts; i++) f->lanes[j->lane[i]].folded++;
     pthread_cond_broadcast(&s->watch->changed);
     pthread_mutex_unlock(&s->watch->lock);
 }
 
 static mt_rc check_part(const fold_job *j, int i, int unit, mt_err *err)
 {
-    if (j->part[i].unit == unit && j->part[i].slot == j->part[0].slot) return MT_OK;
+    const bool same_slot = !j->f->peers || j->part[i].slot == j->part[0].slot; /* on the host each lane's is its own */
+    if (j->part[i].unit == unit && same_slot) return MT_OK;
     return mt_fail(err, MT_EINTERNAL, "lanes sum units %d and %d at once: a bug, please report it", unit, j->part[i].unit);
 }
 
@@ -197,8 +230,28 @@ static mt_rc fold_on_host(mt_state *s, fold_job *j, int unit, mt_err *err)
 {
     folder *f = &s->folder;
     MT_TRY(await_parts(j, unit, err));
-    mt_pool_for(s->updater.pool, (j->n + PIECE - 1) / PIECE, fold_piece, j);
+    mt_pool_for(s->updater.pool, (j->n + MT_FOLD_PIECE - 1) / MT_FOLD_PIECE, fold_piece, j);
     if (j->g) f->norms[unit] = mt_sqnorm_add(f->chunk_norms, mt_sqnorm_n_chunks((size_t)j->n));
+    return MT_OK;
+}
+
+/* The slot that the sum leaves from is the one that all machines expect it in. */
+static mt_rc find_send(mt_state *s, fold_job *j, int unit, mt_err *err)
+{
+    int expected;
+    pthread_mutex_lock(&s->watch->lock);
+    j->send = mt__exchange_slot(s, &expected);
+    pthread_mutex_unlock(&s->watch->lock);
+    if (j->send && expected == unit) return MT_OK;
+    return mt_fail(err, MT_EINTERNAL, "machines exchange unit %d and this one has summed unit %d: a bug, please report it",
+                   expected, unit);
+}
+
+mt_rc mt__folds_finished(mt_state *s, int unit, mt_err *err)
+{
+    folder *f = &s->folder;
+    if (f->early) MT_TRY(mt__updater_apply(s, unit, err));
+    mt_watch_raise(s->watch, &f->finished, f->finished + 1);
     return MT_OK;
 }
 
@@ -208,22 +261,27 @@ static mt_rc fold_parts(mt_state *s, fold_job *j, mt_err *err)
     int unit;
     take_parts(s, j, &unit);
     fold_unit *u = &f->units[unit];
-    const bool last = share_of(f, u->round + 1, 0) < 0;
+    const bool last = completes(s, u->round);
     j->unit = u;
     j->n = mt__state_layout(s, unit)->n_train;
-    if (last) j->g = u->gradient ? u->gradient : f->slab;
+    if (last && j->leaves) MT_TRY(find_send(s, j, unit, err));
+    if (last && !j->leaves) j->g = u->gradient ? u->gradient : f->slab;
     MT_TRY(f->peers ? fold_by_peers(s, j, unit, err) : fold_on_host(s, j, unit, err));
-    if (!last) u->round++; /* before the parts go: the next ones are of the next round */
+    if (!j->g) u->round++; /* before the parts go: the next ones are of the next round */
     release_parts(s, j);
-    if (!last) return MT_OK;
-    if (f->early) MT_TRY(mt__updater_apply(s, unit, j->g, &f->norms[unit], err));
-    mt_watch_raise(s->watch, &f->finished, f->finished + 1);
-    return MT_OK;
+    if (j->send) mt__exchange_folded(s);
+    return j->g ? mt__folds_finished(s, unit, err) : MT_OK;
 }
 
 mt_rc mt__folds_run(mt_state *s, mt_err *err)
 {
-    fold_job j = { .f = &s->folder, .t = s->plan->arithmetic.grad, .share = s->folder.job_shares, .part = s->folder.job_parts };
+    folder *f = &s->folder;
+    fold_job j = { .f = f,
+                   .t = s->plan->arithmetic.grad,
+                   .lane = f->job_lanes,
+                   .share = f->job_shares,
+                   .part = f->job_parts,
+                   .leaves = s->exchange != NULL };
     return fold_parts(s, &j, err);
 }
 
@@ -233,13 +291,15 @@ static mt_rc allocate(folder *f, size_t n_units, size_t largest, mt_err *err)
 {
     const size_t lanes = (size_t)f->n_lanes;
     f->lanes = mt_calloc(lanes, sizeof *f->lanes);
+    f->job_lanes = mt_calloc(lanes, sizeof *f->job_lanes);
     f->job_shares = mt_calloc(lanes, sizeof *f->job_shares);
     f->job_parts = mt_calloc(lanes, sizeof *f->job_parts);
     f->job_landed = mt_calloc(lanes, sizeof *f->job_landed);
     f->units = mt_calloc(n_units, sizeof *f->units);
     f->norms = mt_calloc(n_units, sizeof *f->norms);
     f->chunk_norms = mt_calloc(mt_sqnorm_n_chunks(largest) + 1, sizeof *f->chunk_norms);
-    if (f->lanes && f->job_shares && f->job_parts && f->job_landed && f->units && f->norms && f->chunk_norms) return MT_OK;
+    if (f->lanes && f->job_lanes && f->job_shares && f->job_parts && f->job_landed && f->units && f->norms && f->chunk_norms)
+        return MT_OK;
     return mt_no_memory(err, "the tables of several lanes");
 }
 
@@ -248,13 +308,13 @@ mt_rc mt__folds_create(mt_state *s, const mt_memory *memory, mt_err *err)
     folder *f = &s->folder;
     const mt_plan *p = s->plan;
     int64_t largest = 0;
-    if (mt_plan_lanes(p) == 1) return MT_OK;
+    if (!mt_plan_by_shares(p)) return MT_OK;
     for (int u = 0; u < s->model->n_units; u++) largest = mt_max_i64(largest, mt__state_layout(s, u)->n_train);
     f->n_lanes = mt_plan_lanes(p);
     MT_TRY(allocate(f, (size_t)s->model->n_units, (size_t)largest, err));
     f->slab = mt_memory_find(memory, MT_BUF_SLAB, 0, -1);
     for (int u = 0; u < s->model->n_units; u++) {
-        const int sums = 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1);
+        const int sums = mt_plan_total_count(p);
         f->units[u].gradient = mt_memory_find(memory, MT_BUF_PARKED, u, -1);
         for (int i = 0; i < sums; i++) {
             f->units[u].totals[i] = mt_memory_find(memory, MT_BUF_TOTAL, u, i);
@@ -268,6 +328,7 @@ void mt__folds_free(mt_state *s)
 {
     folder *f = &s->folder;
     mt_free(f->lanes);
+    mt_free(f->job_lanes);
     mt_free(f->job_shares);
     mt_free(f->job_parts);
     mt_free(f->job_landed);

@@ -157,21 +157,24 @@ static void cut_sweeps(mt_lane *lane, int64_t first)
     }
 }
 
-/* Only what is summed is dealt.  Beside other lanes a sweep does not cross shares: each share's sums leave by themselves. */
+/* Only what is summed is dealt.  Beside other lanes and machines a sweep does not cross shares: each share's sums leave by
+ * themselves. */
 static void cut_batch(mt_lane *lane)
 {
     lane_input *in = &lane->input;
     const mt_batch *b = lane->pass.batch;
     const bool sums = lane->pass.mode == MT_MODE_TRAIN || lane->pass.mode == MT_MODE_EVALUATE;
-    const int lanes = sums ? mt_plan_lanes(lane->plan) : 1;
+    const bool by_shares = sums && mt_plan_by_shares(lane->plan);
+    const int rounds = by_shares ? mt_plan_rounds(lane->plan) : mt_deal_shares(&in->deal);
     (sums ? mt_deal_documents : mt_deal_none)(&in->deal, b->doc_start, b->n_docs);
     in->n_cuts = in->n_passes = in->n_sweeps = 0;
-    for (int s = lanes > 1 ? lane->index : 0; s < mt_deal_shares(&in->deal); s += lanes) {
+    for (int round = 0; round < rounds; round++) {
         const int64_t before = in->n_passes;
-        cut_share(lane, s);
-        if (lanes > 1) cut_sweeps(lane, before);
+        const int share = by_shares ? mt_plan_share(lane->plan, round, lane->index) : round;
+        if (share >= 0) cut_share(lane, share);
+        if (by_shares) cut_sweeps(lane, before);
     }
-    if (lanes == 1) cut_sweeps(lane, 0);
+    if (!by_shares) cut_sweeps(lane, 0);
 }
 
 mt_rc mt__input_load(mt_lane *lane, mt_err *err)

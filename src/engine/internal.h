@@ -39,6 +39,13 @@ typedef struct lane_pact {
     int64_t ordered_ns, wait_ns; /* when that was; how long the first lane waited for the others */
 } lane_pact;
 
+/* What machines agree on in a pass (machines.c). */
+typedef struct machine_pact {
+    char *mine, *records; /* of this one; [machines] of all.  NULL: there is one machine */
+    size_t bytes;         /* of a record */
+    uint64_t decided;     /* what this one has decided so far, as one number */
+} machine_pact;
+
 struct mt_engine {
     mt_device *dev;
     const mt_model *model;
@@ -53,6 +60,7 @@ struct mt_engine {
     int n_more;
     mt_peers *peers; /* of lanes whose sums meet on the devices, or NULL */
     lane_pact pact;
+    machine_pact machines;
     mt_trace *trace;                         /* borrowed; NULL: nobody looks */
     bool in_flight;                          /* work was queued since the last settle */
     pthread_mutex_t write_lock;              /* of threads that write state */
@@ -67,6 +75,14 @@ void mt__lanes_free(mt_engine *e);
 mt_rc mt__lanes_settle(mt_engine *e, mt_err *err);
 /* A pass on all lanes; pass->judge is called on the caller's thread, with the sums of all of them. */
 mt_rc mt__lanes_run(mt_engine *e, const mt_lane_pass *pass, mt_err *err);
+
+/* -- machines.c -- */
+mt_rc mt__machines_create(mt_engine *e, mt_comm *comm, mt_err *err); /* after the state, before the lanes */
+void mt__machines_free(mt_engine *e);
+/* Losses and loads of all machines, of the pass whose own ones are in the pact; fails where machines have other batches, or have
+ * decided otherwise before. */
+mt_rc mt__machines_meet(mt_engine *e, mt_err *err);
+void mt__machines_decided(mt_engine *e, const mt_lane_sums *sums, bool go);
 
 /* -- step.c -- */
 /* One pass forward over cached sequences; mt_lane_logits then has those of the rows that have a target. */

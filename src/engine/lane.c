@@ -73,7 +73,7 @@ static mt_rc begin_pass(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 mt_rc mt_lane_run(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 {
     MT_TRY(begin_pass(lane, pass, err));
-    const bool parts = mt_plan_lanes(lane->plan) > 1 && pass->mode == MT_MODE_TRAIN;
+    const bool parts = mt_plan_by_shares(lane->plan) && pass->mode == MT_MODE_TRAIN;
     lane->n_turns = 0; /* all lanes fill the same landing slot with a unit */
     mt_sequence_parts(lane->sequence, parts ? lane->input.ends_part : NULL);
     MT_TRY(mt_sequence_run(lane->sequence, pass->mode, lane->input.n_sweeps, err));
@@ -115,6 +115,8 @@ mt_rc mt_lane_read_grad(mt_lane *lane, int unit, float *dst, mt_err *err)
     const lane_unit *u = &lane->units[unit];
     size_t n = (size_t)mt__layout(lane, unit)->n_train;
     mt_dtype t = lane->plan->arithmetic.grad;
+    if (mt_plan_machines(lane->plan) > 1)
+        return mt_fail(err, MT_EINVAL, "a machine among several keeps a slice of each gradient, not all of it");
     if (u->parked) return mt_to_f32(dst, u->parked, t, n), MT_OK;
     if (!u->grad_dev) return mt_fail(err, MT_EINVAL, "unit %d keeps no gradient under this plan", unit);
     void *copy = mt_malloc(n * mt_dtype_bytes(t));

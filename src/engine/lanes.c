@@ -1,7 +1,7 @@
-/* lanes.c - an engine's further lanes: their threads, and the verdict that all lanes wait for.
+/* lanes.c - an engine's further lanes: their threads, and the verdict that all lanes, of all machines, wait for.
  *
  * A pass is ordered, every lane makes its shares of it, hands in its losses and waits for the verdict, which the caller's thread
- * finds when all losses and the finished gradients are there.  All waits are for gates of the watch, so the first failure of any
+ * finds when all losses and the finished gradients are there, those of other machines included (machines.c).  All waits are for gates of the watch, so the first failure of any
  * lane ends them all (F1); it is kept with the number of the device it comes from. */
 #include "base/clock.h"
 #include "base/fault.h"
@@ -27,7 +27,9 @@ static mt_rc name_lane(const mt_engine *e, int lane, mt_err *err)
 
 static void hand_in(mt_engine *e, int lane, const mt_lane_sums *sums)
 {
-    for (int s = lane; s < mt_deal_shares(&e->pact.deal); s += 1 + e->n_more) {
+    for (int round = 0; round < mt_plan_rounds(e->plan); round++) {
+        const int s = mt_plan_share(e->plan, round, lane);
+        if (s < 0) continue;
         e->pact.losses[s] = sums->losses[s];
         e->pact.router_losses[s] = sums->router_losses[s];
     }
@@ -47,8 +49,11 @@ static const int32_t *add_loads(mt_engine *e, const int32_t *first)
 /* U5: each lane looks at its own losses before it sums a gradient, so none is finished from a broken one. */
 static mt_rc check_losses(const mt_engine *e, int lane, const mt_lane_sums *sums, mt_err *err)
 {
-    for (int s = lane; s < mt_deal_shares(&e->pact.deal); s += 1 + e->n_more)
-        if (!isfinite(sums->losses[s].loss)) return e->pact.pass.judge(e->pact.pass.self, sums, false, &(bool){ false }, err);
+    for (int round = 0; round < mt_plan_rounds(e->plan); round++) {
+        const int s = mt_plan_share(e->plan, round, lane);
+        if (s >= 0 && !isfinite(sums->losses[s].loss))
+            return e->pact.pass.judge(e->pact.pass.self, sums, false, &(bool){ false }, err);
+    }
     return MT_OK;
 }
 
@@ -75,13 +80,15 @@ static mt_rc first_judge(void *self, const mt_lane_sums *sums, bool all, bool *g
     const int64_t start = mt_now_ns();
     for (int i = 0; i < e->n_more; i++) MT_TRY(mt_watch_reach(&e->watch, &e->more[i].arrived, p->ordered, err));
     if (p->pass.mode == MT_MODE_TRAIN) MT_TRY(mt_state_await_folds(e->state, err));
-    p->wait_ns = mt_now_ns() - start;
     const mt_lane_sums together = { .losses = p->losses,
                                     .router_losses = p->router_losses,
                                     .norms = mt_state_norms(e->state),
                                     .loads = add_loads(e, sums->loads) };
+    if (e->machines.records) MT_TRY(mt__machines_meet(e, err));
+    p->wait_ns = mt_now_ns() - start;
     MT_TRY(p->pass.judge(p->pass.self, &together, all, go, err));
     p->go = *go;
+    if (e->machines.records) mt__machines_decided(e, &together, *go);
     mt_watch_raise(&e->watch, &p->judged, p->ordered);
     return MT_OK;
 }
@@ -94,7 +101,7 @@ static mt_rc run_lane(mt_engine *e, int lane, mt_err *err)
     pass.judge = lane ? further_judge : first_judge;
     pass.self = lane ? (void *)&e->more[lane - 1] : (void *)e;
     mt_rc rc = mt_lane_run(lane ? e->more[lane - 1].lane : e->lane, &pass, err);
-    if (rc) name_lane(e, lane, err);
+    if (rc && e->n_more) name_lane(e, lane, err);
     return rc;
 }
 
@@ -188,19 +195,19 @@ mt_rc mt__lanes_create(mt_engine *e, mt_device *const *more, mt_err *err)
 {
     const mt_arithmetic *a = &e->plan->arithmetic;
     const int n = mt_plan_lanes(e->plan) - 1;
-    if (!n) return MT_OK;
-    if (!more) return mt_fail(err, MT_EINVAL, "a plan for %d devices, and one is given", n + 1);
+    if (!mt_plan_by_shares(e->plan)) return MT_OK;
+    if (n && !more) return mt_fail(err, MT_EINVAL, "a plan for %d devices, and one is given", n + 1);
     MT_TRY(mt_deal_init(&e->pact.deal, e->model, a, e->plan->job.step_docs, err));
     e->pact.losses = mt_calloc((size_t)mt_arithmetic_parts(a), sizeof *e->pact.losses);
     e->pact.router_losses = mt_calloc((size_t)mt_arithmetic_parts(a), sizeof *e->pact.router_losses);
     e->pact.seconds = mt_calloc((size_t)n + 1, sizeof *e->pact.seconds);
     e->pact.loads = mt_calloc((size_t)mt_plan_loads(e->plan) + 1, sizeof *e->pact.loads);
-    e->more = mt_calloc((size_t)n, sizeof *e->more);
+    e->more = mt_calloc((size_t)n + 1, sizeof *e->more);
     if (!e->pact.losses || !e->pact.router_losses || !e->pact.seconds || !e->pact.loads || !e->more)
         return mt_no_memory(err, "the lanes");
     e->n_more = n;
     e->name = name_of(e, 0);
-    mt_lane_set_name(e->lane, e->name.s);
+    if (n) mt_lane_set_name(e->lane, e->name.s);
     for (int i = 0; i < n; i++) e->more[i] = (further_lane){ .e = e, .index = i + 1, .dev = more[i], .name = name_of(e, i + 1) };
     for (int i = 0; i < n; i++)
         if (open_lane(&e->more[i], err)) return name_lane(e, i + 1, err);

@@ -49,7 +49,7 @@ mt_rc mt_peers_send(mt_peers *p, int lane, mt_stream *s, int unit, bool tied, in
 {
     for (int i = 1; i <= p->n; i++) {
         const int to = (lane + i) % p->n;
-        const mt_lane_slice cut = mt_plan_lane_slice(p->plan, unit, to);
+        const mt_stretch cut = mt_plan_lane_slice(p->plan, unit, to);
         if (!cut.n) continue;
         MT_TRY(mt_wait(s, p->lanes[to].read[slot], err)); /* D8 */
         MT_TRY(mt_copy_peer(s, landing(p, to, unit, tied, slot, lane), p->lanes[to].at.dev, sum + cut.first,
@@ -86,7 +86,7 @@ static mt_rc fold_slice(const mt_peers *p, const mt_peer_fold *f, int k, bool ti
 static mt_rc finish_slice(mt_peers *p, const mt_peer_fold *f, int k, const float *sum, const float *tied, mt_err *err)
 {
     peer_lane *l = &p->lanes[k];
-    const mt_lane_slice cut = mt_plan_lane_slice(p->plan, f->unit, k);
+    const mt_stretch cut = mt_plan_lane_slice(p->plan, f->unit, k);
     const mt_dtype t = p->plan->arithmetic.grad;
     const size_t chunks = mt_sqnorm_n_chunks((size_t)cut.n), first = (size_t)(cut.first / MT_SQNORM_CHUNK);
     MT_TRY(l->ops->round_grad(l->stream, &(mt_round_grad){ .t = t, .n = cut.n, .acc = sum, .acc2 = tied, .g = l->slice }, err));

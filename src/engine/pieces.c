@@ -34,21 +34,15 @@ static void add_moment(piece *p, void *home, void *slot, int64_t first, int64_t 
                  mt_moments_blocks(n));
 }
 
-/* The key with which number 0 gets the random bits of number `first` (mt_moment_bits adds the two). */
-static uint64_t key_at(uint64_t key, int64_t first) { return (key >> 32 << 32) | (uint32_t)((uint32_t)key + (uint32_t)first); }
-
 /* The update of a piece in its slot, and what is copied for it. */
 static piece piece_of(const mt_lane *lane, const mt_action *a)
 {
     const mt_home *s = mt_state_home(lane->state, a->unit);
     mt_piece_layout at = mt_plan_piece(lane->plan, a->n);
     char *slot = lane->pieces[a->slot];
-    piece p = { .op = mt_state_update_of(lane->state, a->unit) };
-    int64_t n_unit = p.op.n;
+    piece p = { .op = mt_state_update_range(lane->state, a->unit, (mt_stretch){ a->first, a->n }) };
+    int64_t n_unit = mt__layout(lane, a->unit)->n_train;
     size_t first = (size_t)a->first, n = (size_t)a->n;
-    p.op.n = a->n;
-    p.op.n_decay = mt_max_i64(0, mt_min_i64(p.op.n_decay - a->first, a->n));
-    p.op.key = key_at(p.op.key, a->first);
     p.op.m = slot, p.op.v = slot + at.v, p.op.g = slot + at.g;
     p.op.hi = (uint16_t *)(void *)(slot + at.hi), p.op.lo = (int16_t *)(void *)(slot + at.lo);
     add_moment(&p, s->v, p.op.v, a->first, n_unit);

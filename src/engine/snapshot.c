@@ -14,15 +14,27 @@ enum { PIECE = 1 << 20 }; /* numbers a thread copies at a time */
 struct mt_snapshot {
     mt_state *state;
     const mt_model *model;
+    const mt_plan *plan;         /* NULL: all state is stored here */
     size_t each[MT_STATE_KINDS]; /* bytes of a number; 0: not asked for */
     char **copies;               /* of a unit: hi, lo, m, v one after the other; NULL: not here */
     size_t bytes;
 };
 
+/* The elements that are copied, in the order in which they are. */
+static int runs_of(const mt_snapshot *s, int unit, int kind, mt_stretch runs[2])
+{
+    if (s->plan) return s->each[kind] ? mt_plan_runs(s->plan, unit, (mt_state_kind)kind, runs) : 0;
+    const int64_t n = mt_unit_state(s->model, unit, (mt_state_kind)kind).n;
+    runs[0] = (mt_stretch){ 0, kind == MT_STATE_LO ? s->model->units[unit].layout->n_low : n }; /* the others' are zero */
+    return s->each[kind] ? 1 : 0;
+}
+
 static int64_t count_of(const mt_snapshot *s, int unit, int kind)
 {
-    if (kind == MT_STATE_LO) return s->model->units[unit].layout->n_low; /* the others' are zero */
-    return s->each[kind] ? mt_unit_state(s->model, unit, (mt_state_kind)kind).n : 0;
+    mt_stretch runs[2];
+    int64_t sum = 0;
+    for (int i = runs_of(s, unit, kind, runs) - 1; i >= 0; i--) sum += runs[i].n;
+    return sum;
 }
 
 /* Where a kind begins in the unit's copy; of MT_STATE_KINDS: where the copy ends. */
@@ -47,6 +59,22 @@ typedef struct copying {
 
 static int64_t pieces_of(const mt_snapshot *s, int unit, int kind) { return (count_of(s, unit, kind) + PIECE - 1) / PIECE; }
 
+/* Up to PIECE numbers, counted as they are copied. */
+static mt_rc read_stored(const mt_snapshot *s, int unit, int kind, int64_t first, char *to, mt_err *err)
+{
+    mt_stretch runs[2];
+    const int n = runs_of(s, unit, kind, runs);
+    const int64_t end = first + PIECE;
+    int64_t before = 0;
+    for (int i = 0; i < n; before += runs[i++].n) {
+        const int64_t from = mt_max_i64(first, before), to_end = mt_min_i64(end, before + runs[i].n);
+        if (to_end <= from) continue;
+        const mt_state_range r = { unit, (mt_state_kind)kind, runs[i].first + from - before, to_end - from };
+        MT_TRY(mt_state_read_locked(s->state, r, to + (size_t)(from - first) * s->each[kind], err));
+    }
+    return MT_OK;
+}
+
 static void copy_piece(void *arg, int64_t i)
 {
     copying *c = arg;
@@ -54,10 +82,8 @@ static void copy_piece(void *arg, int64_t i)
     mt_err err = { 0 };
     int kind = 0;
     for (int64_t n; i >= (n = pieces_of(s, c->unit, kind)); kind++) i -= n;
-    const mt_state_range all = { c->unit, (mt_state_kind)kind, 0, count_of(s, c->unit, kind) };
-    mt_state_range r = mt_state_piece(all, i * PIECE, PIECE);
-    char *to = c->to + begin_of(s, c->unit, kind) + (size_t)r.first * s->each[kind];
-    if (!mt_state_read_locked(s->state, r, to, &err)) return;
+    char *to = c->to + begin_of(s, c->unit, kind) + (size_t)(i * PIECE) * s->each[kind];
+    if (!read_stored(s, c->unit, kind, i * PIECE, to, &err)) return;
     pthread_mutex_lock(&c->lock);
     if (!c->err.rc) c->err = err;
     pthread_mutex_unlock(&c->lock);
@@ -119,7 +145,7 @@ static mt_rc take_units(mt_snapshot *s, const mt_snapshot_options *o, mt_pool *p
 static mt_snapshot extent_of(const mt_model *model, const mt_snapshot_options *o)
 {
     size_t moments = o->only_weights ? 0 : mt_dtype_bytes(o->moments);
-    return (mt_snapshot){ .model = model, .each = { 2, 2, moments, moments } };
+    return (mt_snapshot){ .model = model, .plan = o->plan, .each = { 2, 2, moments, moments } };
 }
 
 size_t mt_snapshot_would_take(const mt_model *model, const mt_snapshot_options *o)
@@ -150,17 +176,30 @@ mt_rc mt_snapshot_take(mt_snapshot **out, mt_state *state, const mt_model *model
     return rc;
 }
 
+/* What is not stored is zero: low halves of frozen weights.  Whoever reads knows which slices are here. */
+static void read_copied(const mt_snapshot *s, mt_state_range r, const char *copy, char *dst)
+{
+    mt_stretch runs[2];
+    const int n = runs_of(s, r.unit, r.kind, runs);
+    const size_t each = s->each[r.kind];
+    if (r.kind == MT_STATE_LO) memset(dst, 0, (size_t)r.n * each);
+    for (int i = 0; i < n; copy += (size_t)runs[i++].n * each) {
+        const int64_t from = mt_max_i64(r.first, runs[i].first), end = mt_min_i64(r.first + r.n, runs[i].first + runs[i].n);
+        if (end > from)
+            memcpy(dst + (size_t)(from - r.first) * each, copy + (size_t)(from - runs[i].first) * each,
+                   (size_t)(end - from) * each);
+    }
+}
+
 mt_rc mt_snapshot_read(const mt_snapshot *s, mt_state_range r, void *dst, mt_err *err)
 {
     const char *copy = s->copies[r.unit];
     if (!copy) return mt_state_read_locked(s->state, r, dst, err);
-    int64_t stored = count_of(s, r.unit, r.kind), size = s->each[r.kind] ? mt_unit_state(s->model, r.unit, r.kind).n : 0;
+    const int64_t size = s->each[r.kind] ? mt_unit_state(s->model, r.unit, r.kind).n : 0;
     if (r.first < 0 || r.n < 0 || r.first > size - r.n)
         return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", r.unit, (long long)r.first,
                        (long long)(r.first + r.n), (long long)size);
-    size_t each = s->each[r.kind], here = (size_t)mt_max_i64(0, mt_min_i64(r.n, stored - r.first)) * each;
-    if (here) memcpy(dst, copy + begin_of(s, r.unit, r.kind) + (size_t)r.first * each, here);
-    memset((char *)dst + here, 0, (size_t)r.n * each - here);
+    read_copied(s, r, copy + begin_of(s, r.unit, r.kind), dst);
     return MT_OK;
 }
 

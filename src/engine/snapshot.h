@@ -16,11 +16,12 @@
 typedef struct mt_snapshot mt_snapshot;
 
 typedef struct mt_snapshot_options {
-    size_t room;       /* bytes the copies may take in all; 0: nothing is copied */
-    int n_threads;     /* that copy */
-    bool backwards;    /* the last units are updated first */
-    bool only_weights; /* nobody will read m and v */
-    mt_dtype moments;  /* as the state gives them */
+    size_t room;         /* bytes the copies may take in all; 0: nothing is copied */
+    int n_threads;       /* that copy */
+    bool backwards;      /* the last units are updated first */
+    bool only_weights;   /* nobody will read m and v */
+    mt_dtype moments;    /* as the state gives them */
+    const mt_plan *plan; /* of several machines: this one's, which says what is stored here; NULL: all of the model's state */
 } mt_snapshot_options;
 
 /* state and model are borrowed until free.  Memory for copies or threads that cannot be had are no failure: less is copied. */

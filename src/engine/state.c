@@ -47,6 +47,7 @@ void mt_state_stop(mt_state *s)
 {
     if (!s) return;
     mt__updater_stop(s);
+    mt__exchange_stop(s);
     mt__homes_stop(s);
 }
 
@@ -55,6 +56,7 @@ void mt_state_free(mt_state *s)
     if (!s) return;
     mt_state_stop(s);
     mt__updater_free(s);
+    mt__exchange_free(s);
     mt__folds_free(s);
     mt__homes_free(s);
     for (int u = 0; s->units && u < s->model->n_units; u++) mt_free(s->units[u].home.mapped);

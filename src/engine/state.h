@@ -4,6 +4,7 @@
  * One state serves all lanes (lane.h): lanes copy from and to homes, push host updates and ask gates; the state knows no lane.
  *
  *     create   finds the homes in the plan's memory and starts the updater
+ *     join     of a plan for several machines: lets it exchange slices with the others
  *     follow   tells it the event after which a device's newest update of a unit is at home
  *     stop     joins its threads and drains its stream: before the lanes go, whose events these wait for
  *     free     after the lanes
@@ -14,6 +15,7 @@
 #define MT_ENGINE_STATE_H
 
 #include "base/watch.h"
+#include "comm/comm.h"
 #include "engine/memory.h"
 #include "engine/peers.h"
 #include "plan/deal.h"
@@ -30,8 +32,8 @@ typedef struct mt_hyper {
 /* Where a unit's state is between steps. */
 typedef struct mt_home {
     uint16_t *hi;        /* NULL where it is mapped */
-    int16_t *lo;         /* n_low numbers */
-    void *m, *v;         /* in the arithmetic's form of moments */
+    int16_t *lo;         /* n_low numbers; of several machines this one's, as mt_plan_runs says, */
+    void *m, *v;         /* like these, in the arithmetic's form of moments */
     uint16_t *exact;     /* where nothing is updated: halves of the exact numbers, hi and then lo; NULL: there are none, or lo
                           * has them */
     const void **mapped; /* [layout's weights] where each is in a mapped file; NULL: hi is in memory */
@@ -40,6 +42,8 @@ typedef struct mt_home {
 /* dev: for homes that are there.  n_workers: threads that update on the host (mt_engine_options).  All else is borrowed. */
 mt_rc mt_state_create(mt_state **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_watch *watch,
                       int n_workers, mt_err *err);
+/* Of a plan for several machines, before the first step; comm is borrowed until stop, and nobody else may use it until then. */
+mt_rc mt_state_join(mt_state *s, const mt_memory *memory, mt_comm *comm, mt_err *err);
 void mt_state_stop(mt_state *s); /* accepts NULL, like free */
 void mt_state_free(mt_state *s);
 void mt_state_trace(mt_state *s, mt_trace *trace); /* NULL: no more */
@@ -70,8 +74,10 @@ int64_t mt_state_updates(const mt_state *s);
 void mt_state_set_updates(mt_state *s, int64_t t);
 /* The updates that follow are of one more step than updates() says; gradients are scaled. */
 void mt_state_begin_update(mt_state *s, const mt_hyper *h, double grad_scale);
-/* Unit u's part of it, but for where its state and gradient are. */
+/* Unit u's part of it, but for where its state and gradient are; of elements of it, as an update by itself: they begin with a block
+ * of moments. */
 mt_adamw mt_state_update_of(const mt_state *s, int unit);
+mt_adamw mt_state_update_range(const mt_state *s, int unit, mt_stretch of);
 
 /* An update on the host. */
 typedef struct mt_host_update {
@@ -89,7 +95,7 @@ mt_rc mt_state_await_update(mt_state *s, int unit, int64_t version, mt_err *err)
 /* Returns once n updates have finished, counted from the first of all; -1: all that were pushed. */
 mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err);
 
-/* -- gradients of several lanes: fold.c -- */
+/* -- gradients of several lanes or machines: fold.c, exchange.c -- */
 
 /* A unit's fp32 sum over one share of the step, in the lane's landing slots; and the embedding's share of a tied unit. */
 typedef struct mt_share_sum {
@@ -99,10 +105,11 @@ typedef struct mt_share_sum {
     mt_event *landed;   /* recorded already; after it both are there */
     const char *device; /* what messages call the lane's, borrowed */
 } mt_share_sum;
-/* A training pass begins, dealt like this (borrowed until it is over).  Share s is computed by lane s mod n.  early: units are
- * updated as their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds them. */
-/* Before the first of them: sums meet on the devices.  Borrowed until stop(). */
+/* Before the first pass: sums meet on the devices.  Borrowed until stop(). */
 void mt_state_set_peers(mt_state *s, mt_peers *peers);
+/* A training pass begins, dealt like this (borrowed until it is over).  mt_plan_share says which lane computes which share.  early:
+ * units are updated as their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds
+ * them. */
 void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early);
 /* From one lane its parts, share by share, in the order of backward.  The updater's thread adds those of all lanes in the order
  * of shares, then rounds and measures.  await: until the lane's first n parts have been added, so that their slots are free; a
@@ -113,6 +120,32 @@ mt_rc mt_state_push_part(mt_state *s, int lane, const mt_share_sum *part, mt_err
 mt_rc mt_state_await_folds(mt_state *s, mt_err *err);
 /* Then: their sums of squares, one a unit. */
 const double *mt_state_norms(const mt_state *s);
+
+/* -- other machines: exchange.c, reads.c -- */
+
+/* Bytes of a record, at most. */
+size_t mt_state_record_bytes(const mt_state *s);
+/* A record of n bytes, of each machine its own; all: [machines][n], in order.  All machines call it alike, on the stepping
+ * thread.  what: for messages, borrowed for the call. */
+mt_rc mt_state_tell(mt_state *s, const void *mine, size_t n, void *all, const char *what, mt_err *err);
+
+/* What other machines store can be read between open and close, which all of them call.  Until then each answers the others by
+ * `here`, on a thread that open starts; close returns when none of them will ask any more. */
+typedef struct mt_reads {
+    /* A range that is stored here (mt_plan_runs), for this machine or another. */
+    mt_rc (*here)(void *user, mt_state_range r, void *dst, mt_err *err);
+    void (*dropped)(void *user, int unit); /* another machine has said so; may be NULL */
+    void *user;
+} mt_reads;
+mt_rc mt_state_open_reads(mt_state *s, const mt_reads *how, mt_err *err);
+/* Any range of up to MT_READS_MOST numbers, wherever it is stored; up to MT_READERS threads at once. */
+enum { MT_READERS = 8, MT_READS_MOST = 1 << 17 };
+mt_rc mt_state_read_anywhere(mt_state *s, mt_state_range r, void *dst, mt_err *err);
+/* Nothing of the unit will be read again: say so to all. */
+mt_rc mt_state_drop_everywhere(mt_state *s, int unit, mt_err *err);
+/* This machine will read nothing any more: others need not wait for its close. */
+mt_rc mt_state_end_reads(mt_state *s, mt_err *err);
+mt_rc mt_state_close_reads(mt_state *s, mt_err *err);
 
 /* -- snapshot locks: locks.c -- */
 

@@ -1,5 +1,5 @@
 /* state_internal.h - what the files of the state share: state.c (homes, reading and writing), homes.c (homes on a device),
- * updater.c (updates on the host), locks.c. */
+ * updater.c (updates on the host), fold.c (sums of lanes), exchange.c and reads.c (other machines), locks.c. */
 #ifndef MT_ENGINE_STATE_INTERNAL_H
 #define MT_ENGINE_STATE_INTERNAL_H
 
@@ -36,6 +36,8 @@ typedef struct updater {
     int64_t pushed, done; /* gates */
 } updater;
 
+typedef struct exchange exchange; /* exchange.c */
+
 /* Sums of several lanes on their way to finished gradients (fold.c); guarded by the watch, but for what only the updater's thread
  * uses. */
 typedef struct fold_lane {
@@ -44,13 +46,15 @@ typedef struct fold_lane {
 } fold_lane;
 
 typedef struct fold_unit {
-    float *totals[4]; /* step's, bundle's; those of the tied share.  NULL: what landed first is added to */
-    void *gradient;   /* finished: where it waits for its update; NULL: in a slab */
-    int round;        /* the next to be folded */
+    float *
+        totals[4]; /* step's, bundle's (of several machines: bundle's, none); those of the tied share.  NULL: what landed first is
+                         added to, or, of several machines, the bundle's is in the slot that it is sent from */
+    void *gradient; /* finished: where it waits for its update; NULL: in a slab */
+    int round;      /* the next to be folded */
 } fold_unit;
 
 typedef struct folder {
-    int n_lanes; /* 0: there is one, and nothing is folded here */
+    int n_lanes; /* 0: there is one, on one machine, and nothing is folded here */
     fold_lane *lanes;
     fold_unit *units;      /* [n_units] */
     double *norms;         /* [n_units] */
@@ -60,9 +64,9 @@ typedef struct folder {
     mt_event **job_landed; /* [n_lanes] for these: of the fold at hand */
     const mt_deal *deal;
     bool early;
-    int *job_shares;            /* [n_lanes] of the fold at hand, */
-    mt_share_sum *job_parts;    /* [n_lanes] like these */
-    int64_t finished, expected; /* gate: gradients, counted from the first; and of the passes that have begun */
+    int *job_lanes, *job_shares; /* [n_lanes] of the fold at hand, */
+    mt_share_sum *job_parts;     /* [n_lanes] like these */
+    int64_t finished, expected;  /* gate: gradients, counted from the first; and of the passes that have begun */
 } folder;
 
 /* The update at hand. */
@@ -97,6 +101,8 @@ struct mt_state {
     home_channel channel;
     updater updater;
     folder folder;
+    exchange *exchange; /* NULL: there is one machine */
+    mt_reads reads;     /* how those are answered that want to know what is stored here */
     update_step step;
     int64_t t;                         /* updates so far */
     int64_t n_locks;                   /* changed only while nothing is locked */
@@ -119,13 +125,31 @@ void mt__updater_stop(mt_state *s);
 void mt__updater_free(mt_state *s);
 
 /* Apply a finished gradient on the updater's thread. */
-mt_rc mt__updater_apply(mt_state *s, int unit, void *g, const double *norm, mt_err *err);
+mt_rc mt__updater_apply(mt_state *s, int unit, mt_err *err);
 
 /* -- fold.c -- */
 mt_rc mt__folds_create(mt_state *s, const mt_memory *memory, mt_err *err);
 void mt__folds_free(mt_state *s);
 bool mt__folds_ready(const mt_state *s); /* with the watch's lock held: the next parts of all lanes are queued */
 mt_rc mt__folds_run(mt_state *s, mt_err *err);
+/* On the updater's thread: a finished gradient's update is queued for the norm of all, or, if early, done. */
+mt_rc mt__folds_finished(mt_state *s, int unit, mt_err *err);
+enum { MT_FOLD_PIECE = 16 * 4096 }; /* elements a worker takes at a time: whole chunks of the norm */
+
+/* -- exchange.c; ready, slot and owes with the watch's lock held -- */
+void mt__exchange_begin(mt_state *s); /* a training pass, after the folder knows its deal; with the lock held */
+/* The slot in which the bundle's sum that is folded next leaves; NULL: it is not free yet. */
+float *mt__exchange_slot(const mt_state *s, int *unit);
+void mt__exchange_folded(mt_state *s); /* it is there */
+typedef enum exchange_work { EXCHANGE_NOTHING, EXCHANGE_REDUCE, EXCHANGE_APPLY } exchange_work;
+/* What the updater's thread can do now. */
+exchange_work mt__exchange_ready(const mt_state *s);
+mt_rc mt__exchange_run(mt_state *s, exchange_work what, mt_err *err);
+/* This machine's slice of the unit has this version: the others get its weights, and when theirs are here the gate opens. */
+void mt__exchange_weights(mt_state *s, int unit, int64_t version);
+bool mt__exchange_owes(const mt_state *s); /* weights are on their way */
+void mt__exchange_stop(mt_state *s);       /* after the updater: what is on its way arrives */
+void mt__exchange_free(mt_state *s);
 
 static inline const mt_layout *mt__state_layout(const mt_state *s, int u) { return s->model->units[u].layout; }
 static inline bool mt__lives_on_device(const mt_state *s, int u) { return s->plan->place.units[u].home == MT_DEVICE; }

@@ -21,9 +21,8 @@ size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind)
 
 size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind)
 {
-    const mt_layout *l = mt__state_layout(s, unit);
-    if (kind >= MT_STATE_M) return mt_moments_bytes(form(s), (size_t)l->n_train);
-    return 2 * (size_t)(kind == MT_STATE_HI ? l->n_elems : l->n_low);
+    const size_t n = (size_t)mt_plan_stored(s->plan, unit, kind);
+    return kind >= MT_STATE_M ? mt_moments_bytes(form(s), n) : 2 * n;
 }
 
 static char *home_of(const mt_state *s, mt_state_range r)
@@ -33,12 +32,15 @@ static char *home_of(const mt_state *s, mt_state_range r)
     return homes[r.kind];
 }
 
-/* True if the plan keeps this state of the unit; low halves also where all of them are zero and nothing is stored. */
+/* True if the plan keeps this state of the unit; also where nothing is stored, because all low halves are zero, or because
+ * other machines have the unit's slices. */
 static bool is_kept(const mt_state *s, mt_state_range r)
 {
     const mt_job *j = &s->plan->job;
-    bool low = (j->train && !j->only_gradients) || s->plan->arithmetic.compute == MT_DTYPE_F32;
-    return home_of(s, r) || (r.kind == MT_STATE_LO && low && !mt__state_layout(s, r.unit)->n_low);
+    const mt_layout *l = mt__state_layout(s, r.unit);
+    bool updates = j->train && !j->only_gradients, low = updates || s->plan->arithmetic.compute == MT_DTYPE_F32;
+    if (mt_plan_machines(s->plan) > 1 && r.kind >= MT_STATE_M) return updates && l->n_train;
+    return home_of(s, r) || (r.kind == MT_STATE_LO && low && !mt_plan_stored(s->plan, r.unit, MT_STATE_LO));
 }
 
 static mt_rc check_range(const mt_state *s, mt_state_range r, bool is_there, mt_err *err)
@@ -67,18 +69,17 @@ static mt_rc write_exact(mt_state *s, mt_state_range r, char *src, mt_err *err)
 }
 
 /* Frozen numbers that came as bf16 have low halves of zero, which nothing stores (A1). */
-static mt_rc move_low(mt_state *s, mt_state_range r, int16_t *host, mt_copy_dir dir, mt_err *err)
+static mt_rc move_no_low(const mt_state *s, mt_state_range r, int16_t *host, mt_copy_dir dir, mt_err *err)
 {
-    int64_t stored = mt_max_i64(0, mt_min_i64(r.n, mt__state_layout(s, r.unit)->n_low - r.first));
-    if (dir == MT_COPY_OUT) memset(host + stored, 0, (size_t)(r.n - stored) * sizeof *host);
-    for (int64_t i = stored; dir == MT_COPY_IN && i < r.n; i++)
+    const int64_t first = mt_max_i64(0, mt_min_i64(r.n, mt__state_layout(s, r.unit)->n_low - r.first));
+    if (dir == MT_COPY_OUT) memset(host + first, 0, (size_t)(r.n - first) * sizeof *host);
+    for (int64_t i = first; dir == MT_COPY_IN && i < r.n; i++)
         if (host[i])
             return mt_fail(err, MT_EFORMAT,
                            "unit %d: frozen weights that are bf16 in the model's files have other values here; train with the "
                            "files that the run began with",
                            r.unit);
-    if (!stored) return MT_OK;
-    return mt__home_move(s, r.unit, s->units[r.unit].home.lo + r.first, (char *)host, (size_t)stored * sizeof *host, dir, err);
+    return MT_OK;
 }
 
 /* -- 8-bit moments --------------------------------------------------------------------------------- */
@@ -90,18 +91,19 @@ typedef struct blocks {
     uint8_t exponent[PIECE / MT_MOMENT_BLOCK];
 } blocks;
 
-/* Those that hold the range, or as many as there is room for. */
+/* Those that hold the range, or as many as there is room for.  Ranges count from the first number that is stored here: slices
+ * are made of whole blocks. */
 static void choose_blocks(const mt_state *s, mt_state_range r, blocks *b)
 {
     b->at = r.first / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
     b->n = mt_min_i64(PIECE, (int64_t)mt_moments_blocks((size_t)(r.first + r.n - b->at)) * MT_MOMENT_BLOCK);
-    b->n = mt_min_i64(b->n, mt__state_layout(s, r.unit)->n_train - b->at);
+    b->n = mt_min_i64(b->n, mt_plan_stored(s->plan, r.unit, r.kind) - b->at);
 }
 
 static mt_rc move_blocks(mt_state *s, mt_state_range r, blocks *b, mt_copy_dir dir, mt_err *err)
 {
     char *codes = home_of(s, r);
-    char *exponents = codes + mt_moments_exponents_at((size_t)mt__state_layout(s, r.unit)->n_train);
+    char *exponents = codes + mt_moments_exponents_at((size_t)mt_plan_stored(s->plan, r.unit, r.kind));
     MT_TRY(mt__home_move(s, r.unit, codes + b->at, (char *)b->code, (size_t)b->n, dir, err));
     return mt__home_move(s, r.unit, exponents + b->at / MT_MOMENT_BLOCK, (char *)b->exponent, mt_moments_blocks((size_t)b->n),
                          dir, err);
@@ -179,12 +181,34 @@ static mt_rc move_packed(mt_state *s, mt_state_range r, char *data, mt_copy_dir 
 
 /* -- reading and writing --------------------------------------------------------------------------- */
 
-static mt_rc move_numbers(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
+/* r counts from the first number that is stored. */
+static mt_rc move_stored(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
 {
     size_t each = mt_state_number_bytes(s, r.kind);
     if (packed(s, r.kind)) return move_packed(s, r, host, dir, err);
-    if (r.kind == MT_STATE_LO) return move_low(s, r, (int16_t *)(void *)host, dir, err);
     return mt__home_move(s, r.unit, home_of(s, r) + (size_t)r.first * each, host, (size_t)r.n * each, dir, err);
+}
+
+/* Of several machines this one writes the slice that it stores, and reads nothing else. */
+static mt_rc move_numbers(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
+{
+    mt_stretch runs[2];
+    const int n = mt_plan_runs(s->plan, r.unit, r.kind, runs);
+    int64_t before = 0, moved = 0;
+    for (int i = 0; i < n; before += runs[i++].n) {
+        const int64_t from = mt_max_i64(r.first, runs[i].first), end = mt_min_i64(r.first + r.n, runs[i].first + runs[i].n);
+        if (end <= from) continue;
+        const mt_state_range part = { r.unit, r.kind, before + from - runs[i].first, end - from };
+        MT_TRY(move_stored(s, part, host + (size_t)(from - r.first) * mt_state_number_bytes(s, r.kind), dir, err));
+        moved += end - from;
+    }
+    if (r.kind == MT_STATE_LO) {
+        MT_TRY(move_no_low(s, r, (int16_t *)(void *)host, dir, err));
+        moved += mt_max_i64(0, mt_min_i64(r.n, r.first + r.n - mt__state_layout(s, r.unit)->n_low));
+    }
+    if (dir == MT_COPY_IN || moved == r.n) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "unit %d: elements %lld to %lld are stored on another machine", r.unit, (long long)r.first,
+                   (long long)(r.first + r.n));
 }
 
 mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err)

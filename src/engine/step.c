@@ -98,7 +98,8 @@ static mt_rc run_pass(mt_engine *e, const mt_lane_pass *pass, mt_err *err)
     MT_TRY(mt_watch_check(&e->watch, err));
     MT_TRY(mt_lane_check(e->lane, pass->batch, err));
     e->in_flight = true;
-    if (e->n_more && (pass->mode == MT_MODE_TRAIN || pass->mode == MT_MODE_EVALUATE)) return mt__lanes_run(e, pass, err);
+    if (mt_plan_by_shares(e->plan) && (pass->mode == MT_MODE_TRAIN || pass->mode == MT_MODE_EVALUATE))
+        return mt__lanes_run(e, pass, err);
     mt_rc rc = mt_lane_run(e->lane, pass, err);
     if (rc) mt_watch_fail(&e->watch, err);
     return rc;

@@ -27,13 +27,23 @@ static void update_piece(void *arg, int64_t piece)
     if (bad) __atomic_add_fetch(&h->n_bad, bad, __ATOMIC_RELAXED);
 }
 
+/* Where the state of this machine's slice is, which with one machine is the whole unit. */
+static void find_slice(const mt_state *s, const update_job *job, mt_adamw *op)
+{
+    const mt_home *h = &s->units[job->at.unit].home;
+    const int64_t first = mt_plan_own_slice(s->plan, job->at.unit).first;
+    op->g = job->at.g;
+    op->hi = h->hi + first;
+    op->lo = mt_plan_low_is_whole(s->plan, job->at.unit) ? h->lo + first : h->lo;
+    op->m = h->m, op->v = h->v;
+}
+
 static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
 {
     char name[MT_NAME_BYTES];
     const state_unit *u = &s->units[job->at.unit];
-    host_update h = { .op = job->op, .n = job->at.n };
-    h.op.g = job->at.g;
-    h.op.hi = u->home.hi, h.op.lo = u->home.lo, h.op.m = u->home.m, h.op.v = u->home.v;
+    host_update h = { .op = job->op, .n = mt_min_i64(job->at.n, job->op.n) };
+    if (h.n) find_slice(s, job, &h.op);
     mt_unit_name(s->model, job->at.unit, name);
     if (job->at.landed) MT_TRY(mt_sync(job->at.landed, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
@@ -43,7 +53,8 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
             "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with a lower "
             "learning rate, or set max_grad_norm, which skips such steps",
             name);
-    MT_TRY(mt_watch_reach(s->watch, &u->unlocked, job->locks, err)); /* H1 */
+    if (s->exchange) MT_TRY(mt_watch_reach(s->watch, &u->updated, job->at.version - 1, err)); /* its weights have left */
+    MT_TRY(mt_watch_reach(s->watch, &u->unlocked, job->locks, err));                          /* H1 */
     int64_t start = mt_now_ns();
     mt_pool_for(s->updater.pool, (h.n + PIECE - 1) / PIECE, update_piece, &h);
     if (s->trace) mt_trace_host(s->trace, "updater", name, start, mt_now_ns());
@@ -56,18 +67,23 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
 
 /* -- the thread ------------------------------------------------------------------------------------ */
 
-typedef enum next_work { WORK_NONE, WORK_UPDATE, WORK_FOLD } next_work;
+typedef enum next_work { WORK_NONE, WORK_UPDATE, WORK_EXCHANGE, WORK_FOLD } next_work;
 
-/* The next update, or, when none is left, sums to fold; none when the engine is closing or has failed. */
-static next_work next_job(mt_state *s, update_job *job)
+/* The next update, or what the exchange waits for, or, when none is left, sums to fold; none when the engine is closing or has
+ * failed. */
+static next_work next_job(mt_state *s, update_job *job, exchange_work *of_exchange)
 {
     updater *up = &s->updater;
     mt_watch *w = s->watch;
     next_work what = WORK_NONE;
     pthread_mutex_lock(&w->lock);
-    while (up->done == up->pushed && !mt__folds_ready(s) && !w->closing && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
+    while (up->done == up->pushed && !mt__exchange_ready(s) && !mt__folds_ready(s) && !w->closing && !w->failed)
+        pthread_cond_wait(&w->changed, &w->lock);
+    *of_exchange = mt__exchange_ready(s);
     if (!w->failed && up->done < up->pushed)
         what = WORK_UPDATE;
+    else if (!w->failed && *of_exchange)
+        what = WORK_EXCHANGE;
     else if (!w->failed && mt__folds_ready(s))
         what = WORK_FOLD;
     if (what == WORK_UPDATE) *job = up->jobs[up->done % up->cap];
@@ -78,18 +94,24 @@ static next_work next_job(mt_state *s, update_job *job)
 static mt_rc do_update(mt_state *s, const update_job *job, mt_err *err)
 {
     MT_TRY(run_job(s, job, err));
-    mt_watch_raise(s->watch, &s->units[job->at.unit].updated, job->at.version);
+    if (s->exchange)
+        mt__exchange_weights(s, job->at.unit, job->at.version);
+    else
+        mt_watch_raise(s->watch, &s->units[job->at.unit].updated, job->at.version);
     return MT_OK;
 }
 
-mt_rc mt__updater_apply(mt_state *s, int unit, void *g, const double *norm, mt_err *err)
+mt_rc mt__updater_apply(mt_state *s, int unit, mt_err *err)
 {
+    const folder *f = &s->folder;
     const int64_t version = s->units[unit].pushed + 1;
-    const update_job job = {
-        .at = { .unit = unit, .n = mt__state_layout(s, unit)->n_train, .g = g, .norm = norm, .version = version },
-        .op = mt_state_update_of(s, unit),
-        .locks = s->n_locks
-    };
+    const update_job job = { .at = { .unit = unit,
+                                     .n = mt__state_layout(s, unit)->n_train,
+                                     .g = f->units[unit].gradient ? f->units[unit].gradient : f->slab,
+                                     .norm = &f->norms[unit],
+                                     .version = version },
+                             .op = mt_state_update_range(s, unit, mt_plan_own_slice(s->plan, unit)),
+                             .locks = s->n_locks };
     s->units[unit].pushed = version;
     return do_update(s, &job, err);
 }
@@ -100,9 +122,13 @@ static void *updater_main(void *arg)
     update_job job;
     mt_err err = { 0 };
     next_work what;
+    exchange_work of_exchange;
     if (s->updater.pins) mt_pool_pin(s->updater.pool);
-    while ((what = next_job(s, &job)) != WORK_NONE) {
-        if (what == WORK_FOLD ? mt__folds_run(s, &err) : do_update(s, &job, &err)) {
+    while ((what = next_job(s, &job, &of_exchange)) != WORK_NONE) {
+        mt_rc rc = what == WORK_FOLD       ? mt__folds_run(s, &err)
+                   : what == WORK_EXCHANGE ? mt__exchange_run(s, of_exchange, &err)
+                                           : do_update(s, &job, &err);
+        if (rc) {
             mt_watch_fail(s->watch, &err);
             break;
         }
@@ -140,6 +166,15 @@ mt_adamw mt_state_update_of(const mt_state *s, int unit)
                        .coef_no_decay = s->step.coef_no_decay };
 }
 
+mt_adamw mt_state_update_range(const mt_state *s, int unit, mt_stretch of)
+{
+    mt_adamw op = mt_state_update_of(s, unit);
+    op.n_decay = mt_clamp_i64(op.n_decay - of.first, 0, of.n);
+    op.key = mt_moment_key_at(op.key, of.first);
+    op.n = of.n;
+    return op;
+}
+
 mt_rc mt_state_push(mt_state *s, const mt_host_update *u, mt_err *err)
 {
     updater *up = &s->updater;
@@ -149,7 +184,9 @@ mt_rc mt_state_push(mt_state *s, const mt_host_update *u, mt_err *err)
     while (up->pushed - up->done >= up->cap && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
     bool failed = w->failed;
     if (!failed) {
-        up->jobs[up->pushed++ % up->cap] = (update_job){ .at = *u, .op = mt_state_update_of(s, u->unit), .locks = s->n_locks };
+        up->jobs[up->pushed++ % up->cap] = (update_job){
+            .at = *u, .op = mt_state_update_range(s, u->unit, mt_plan_own_slice(s->plan, u->unit)), .locks = s->n_locks
+        };
         s->units[u->unit].pushed = u->version;
     }
     pthread_cond_broadcast(&w->changed);
@@ -169,7 +206,12 @@ mt_rc mt_state_await_update(mt_state *s, int unit, int64_t version, mt_err *err)
 
 mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err)
 {
-    return mt_watch_reach(s->watch, &s->updater.done, n < 0 ? s->updater.pushed : n, err);
+    MT_TRY(mt_watch_reach(s->watch, &s->updater.done, n < 0 ? s->updater.pushed : n, err));
+    if (!s->exchange || n >= 0) return MT_OK;
+    pthread_mutex_lock(&s->watch->lock);
+    while (mt__exchange_owes(s) && !s->watch->failed) pthread_cond_wait(&s->watch->changed, &s->watch->lock);
+    pthread_mutex_unlock(&s->watch->lock);
+    return mt_watch_check(s->watch, err);
 }
 
 /* -- life ------------------------------------------------------------------------------------------ */

@@ -115,6 +115,12 @@ MT_ANYWHERE uint32_t mt_moment_bits(uint64_t key, uint32_t i)
     return x ^ x >> 16;
 }
 
+/* The key with which number 0 gets the random bits of number `first`: of an update of part of a unit. */
+MT_ANYWHERE uint64_t mt_moment_key_at(uint64_t key, int64_t first)
+{
+    return (key >> 32 << 32) | (uint32_t)((uint32_t)key + (uint32_t)first);
+}
+
 /* r: 16 random bits.  What they could carry to infinity is cut instead. */
 MT_ANYWHERE uint16_t mt_moment_to_bf16(float x, uint32_t r)
 {

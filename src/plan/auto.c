@@ -203,13 +203,13 @@ static mt_rc choose_for(mt_arithmetic *a, mt_plan_inputs in, mt_err *err)
     return tight || is_unusual(in.machine) ? improve(a, in, err) : MT_OK;
 }
 
-/* As many devices as there are decide no bit: the arithmetic is that of one, unless it does not fit. */
+/* As many devices and machines as there are decide no bit: the arithmetic is that of one, unless it does not fit. */
 static mt_rc choose_for_lanes(mt_arithmetic *a, mt_plan_inputs in, mt_err *err)
 {
     mt_job job = *in.job;
     mt_machine machine = *in.machine;
     mt_plan_inputs one = in;
-    job.lanes = 0;
+    job.lanes = job.machines = job.machine = 0;
     if (machine.crowd > 1) machine.device_bytes *= (size_t)machine.crowd;
     one.job = &job;
     one.machine = &machine;
@@ -222,7 +222,7 @@ mt_rc mt_plan_auto(mt_plan **out, mt_plan_inputs in, mt_err *err)
 {
     mt_arithmetic a;
     *out = NULL;
-    MT_TRY(in.job->lanes > 1 ? choose_for_lanes(&a, in, err) : choose_for(&a, in, err));
+    MT_TRY(in.job->lanes > 1 || in.job->machines > 1 ? choose_for_lanes(&a, in, err) : choose_for(&a, in, err));
     return mt_plan_search(out, with(in, &a), err);
 }
 

@@ -588,7 +588,7 @@ static mt_rc shorten_waits(search *s, mt_err *err)
     struct start best = *best_start(s), others[2];
     mt_times plain = { 0 };
     bool may = s->in.job->train && !s->in.job->only_gradients && !s->in.machine->shared && !s->in.machine->limits.whole_units &&
-               s->in.job->lanes <= 1, /* several lanes update whole units, on the host */
+               s->in.job->lanes <= 1 && s->in.job->machines <= 1, /* several update whole units or slices, on the host */
         found = false;
     int slots = s->range.lowest[KEEP_SLOTS];
     if (may && best.m.fits) MT_TRY(time_of(s, &best.c, 1, &plain, err));

@@ -49,9 +49,10 @@ void mt_plan_describe(const mt_plan *p, char *out, size_t n)
     mt_str s = { 0 };
     int homes = 0, resident = 0, staged = 0;
     int64_t pieces = 0, hosted = 0; /* elements */
-    const int64_t parts = mt_plan_lanes(p) > 1 ? mt_arithmetic_parts(&p->arithmetic) : 1,
+    const int64_t parts = mt_plan_by_shares(p) ? mt_arithmetic_parts(&p->arithmetic) : 1,
                   tokens = (p->job.step_tokens + parts - 1) / parts;
-    int64_t sweeps = (tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens * (parts > 1 ? mt_plan_rounds(p) : 1);
+    int64_t sweeps =
+        (tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens * (mt_plan_by_shares(p) ? mt_plan_rounds(p) : 1);
     for (int u = 0; u < p->model->n_units; u++) {
         homes += p->place.units[u].home == MT_DEVICE;
         resident += p->place.units[u].resident;
@@ -59,6 +60,7 @@ void mt_plan_describe(const mt_plan *p, char *out, size_t n)
         pieces += p->place.units[u].in_pieces;
         if (p->place.units[u].site == MT_SITE_HOST) hosted += p->model->units[u].layout->n_train;
     }
+    if (mt_plan_machines(p) > 1) mt_str_printf(&s, "%d machines; ", mt_plan_machines(p));
     if (mt_plan_lanes(p) > 1)
         mt_str_printf(&s, "%d devices%s; on each ", mt_plan_lanes(p),
                       p->place.fold == MT_FOLD_PEERS ? ", which add their sums between them" : "");

@@ -37,7 +37,7 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     const mt_model *model = trial->model;
     /* Of models with experts the micro-batches of a pass count as one here. */
     int64_t L = model->config->L, micro = mt__knobs_micro(trial), micros = (mt_plan_part_tokens(trial) + micro - 1) / micro;
-    const bool on_host = mt_plan_lanes(trial) > 1;            /* several lanes share what is in host memory */
+    const bool on_host = mt_plan_by_shares(trial);            /* lanes and machines share what is in host memory */
     bool train = trial->job.train, more = train && !l->exact; /* more than inputs may be kept */
     MT_TRY(mt_limits_check(l, model, err));
     set_range(r, MICROS, 1, micros);

@@ -75,9 +75,39 @@ bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place)
     }
 }
 
+int mt_plan_share(const mt_plan *p, int round, int lane)
+{
+    const mt_arithmetic *a = &p->arithmetic;
+    const int lanes = mt_plan_lanes(p), machines = mt_plan_machines(p), of_bundle = mt_plan_bundle_rounds(p);
+    if (machines == 1) return round * lanes + lane < mt_arithmetic_parts(a) ? round * lanes + lane : -1;
+    const int bundle = round / of_bundle * machines + p->job.machine, share = round % of_bundle * lanes + lane;
+    return bundle < mt_arithmetic_bundles(a) && share < mt_arithmetic_shares(a) ? bundle * mt_arithmetic_shares(a) + share : -1;
+}
+
+bool mt_plan_low_is_whole(const mt_plan *p, int unit)
+{
+    return mt_plan_machines(p) == 1 || p->arithmetic.compute == MT_DTYPE_F32 || p->model->units[unit].layout->n_exact > 0;
+}
+
+int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[2])
+{
+    const mt_layout *l = p->model->units[unit].layout;
+    const bool whole = kind == MT_STATE_HI || (kind == MT_STATE_LO && mt_plan_low_is_whole(p, unit));
+    out[0] = mt_plan_own_slice(p, unit);
+    out[1] = (mt_stretch){ l->n_train, l->n_low - l->n_train }; /* the frozen do not change: every machine has them */
+    if (whole) out[0] = (mt_stretch){ 0, kind == MT_STATE_HI ? l->n_elems : l->n_low };
+    return kind == MT_STATE_LO && !whole ? 2 : 1;
+}
+
+int64_t mt_plan_stored(const mt_plan *p, int unit, mt_state_kind kind)
+{
+    mt_stretch runs[2];
+    return mt_plan_runs(p, unit, kind, runs) == 2 ? runs[0].n + runs[1].n : runs[0].n;
+}
+
 int64_t mt_plan_part_tokens(const mt_plan *p)
 {
-    if (mt_plan_lanes(p) == 1) return p->job.step_tokens;
+    if (!mt_plan_by_shares(p)) return p->job.step_tokens;
     return mt_deal_most_rows(p->model, &p->arithmetic, p->job.step_tokens, p->job.longest);
 }
 
@@ -420,17 +450,33 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-/* Several lanes share what is in host memory: state lives there and is updated there. */
+static mt_rc check_machines(const mt_plan *p, mt_err *err)
+{
+    const int machines = mt_plan_machines(p), bundles = mt_arithmetic_bundles(&p->arithmetic);
+    if (machines > bundles) return mt_fail(err, MT_EINVAL, "%d machines for a step of %d bundles", machines, bundles);
+    if (machines > 1 && (p->job.machine < 0 || p->job.machine >= machines))
+        return mt_fail(err, MT_EINVAL, "machine %d of %d", p->job.machine, machines);
+    return MT_OK;
+}
+
+/* Several lanes and machines share what is in host memory: state lives there and is updated there. */
 static mt_rc check_lanes(const mt_plan *p, mt_err *err)
 {
-    const int lanes = mt_plan_lanes(p), parts = mt_arithmetic_parts(&p->arithmetic);
-    if (lanes == 1) return MT_OK;
-    if (!p->job.train || p->job.alias_layers) return mt_fail(err, MT_EINVAL, "%d lanes for a pass that one lane makes", lanes);
+    const mt_arithmetic *a = &p->arithmetic;
+    const int lanes = mt_plan_lanes(p), machines = mt_plan_machines(p),
+              parts = machines > 1 ? mt_arithmetic_shares(a) : mt_arithmetic_parts(a);
+    if (!mt_plan_by_shares(p)) return MT_OK;
+    if (!p->job.train || p->job.alias_layers)
+        return mt_fail(err, MT_EINVAL, "%d lanes and %d machines for a pass that one lane makes", lanes, machines);
     if (lanes > parts) return mt_fail(err, MT_EINVAL, "%d lanes for a step of %d shares", lanes, parts);
+    if (machines > 1 && p->place.fold != MT_FOLD_HOST)
+        return mt_fail(err, MT_EINVAL, "sums that leave for other machines meet in host memory first");
+    MT_TRY(check_machines(p, err));
     for (int u = 0; u < p->model->n_units; u++) {
         const mt_unit_place *at = &p->place.units[u];
         if (at->home != MT_HOST || at->site != MT_SITE_HOST || at->in_pieces)
-            return mt_fail(err, MT_EINVAL, "unit %d is not updated on the host, and there are %d lanes", u, lanes);
+            return mt_fail(err, MT_EINVAL, "unit %d is not updated on the host, and there are %d lanes and %d machines", u, lanes,
+                           machines);
     }
     return MT_OK;
 }
@@ -515,14 +561,32 @@ static size_t landing_bytes(const mt_plan *p, int64_t n)
     return (size_t)(mt_plan_lanes(p) * mt_plan_acc_stride(mt_plan_most_slice(p, n))) * sizeof(float);
 }
 
-/* Unit u's sums of several lanes.  Where each lane has one share at most, what landed first is added to. */
+/* Sums of a unit that wait on the host.  One machine: the step's and a bundle's, unless each lane has one share at most; then what
+ * landed first is added to.  Several: a bundle's, which then leaves. */
+int mt_plan_total_count(const mt_plan *p)
+{
+    if (mt_plan_machines(p) > 1) return mt_plan_bundle_rounds(p) > 1;
+    return mt_plan_rounds(p) == 1 ? 0 : 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1);
+}
+
+/* Of several machines: what this one's slice of unit u needs. */
+static mt_rc add_exchanged(mt_plan *p, int u, mt_err *err)
+{
+    const int64_t n_train = p->model->units[u].layout->n_train;
+    const size_t bytes = (size_t)mt_plan_own_slice(p, u).n * sizeof(float);
+    const int sums = mt_plan_turns(p) == 1 ? 0 : mt_unit_is_tied(p->model, u) ? 2 : 1;
+    for (int i = 0; i < sums; i++) MT_TRY(plan_add(p, MT_BUF_SLICE_TOTAL, u, i, MT_HOST, bytes, err));
+    return plan_add(p, MT_BUF_UNIT_CHUNKS, u, -1, MT_HOST, mt_sqnorm_n_chunks((size_t)n_train) * sizeof(double), err);
+}
+
+/* Unit u's sums of several lanes or machines. */
 static mt_rc add_totals(mt_plan *p, int u, mt_err *err)
 {
     const int64_t n = p->model->units[u].layout->n_train;
-    const int sums = mt_plan_rounds(p) == 1 ? 0 : 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1);
     const bool tied = mt_unit_is_tied(p->model, u);
-    for (int i = 0; i < sums * (tied ? 2 : 1); i++)
+    for (int i = 0; i < mt_plan_total_count(p) * (tied ? 2 : 1); i++)
         MT_TRY(plan_add(p, MT_BUF_TOTAL, u, i, place_of_sums(p), sum_bytes(p, n), err));
+    if (mt_plan_machines(p) > 1) MT_TRY(add_exchanged(p, u, err));
     return tied ? plan_add(p, MT_BUF_LAND_TIED, -1, -1, place_of_sums(p), landing_bytes(p, n), err) : MT_OK;
 }
 
@@ -534,9 +598,10 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = mt_unit_is_tied(p->model, u);
     bool updates = p->job.train && !p->job.only_gradients;
+    const size_t n_own = (size_t)mt_plan_own_slice(p, u).n, n_low_home = (size_t)mt_plan_stored(p, u, MT_STATE_LO);
     size_t n_low = (size_t)l->n_low, n_exact = f32 ? 0 : (size_t)l->n_exact; /* fp32 weights are exact */
     if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, n * 2, err));
-    MT_TRY(updates || f32 ? add_at_home(p, MT_BUF_LO, u, n_low * 2, err)
+    MT_TRY(updates || f32 ? add_at_home(p, MT_BUF_LO, u, n_low_home * 2, err)
                           : add_at_home(p, MT_BUF_EXACT_HOME, u, n_exact * 4, err));
     if (at->resident) MT_TRY(plan_add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (at->home == MT_HOST ? 8 : 4), err));
     /* In bf16 a device home is itself the compute form. */
@@ -544,11 +609,12 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
         MT_TRY(plan_add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
     if (at->resident && f32 && at->home == MT_HOST) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
     if (!p->job.train || n_train == 0) return MT_OK;
-    if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_train), err));
-    if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_train), err));
+    if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_own), err));
+    if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_own), err));
     bool shares = mt_plan_alias(p, u) != u, shared = p->job.alias_layers && at->home == MT_HOST;
-    if (p->job.clip && !shares && (at->site == MT_SITE_HOST || shared))
-        MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
+    const bool parks = p->job.clip || mt_plan_machines(p) > 1; /* until the norm is known: of all units, or of this one */
+    if (parks && !shares && (at->site == MT_SITE_HOST || shared))
+        MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_own * g, err));
     if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
     const size_t sums = mt_plan_acc_bytes(p, (int64_t)n_train);
     if (many && p->place.accumulators == MT_HOST && !shares) {
@@ -557,7 +623,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     }
     if (many && p->place.accumulators == MT_DEVICE) MT_TRY(plan_add(p, MT_BUF_ACC, u, -1, MT_DEVICE, sums, err));
     if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, sums, err));
-    return mt_plan_lanes(p) > 1 ? add_totals(p, u, err) : MT_OK;
+    return mt_plan_by_shares(p) ? add_totals(p, u, err) : MT_OK;
 }
 
 static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
@@ -603,7 +669,7 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     if (!trains) return MT_OK;
     for (int s = 0; s < mt_min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)
         MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, mt_plan_acc_bytes(p, l->n_train), err));
-    for (int s = 0; s < mt_min_int(at->hosted, at->out_slots) && mt_plan_lanes(p) == 1; s++)
+    for (int s = 0; s < mt_min_int(at->hosted, at->out_slots) && !mt_plan_by_shares(p); s++)
         MT_TRY(plan_add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
     return MT_OK;
 }
@@ -657,6 +723,25 @@ static mt_rc add_landing(mt_plan *p, mt_err *err)
     return folds_by_peers(p) ? add_slices(p, mt_max_i64(layers, ends), err) : MT_OK;
 }
 
+/* Slots of bundles' sums on their way between machines, by turns as they land: both sums of a tied unit, one after the other. */
+static mt_rc add_exchange(mt_plan *p, mt_err *err)
+{
+    size_t sent[MT_LAND_SLOTS] = { 0 }, received[MT_LAND_SLOTS] = { 0 };
+    for (int u = 0; u < p->model->n_units; u++) {
+        const size_t sums = (mt_unit_is_tied(p->model, u) ? 2 : 1) * sizeof(float), others = (size_t)mt_plan_machines(p) - 1;
+        const bool layer = p->model->units[u].layer >= 0;
+        for (int s = layer ? 0 : MT_LAND_ENDS; s < (layer ? MT_LAND_TURNS : MT_LAND_SLOTS); s++) {
+            sent[s] = max_size(sent[s], (size_t)p->model->units[u].layout->n_train * sums);
+            received[s] = max_size(received[s], (size_t)mt_plan_own_slice(p, u).n * others * sums);
+        }
+    }
+    for (int s = 0; s < MT_LAND_SLOTS; s++) {
+        MT_TRY(plan_add(p, MT_BUF_SEND, s, -1, MT_HOST, sent[s], err));
+        MT_TRY(plan_add(p, MT_BUF_RECEIVE, s, -1, MT_HOST, received[s], err));
+    }
+    return MT_OK;
+}
+
 /* Slots sized for the largest unit that may use them. */
 static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 {
@@ -670,8 +755,9 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
     }
     if (device_home) MT_TRY(plan_add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, (size_t)MT_STATE_SLOTS * MT_BOUNCE_BYTES, err));
     if (!p->job.train) return MT_OK;
-    if (mt_plan_lanes(p) > 1) MT_TRY(add_landing(p, err));
-    for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++)
+    if (mt_plan_by_shares(p)) MT_TRY(add_landing(p, err));
+    if (mt_plan_machines(p) > 1) MT_TRY(add_exchange(p, err));
+    for (int s = 0; s < p->place.n_slabs && !p->job.clip && mt_plan_machines(p) == 1; s++)
         MT_TRY(plan_add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     MT_TRY(add_stage_slots(p, err));
     return add_piece_slots(p, err);

@@ -103,7 +103,9 @@ typedef struct mt_job {
     int64_t step_docs;   /* documents of a step, at most */
     int64_t longest;     /* rows of a document, at most */
     bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
-    int lanes;           /* with train: devices that compute, a thread each; 0: one */
+    int lanes;           /* with train: devices of this machine that compute, a thread each; 0: one */
+    int machines;        /* with train: of which each has a slice of the state and some of the bundles (mt_plan_slice); 0: one */
+    int machine;         /* which one of them this is */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
     double router_loss;  /* coefficient of the routers' load-balancing loss; 0: none */
     bool alias_layers;   /* all layers of a group that live in host memory share one layer's there, and what they keep there, too:
@@ -134,6 +136,10 @@ typedef struct mt_job {
     X(SLICE, "grad.slice")          /* the lane's finished slice of a gradient on its way to the host */                         \
     X(CHUNKS, "grad.chunks")        /* sums of squares of its chunks, then of all of them */                                     \
     X(CHUNKS_HOST, "grad.chunks_host") /* of all chunks of a unit */                                                             \
+    X(SEND, "exchange.send")           /* slot: host, a bundle's fp32 sum on its way to the machines that own slices of it */    \
+    X(RECEIVE, "exchange.receive")     /* slot: host, this machine's slice of the sums of the others */                          \
+    X(SLICE_TOTAL, "exchange.sum")     /* unit, sum: host, fp32, this machine's slice of the bundles so far */                   \
+    X(UNIT_CHUNKS, "exchange.chunks")  /* unit: host, sums of squares of its chunks */                                           \
     X(GRAD_DEV, "grad.device")         /* unit: rounded, stays */                                                                \
     X(STAGE, "stage")                  /* slot: hi, lo, m, v */                                                                  \
     X(PIECE, "stage.piece")            /* slot: hi, lo, m, v and gradient of a piece */                                          \
@@ -266,17 +272,53 @@ mt_attention_use mt_plan_attention(const mt_plan *plan);
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
 static inline int mt_plan_lanes(const mt_plan *p) { return p->job.lanes > 1 ? p->job.lanes : 1; }
-/* Lanes take shares in turn: round r is shares [r x lanes, (r + 1) x lanes). */
+static inline int mt_plan_machines(const mt_plan *p) { return p->job.machines > 1 ? p->job.machines : 1; }
+/* Lanes hand on the sum of each share, and the host adds: there are several lanes, or several machines. */
+static inline bool mt_plan_by_shares(const mt_plan *p) { return mt_plan_lanes(p) > 1 || mt_plan_machines(p) > 1; }
+
+/* Who computes what.  Machine m of n takes bundles m, m + n, ... one after the other, so the order in which bundles are summed is
+ * the order in which they meet (D2), and a machine needs one sum of them.  A round is a share of each lane.  On one machine lanes
+ * take the step's shares in turn.  On several a round has shares of one bundle, so all machines finish bundles in one order. */
+/* Rounds that one bundle takes; of several machines. */
+static inline int mt_plan_bundle_rounds(const mt_plan *p)
+{
+    return (mt_arithmetic_shares(&p->arithmetic) + mt_plan_lanes(p) - 1) / mt_plan_lanes(p);
+}
+/* Bundles of the machine that has most. */
+static inline int mt_plan_turns(const mt_plan *p)
+{
+    return (mt_arithmetic_bundles(&p->arithmetic) + mt_plan_machines(p) - 1) / mt_plan_machines(p);
+}
 static inline int mt_plan_rounds(const mt_plan *p)
 {
+    if (mt_plan_machines(p) > 1) return mt_plan_turns(p) * mt_plan_bundle_rounds(p);
     return (mt_arithmetic_parts(&p->arithmetic) + mt_plan_lanes(p) - 1) / mt_plan_lanes(p);
 }
+/* The share of a lane in a round; -1: it has none. */
+int mt_plan_share(const mt_plan *p, int round, int lane);
+
+/* Elements [first, first + n) of a unit's trained ones, whose low halves, moments and gradient a machine has for all.  Slices are
+ * whole chunks of the norm (ops/sqnorm.h) and whole blocks of moments. */
+typedef struct mt_stretch {
+    int64_t first, n;
+} mt_stretch;
+mt_stretch mt_plan_slice(const mt_plan *p, int unit, int machine);
+static inline mt_stretch mt_plan_own_slice(const mt_plan *p, int unit) { return mt_plan_slice(p, unit, p->job.machine); }
+/* Every machine has all low halves of the unit, because weights on the device are made from them. */
+bool mt_plan_low_is_whole(const mt_plan *p, int unit);
+/* What this machine stores of a unit's state: up to two runs of elements, one after the other in memory.  Returns how many there
+ * are; hi is whole everywhere. */
+int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[2]);
+/* Elements of them. */
+int64_t mt_plan_stored(const mt_plan *p, int unit, mt_state_kind kind);
 /* Rows that a lane sums before it hands a sum on, at most: of the step, or, beside other lanes, of a share. */
 int64_t mt_plan_part_tokens(const mt_plan *p);
 static inline bool mt_plan_many_sweeps(const mt_plan *p)
 {
-    return p->place.sweep_tokens < (mt_plan_lanes(p) > 1 ? p->part_tokens : p->job.step_tokens);
+    return p->place.sweep_tokens < (mt_plan_by_shares(p) ? p->part_tokens : p->job.step_tokens);
 }
+/* Sums of a unit that wait in host memory (MT_BUF_TOTAL); of a tied one, twice as many. */
+int mt_plan_total_count(const mt_plan *p);
 /* A buffer of which every lane has its own. */
 bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place);
 /* Landing slots of a lane: layers and experts take turns in the first two, so that one is filled while the other is read; the
@@ -285,7 +327,7 @@ enum { MT_LAND_TURNS = 2, MT_LAND_ENDS = MT_LAND_TURNS, MT_LAND_SLOTS };
 /* A gradient's sums on the only device: the step's, with several bundles a bundle's, with several shares a share's (deal.h). */
 static inline int mt_plan_acc_count(const mt_plan *p)
 {
-    if (mt_plan_lanes(p) > 1) return 1; /* the host adds */
+    if (mt_plan_by_shares(p)) return 1; /* the host adds */
     return 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1) + (mt_arithmetic_shares(&p->arithmetic) > 1);
 }
 /* Numbers from one such sum of n to the next, and bytes of all of them. */

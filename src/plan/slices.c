@@ -6,13 +6,17 @@ _Static_assert(MT_SQNORM_CHUNK % MT_MOMENT_BLOCK == 0, "no block of moments is c
 
 static int64_t chunks_of(int64_t n) { return (int64_t)mt_sqnorm_n_chunks((size_t)n); }
 
-mt_lane_slice mt_plan_lane_slice(const mt_plan *p, int unit, int lane)
+/* Part i of `parts` of unit u. */
+static mt_stretch cut(const mt_plan *p, int unit, int i, int parts)
 {
-    const int64_t n = p->model->units[unit].layout->n_train, chunks = chunks_of(n), lanes = mt_plan_lanes(p),
-                  first = mt_min_i64(chunks * lane / lanes * MT_SQNORM_CHUNK, n),
-                  end = mt_min_i64(chunks * (lane + 1) / lanes * MT_SQNORM_CHUNK, n);
-    return (mt_lane_slice){ .first = first, .n = end - first };
+    const int64_t n = p->model->units[unit].layout->n_train, chunks = chunks_of(n),
+                  first = mt_min_i64(chunks * i / parts * MT_SQNORM_CHUNK, n),
+                  end = mt_min_i64(chunks * (i + 1) / parts * MT_SQNORM_CHUNK, n);
+    return (mt_stretch){ .first = first, .n = end - first };
 }
+
+mt_stretch mt_plan_lane_slice(const mt_plan *p, int unit, int lane) { return cut(p, unit, lane, mt_plan_lanes(p)); }
+mt_stretch mt_plan_slice(const mt_plan *p, int unit, int machine) { return cut(p, unit, machine, mt_plan_machines(p)); }
 
 int64_t mt_plan_most_slice(const mt_plan *p, int64_t n)
 {

@@ -8,11 +8,8 @@
 
 #include "plan/plan.h"
 
-typedef struct mt_lane_slice {
-    int64_t first, n; /* numbers of the unit; n 0: none */
-} mt_lane_slice;
-
-mt_lane_slice mt_plan_lane_slice(const mt_plan *p, int unit, int lane);
+/* n 0: none.  mt_plan_slice (plan.h) cuts a unit over machines likewise. */
+mt_stretch mt_plan_lane_slice(const mt_plan *p, int unit, int lane);
 /* The most numbers that a lane's slice of n has. */
 int64_t mt_plan_most_slice(const mt_plan *p, int64_t n);
 

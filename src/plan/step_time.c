@@ -270,7 +270,7 @@ static mt_rc draw_judge(void *self, bool all, bool *go, mt_err *err)
 {
     drawing *d = self;
     (void)err;
-    if (all && mt_plan_lanes(d->p) > 1) host_wait(d, newest(d, MT_Q_ADAM)); /* the norm is known when all is folded */
+    if (all && mt_plan_by_shares(d->p)) host_wait(d, newest(d, MT_Q_ADAM)); /* the norm is known when all is folded */
     if (all)
         end_step(d);
     else
@@ -342,13 +342,14 @@ static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_
 {
     drawing d = { .p = p, .m = m, .costs = &shared->costs, .q = &shared->queues, .shared = shared, .scale = 1 };
     if (!shared->costs.m) mt_costs_fill(&shared->costs, p, m);
-    const int64_t parts_of_step = mt_arithmetic_parts(&p->arithmetic), lanes = mt_plan_lanes(p),
-                  tokens = lanes > 1 ? (p->job.step_tokens + parts_of_step - 1) / parts_of_step : p->job.step_tokens;
+    const bool by_shares = mt_plan_by_shares(p);
+    const int64_t parts_of_step = mt_arithmetic_parts(&p->arithmetic),
+                  tokens = by_shares ? (p->job.step_tokens + parts_of_step - 1) / parts_of_step : p->job.step_tokens;
     d.splits = (tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
-    d.n_sweeps = lanes > 1 ? d.splits * mt_plan_rounds(p) : d.splits;
+    d.n_sweeps = by_shares ? d.splits * mt_plan_rounds(p) : d.splits;
     d.shown = d.n_sweeps < SHOWN ? (int)d.n_sweeps : SHOWN;
     d.rows = (double)tokens / (double)d.splits;
-    const double parts = lanes > 1 ? 1 : ceil((double)parts_of_step / (double)d.n_sweeps); /* shares of a sweep */
+    const double parts = by_shares ? 1 : ceil((double)parts_of_step / (double)d.n_sweeps); /* shares of a sweep */
     d.micros = parts * ceil(d.rows / parts / (double)p->arithmetic.micro_tokens);
     d.passes = parts * ceil(d.rows / parts / (double)mt_pass_rows_at_most(&p->arithmetic));
     return d;
@@ -414,7 +415,7 @@ static mt_rc draw_steps(drawing *d, mt_err *err)
     for (int i = 0; i < STEPS; i++) {
         const int sweeps = i + 1 < STEPS ? 1 : d->shown;
         for (int k = 0; k < sweeps; k++) d->ends_part[k] = k + 1 == sweeps || (k + 1) % d->splits == 0;
-        mt_sequence_parts(s->sequence, mt_plan_lanes(d->p) > 1 ? d->ends_part : NULL);
+        mt_sequence_parts(s->sequence, mt_plan_by_shares(d->p) ? d->ends_part : NULL);
         MT_TRY(mt_sequence_run(s->sequence, mode, sweeps, err));
         if (mode == MT_MODE_CONTINUE) end_step(d); /* nothing is judged there */
     }

@@ -21,7 +21,7 @@ static void every_number_is_in_one_slice(void **state)
                 const int64_t n = r.model->units[u].layout->n_train;
                 int64_t next = 0, most = 0, least = INT64_MAX;
                 for (int l = 0; l < lanes; l++) {
-                    const mt_lane_slice s = mt_plan_lane_slice(&p, u, l);
+                    const mt_stretch s = mt_plan_lane_slice(&p, u, l);
                     assert_int_equal(s.first, next);
                     assert_true(s.first % MT_SQNORM_CHUNK == 0 || s.n == 0);
                     next += s.n;

@@ -1,0 +1,612 @@
+/* exchange.c - sums, norms and weights between machines.
+ *
+ * Machine m of n has every n-th bundle of a step, from m on, and of each unit a slice of state.  A unit passes through
+ *
+ *     fold      the lanes' sums of a bundle, on this machine (fold.c), into a slot
+ *     exchange  the others' slices of it leave, the others' sums of our slice come
+ *     reduce    bundles are added in order (D2); after the last one the slice is rounded and squared, chunk by chunk
+ *     gather    every machine gets the sums of all chunks, so all run the same tree (A3) and decide from the same numbers (D7)
+ *     update    of the slice, once the norm is known: of all units, or, without clipping, of this one (U5)
+ *     weights   the new slice to all, the others' here; then the unit's gate opens
+ *
+ * A lane knows nothing of it: a unit whose weights are on their way looks like one whose update on the host is not done.
+ *
+ * The order of units is that of backward, the same on every machine, and so is the order of bundles: a machine has its bundles one
+ * after the other.  So whoever waits for a slot waits for machines that are behind: no circle.  Weights are received where they
+ * live.  That happens after this machine's own update of the unit: then no lane reads the old ones any more (R4), and a snapshot
+ * that locks the unit has let it go (H1). */
+#include "engine/exchange.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "ops/sqnorm.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* -- the thread ------------------------------------------------------------------------------------ */
+
+enum { AT_ONCE = 64 };
+static const int64_t LOOK_EVERY_NS = 500000, LISTEN_EVERY_NS = 250000000;
+
+void mt__exchange_post(mt_state *s, const mt_parcel *p)
+{
+    exchange *x = s->exchange;
+    x->queue[(size_t)x->queued++ % x->cap] = *p;
+    x->queue[(size_t)(x->queued - 1) % x->cap].self = s;
+    pthread_cond_broadcast(&s->watch->changed);
+}
+
+static int64_t under_way(const exchange *x) { return x->posted - x->done; }
+
+/* With the lock held.  A failure of another machine is heard of by listening, also while nothing is under way. */
+static void await_parcels(mt_state *s)
+{
+    exchange *x = s->exchange;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    const int64_t ns = until.tv_nsec + LISTEN_EVERY_NS;
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    while (x->queued == x->posted && !x->stopping && !s->watch->failed)
+        if (pthread_cond_timedwait(&s->watch->changed, &s->watch->lock, &until)) return;
+}
+
+/* Some of the queue; false: it is over, because all has arrived and none will come, or because the run has failed. */
+static bool take_parcels(mt_state *s, mt_parcel *out, int *n)
+{
+    exchange *x = s->exchange;
+    pthread_mutex_lock(&s->watch->lock);
+    if (!under_way(x)) await_parcels(s);
+    for (*n = 0; *n < AT_ONCE && x->posted < x->queued; ++*n) out[*n] = x->queue[(size_t)x->posted++ % x->cap];
+    const bool more = !s->watch->failed && !(x->stopping && !under_way(x));
+    pthread_mutex_unlock(&s->watch->lock);
+    return more;
+}
+
+static mt_rc move_parcels(mt_state *s, const mt_parcel *parcels, int n, mt_err *err)
+{
+    exchange *x = s->exchange;
+    const mt_comm_api *api = x->comm->api;
+    for (int i = 0; i < n; i++) {
+        if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "posting %s failed (injected fault)", parcels[i].what);
+        MT_TRY(api->post(x->comm, &parcels[i], err));
+    }
+    return api->advance(x->comm, under_way(x) ? mt_now_ns() + LOOK_EVERY_NS : 0, err);
+}
+
+/* All machines hear of it, and no parcel touches our memory any more. */
+static void tell_failure(mt_state *s)
+{
+    mt_comm *c = s->exchange->comm;
+    mt_err err = { 0 };
+    (void)mt_watch_check(s->watch, &err);
+    c->api->fail(c, &err);
+    for (int i = 0; i < 2000 && !c->api->advance(c, 0, &err); i++) nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+static void *exchange_main(void *arg)
+{
+    mt_state *s = arg;
+    mt_parcel parcels[AT_ONCE];
+    mt_err err = { 0 };
+    int n;
+    while (take_parcels(s, parcels, &n))
+        if (move_parcels(s, parcels, n, &err)) mt_watch_fail(s->watch, &err);
+    if (mt_watch_check(s->watch, NULL)) tell_failure(s);
+    return NULL;
+}
+
+/* -- a pass ---------------------------------------------------------------------------------------- */
+
+static bool has_documents(const mt_state *s, int bundle)
+{
+    const mt_deal *d = s->folder.deal;
+    return bundle < d->bundles && d->first[(bundle + 1) * d->shares] > d->first[bundle * d->shares];
+}
+
+static int unit_of(const exchange *x, int64_t item) { return x->order[(item - x->pass) % x->n_order]; }
+static int turn_of(const exchange *x, int64_t item) { return (int)((item - x->pass) / x->n_order); }
+static int64_t n_items(const exchange *x) { return x->pass + (int64_t)x->turns * x->n_order; }
+static int64_t n_own(const exchange *x) { return x->pass + (int64_t)x->own_turns * x->n_order; }
+
+static exchange_slot *slot_of(const mt_state *s, int64_t item)
+{
+    exchange *x = s->exchange;
+    const int k = (int)((item - x->pass) % x->n_order);
+    if (s->model->units[x->order[k]].layer < 0) return &x->slots[MT_LAND_ENDS];
+    return &x->slots[((int64_t)turn_of(x, item) * x->n_layers + x->layer_rank[k]) % MT_LAND_TURNS];
+}
+
+/* This machine's slice of another's sum, in a slot. */
+static float *received(const mt_state *s, const exchange_slot *slot, int unit, int from, bool tied)
+{
+    const exchange *x = s->exchange;
+    const int others = x->machines - 1, k = (from - x->me + x->machines) % x->machines - 1;
+    return slot->receive + (k + (tied ? others : 0)) * mt_plan_own_slice(s->plan, unit).n;
+}
+
+static void sum_received(void *self, void *mark);
+
+static void expect_sum(mt_state *s, exchange_slot *slot, int unit, int from, bool tied)
+{
+    const size_t bytes = (size_t)mt_plan_own_slice(s->plan, unit).n * sizeof(float);
+    slot->to_reduce++;
+    mt__exchange_post(s, &(mt_parcel){ .peer = from,
+                                       .tag = unit * TAGS_OF_UNIT + (tied ? TAG_SUM_TIED : TAG_SUM),
+                                       .data = received(s, slot, unit, from, tied),
+                                       .bytes = bytes,
+                                       .what = s->exchange->units[unit].sum,
+                                       .done = sum_received,
+                                       .mark = slot });
+}
+
+/* The next items get their slots, in order.  Like all that follows, with the lock held. */
+static void open_items(mt_state *s)
+{
+    exchange *x = s->exchange;
+    while (x->opened < n_items(x) && slot_of(s, x->opened)->item < 0) {
+        const int64_t item = x->opened++;
+        const int unit = unit_of(x, item), turn = turn_of(x, item);
+        exchange_slot *slot = slot_of(s, item);
+        slot->item = item;
+        slot->to_reduce = item < n_own(x);
+        slot->to_free = 1;
+        for (int k = 1; k < x->machines && mt_plan_own_slice(s->plan, unit).n; k++) {
+            const int from = mt__exchange_peer(x, k);
+            if (!has_documents(s, turn * x->machines + from)) continue;
+            expect_sum(s, slot, unit, from, false);
+            if (mt_unit_is_tied(s->model, unit)) expect_sum(s, slot, unit, from, true);
+        }
+    }
+    pthread_cond_broadcast(&s->watch->changed);
+}
+
+void mt__exchange_begin(mt_state *s)
+{
+    exchange *x = s->exchange;
+    x->pass = x->folded = x->opened; /* all items of the pass before are reduced; some may still leave */
+    x->turns = x->own_turns = 0;
+    while (has_documents(s, x->turns * x->machines)) x->turns++;
+    while (has_documents(s, x->own_turns * x->machines + x->me)) x->own_turns++;
+    open_items(s);
+}
+
+/* -- sums ------------------------------------------------------------------------------------------ */
+
+static void free_slot(mt_state *s, exchange_slot *slot)
+{
+    if (--slot->to_free) return;
+    slot->item = -1;
+    open_items(s);
+}
+
+static void sum_received(void *self, void *mark)
+{
+    mt_state *s = self;
+    pthread_mutex_lock(&s->watch->lock);
+    s->exchange->done++;
+    ((exchange_slot *)mark)->to_reduce--;
+    pthread_cond_broadcast(&s->watch->changed);
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+static void sum_sent(void *self, void *mark)
+{
+    mt_state *s = self;
+    pthread_mutex_lock(&s->watch->lock);
+    s->exchange->done++;
+    free_slot(s, mark);
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+static void send_sum(mt_state *s, exchange_slot *slot, int unit, int to, bool tied)
+{
+    const mt_stretch slice = mt_plan_slice(s->plan, unit, to);
+    float *sum = slot->send + (tied ? mt__state_layout(s, unit)->n_train : 0);
+    if (!slice.n) return;
+    slot->to_free++;
+    mt__exchange_post(s, &(mt_parcel){ .peer = to,
+                                       .sends = true,
+                                       .tag = unit * TAGS_OF_UNIT + (tied ? TAG_SUM_TIED : TAG_SUM),
+                                       .data = sum + slice.first,
+                                       .bytes = (size_t)slice.n * sizeof *sum,
+                                       .what = s->exchange->units[unit].sum,
+                                       .done = sum_sent,
+                                       .mark = slot });
+}
+
+float *mt__exchange_slot(const mt_state *s, int *unit)
+{
+    const exchange *x = s->exchange;
+    *unit = -1;
+    if (x->folded >= n_own(x) || slot_of(s, x->folded)->item != x->folded) return NULL;
+    *unit = unit_of(x, x->folded);
+    return slot_of(s, x->folded)->send;
+}
+
+void mt__exchange_folded(mt_state *s)
+{
+    exchange *x = s->exchange;
+    pthread_mutex_lock(&s->watch->lock);
+    const int unit = unit_of(x, x->folded);
+    exchange_slot *slot = slot_of(s, x->folded++);
+    for (int k = 1; k < x->machines; k++) {
+        send_sum(s, slot, unit, mt__exchange_peer(x, k), false);
+        if (mt_unit_is_tied(s->model, unit)) send_sum(s, slot, unit, mt__exchange_peer(x, k), true);
+    }
+    slot->to_reduce--;
+    pthread_cond_broadcast(&s->watch->changed);
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+/* -- bundles to a gradient -------------------------------------------------------------------------- */
+
+/* One item: sums of this machine's slice, in the order of bundles. */
+typedef struct reduction {
+    const mt_state *s;
+    const exchange_slot *slot;
+    int unit, turn;
+    mt_stretch slice;
+    bool tied, last; /* after the last one the gradient is finished */
+    void *g;
+    double *chunks;
+} reduction;
+
+static float *bundle_sum(const reduction *r, int machine, bool tied)
+{
+    const exchange *x = r->s->exchange;
+    if (machine != x->me) return received(r->s, r->slot, r->unit, machine, tied);
+    return r->slot->send + r->slice.first + (tied ? mt__state_layout(r->s, r->unit)->n_train : 0);
+}
+
+/* Elements [from, to) of the slice.  Returns where the step's sum is. */
+static float *reduce_range(const reduction *r, bool tied, int64_t from, int64_t to)
+{
+    const exchange *x = r->s->exchange;
+    float *total = x->units[r->unit].totals[tied], *sum = r->turn ? total : NULL;
+    for (int m = 0; m < x->machines && has_documents(r->s, r->turn * x->machines + m); m++) {
+        float *part = bundle_sum(r, m, tied);
+        if (sum)
+            mt_fold_range(&(mt_fold){ .to = sum, .part = part }, from, to);
+        else if (total)
+            sum = total, memcpy(sum + from, part + from, (size_t)(to - from) * sizeof *sum);
+        else
+            sum = part;
+    }
+    return sum;
+}
+
+static void reduce_piece(void *arg, int64_t piece)
+{
+    const reduction *r = arg;
+    const mt_dtype t = r->s->plan->arithmetic.grad;
+    const int64_t n = r->slice.n, from = piece * MT_FOLD_PIECE, to = mt_min_i64(from + MT_FOLD_PIECE, n);
+    const float *sum = reduce_range(r, false, from, to), *tied = r->tied ? reduce_range(r, true, from, to) : NULL;
+    if (!r->last) return;
+    mt_round_range(&(mt_round_grad){ .t = t, .n = n, .acc = sum, .acc2 = tied, .g = r->g }, from, to);
+    const size_t first = (size_t)(from / MT_SQNORM_CHUNK), end = mt_sqnorm_n_chunks((size_t)to);
+    mt_sqnorm_chunks(&(mt_sqnorm_args){ r->g, t, (size_t)n }, first, end - first, r->chunks + first);
+}
+
+static void gather_chunks(mt_state *s, int unit);
+
+static mt_rc reduce_next(mt_state *s, mt_err *err)
+{
+    exchange *x = s->exchange;
+    const int64_t item = x->reduced; /* changed by this thread alone */
+    exchange_slot *slot = slot_of(s, item);
+    const int unit = unit_of(x, item), turn = turn_of(x, item);
+    const mt_stretch slice = mt_plan_own_slice(s->plan, unit);
+    reduction r = { .s = s,
+                    .slot = slot,
+                    .unit = unit,
+                    .turn = turn,
+                    .slice = slice,
+                    .tied = mt_unit_is_tied(s->model, unit),
+                    .last = turn + 1 == x->turns,
+                    .g = s->folder.units[unit].gradient,
+                    .chunks = x->units[unit].chunks + slice.first / MT_SQNORM_CHUNK };
+    if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "adding sums of machines failed (injected fault)");
+    mt_pool_for(s->updater.pool, (slice.n + MT_FOLD_PIECE - 1) / MT_FOLD_PIECE, reduce_piece, &r);
+    pthread_mutex_lock(&s->watch->lock);
+    x->reduced++;
+    if (r.last) gather_chunks(s, unit);
+    free_slot(s, slot);
+    pthread_mutex_unlock(&s->watch->lock);
+    return MT_OK;
+}
+
+/* -- norms ----------------------------------------------------------------------------------------- */
+
+/* The unit's norm is known everywhere, or about to be. */
+static void chunks_done(mt_state *s, int unit)
+{
+    exchange *x = s->exchange;
+    if (--x->units[unit].chunks_left) return;
+    s->folder.norms[unit] = mt_sqnorm_add(x->units[unit].chunks, mt_sqnorm_n_chunks((size_t)mt__state_layout(s, unit)->n_train));
+    if (s->folder.early)
+        x->applies[x->applies_pushed++ % s->model->n_units] = unit;
+    else
+        s->folder.finished++;
+    pthread_cond_broadcast(&s->watch->changed);
+}
+
+static void chunks_moved(void *self, void *mark)
+{
+    mt_state *s = self;
+    pthread_mutex_lock(&s->watch->lock);
+    s->exchange->done++;
+    chunks_done(s, (int)((exchange_unit *)mark - s->exchange->units));
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+static void move_chunks(mt_state *s, int unit, int peer, bool sends)
+{
+    exchange_unit *u = &s->exchange->units[unit];
+    const mt_stretch slice = mt_plan_slice(s->plan, unit, sends ? s->exchange->me : peer);
+    if (!slice.n) return;
+    u->chunks_left++;
+    mt__exchange_post(s, &(mt_parcel){ .peer = peer,
+                                       .sends = sends,
+                                       .tag = unit * TAGS_OF_UNIT + TAG_CHUNKS,
+                                       .data = u->chunks + slice.first / MT_SQNORM_CHUNK,
+                                       .bytes = mt_sqnorm_n_chunks((size_t)slice.n) * sizeof *u->chunks,
+                                       .what = u->norm,
+                                       .done = chunks_moved,
+                                       .mark = u });
+}
+
+static void gather_chunks(mt_state *s, int unit)
+{
+    exchange *x = s->exchange;
+    x->units[unit].chunks_left = 1;
+    for (int k = 1; k < x->machines; k++) {
+        move_chunks(s, unit, mt__exchange_peer(x, k), true);
+        move_chunks(s, unit, mt__exchange_peer(x, k), false);
+    }
+    chunks_done(s, unit);
+}
+
+/* -- weights --------------------------------------------------------------------------------------- */
+
+static void weights_done(mt_state *s, int unit)
+{
+    exchange *x = s->exchange;
+    if (--x->units[unit].weights_left) return;
+    s->units[unit].updated = x->units[unit].version;
+    x->weights_done++;
+    pthread_cond_broadcast(&s->watch->changed);
+}
+
+static void weights_moved(void *self, void *mark)
+{
+    mt_state *s = self;
+    pthread_mutex_lock(&s->watch->lock);
+    s->exchange->done++;
+    weights_done(s, (int)((exchange_unit *)mark - s->exchange->units));
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+static void move_weights(mt_state *s, int unit, int peer, bool sends, bool low)
+{
+    exchange_unit *u = &s->exchange->units[unit];
+    const mt_home *h = &s->units[unit].home;
+    const mt_stretch slice = mt_plan_slice(s->plan, unit, sends ? s->exchange->me : peer);
+    if (!slice.n) return;
+    u->weights_left++;
+    mt__exchange_post(s, &(mt_parcel){ .peer = peer,
+                                       .sends = sends,
+                                       .tag = unit * TAGS_OF_UNIT + (low ? TAG_LO : TAG_HI),
+                                       .data = low ? (void *)(h->lo + slice.first) : (void *)(h->hi + slice.first),
+                                       .bytes = (size_t)slice.n * 2,
+                                       .what = u->weights,
+                                       .done = weights_moved,
+                                       .mark = u });
+}
+
+void mt__exchange_weights(mt_state *s, int unit, int64_t version)
+{
+    exchange *x = s->exchange;
+    pthread_mutex_lock(&s->watch->lock);
+    x->weights_begun++;
+    x->units[unit].version = version;
+    x->units[unit].weights_left = 1;
+    for (int k = 1; k < x->machines; k++)
+        for (int low = 0; low <= (mt_plan_low_is_whole(s->plan, unit) ? 1 : 0); low++) {
+            move_weights(s, unit, mt__exchange_peer(x, k), true, low);
+            move_weights(s, unit, mt__exchange_peer(x, k), false, low);
+        }
+    weights_done(s, unit);
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+bool mt__exchange_owes(const mt_state *s) { return s->exchange->weights_done < s->exchange->weights_begun; }
+
+/* -- the updater's side ---------------------------------------------------------------------------- */
+
+exchange_work mt__exchange_ready(const mt_state *s)
+{
+    const exchange *x = s->exchange;
+    if (!x) return EXCHANGE_NOTHING;
+    if (x->reduced < x->opened && !slot_of(s, x->reduced)->to_reduce) return EXCHANGE_REDUCE;
+    return x->applies_done < x->applies_pushed ? EXCHANGE_APPLY : EXCHANGE_NOTHING;
+}
+
+mt_rc mt__exchange_run(mt_state *s, exchange_work what, mt_err *err)
+{
+    exchange *x = s->exchange;
+    if (what == EXCHANGE_REDUCE) return reduce_next(s, err);
+    pthread_mutex_lock(&s->watch->lock);
+    const int unit = x->applies[x->applies_done++ % s->model->n_units];
+    pthread_mutex_unlock(&s->watch->lock);
+    return mt__folds_finished(s, unit, err);
+}
+
+/* -- records --------------------------------------------------------------------------------------- */
+
+size_t mt_state_record_bytes(const mt_state *s) { return s->exchange->record.most; }
+
+static void record_moved(void *self, void *mark)
+{
+    mt_state *s = self;
+    (void)mark;
+    pthread_mutex_lock(&s->watch->lock);
+    s->exchange->done++;
+    s->exchange->record.left--;
+    pthread_cond_broadcast(&s->watch->changed);
+    pthread_mutex_unlock(&s->watch->lock);
+}
+
+static void move_record(mt_state *s, size_t n, int peer, bool sends, const char *what)
+{
+    exchange *x = s->exchange;
+    x->record.left++;
+    mt__exchange_post(s, &(mt_parcel){ .peer = peer,
+                                       .sends = sends,
+                                       .tag = TAG_RECORD,
+                                       .data = sends ? x->record.mine : x->record.all + (size_t)peer * n,
+                                       .bytes = n,
+                                       .what = what,
+                                       .done = record_moved });
+}
+
+mt_rc mt_state_tell(mt_state *s, const void *mine, size_t n, void *all, const char *what, mt_err *err)
+{
+    exchange *x = s->exchange;
+    if (n > x->record.most) return mt_fail(err, MT_EINTERNAL, "a record of %zu bytes; at most %zu", n, x->record.most);
+    pthread_mutex_lock(&s->watch->lock);
+    memcpy(x->record.mine, mine, n);
+    memcpy(x->record.all + (size_t)x->me * n, mine, n);
+    for (int k = 1; k < x->machines; k++) {
+        move_record(s, n, mt__exchange_peer(x, k), true, what);
+        move_record(s, n, mt__exchange_peer(x, k), false, what);
+    }
+    while (x->record.left && !s->watch->failed) pthread_cond_wait(&s->watch->changed, &s->watch->lock);
+    if (!s->watch->failed) memcpy(all, x->record.all, (size_t)x->machines * n);
+    pthread_mutex_unlock(&s->watch->lock);
+    return mt_watch_check(s->watch, err);
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+static void add_to_order(mt_state *s, int unit)
+{
+    exchange *x = s->exchange;
+    if (!mt__state_layout(s, unit)->n_train) return;
+    x->layer_rank[x->n_order] = x->n_layers;
+    x->n_layers += s->model->units[unit].layer >= 0;
+    x->order[x->n_order++] = unit;
+}
+
+/* As backward ends with them (plan/sequence.c): the head, layers from the last, each after its experts, the embedding. */
+static void list_order(mt_state *s)
+{
+    const mt_model *m = s->model;
+    if (m->head != m->embed) add_to_order(s, m->head);
+    for (int l = (int)m->config->L - 1; l >= 0; l--) {
+        for (int i = 1; i < m->layers[l].n; i++) add_to_order(s, m->layers[l].first + i);
+        add_to_order(s, m->layers[l].first);
+    }
+    add_to_order(s, m->embed);
+}
+
+static void open_units(mt_state *s, const mt_memory *memory)
+{
+    char name[MT_NAME_BYTES];
+    for (int u = 0; u < s->model->n_units; u++) {
+        exchange_unit *at = &s->exchange->units[u];
+        mt_unit_name(s->model, u, name);
+        snprintf(at->sum, sizeof at->sum, "the gradient of the %s", name);
+        snprintf(at->norm, sizeof at->norm, "the norm of the %s", name);
+        snprintf(at->weights, sizeof at->weights, "the weights of the %s", name);
+        for (int i = 0; i < 2; i++) at->totals[i] = mt_memory_find(memory, MT_BUF_SLICE_TOTAL, u, i);
+        at->chunks = mt_memory_find(memory, MT_BUF_UNIT_CHUNKS, u, -1);
+    }
+}
+
+/* Parcels that can be queued at a time: of every unit its norm and its weights, of every slot its sums, a record, and reads. */
+static size_t most_parcels(const mt_state *s)
+{
+    const size_t others = (size_t)s->exchange->machines - 1;
+    return others * (6 * (size_t)s->model->n_units + 4 * MT_LAND_SLOTS + 2 + 4 * MT_READERS + 4);
+}
+
+static mt_rc exchange_allocate(mt_state *s, mt_err *err)
+{
+    exchange *x = s->exchange;
+    const mt_arithmetic *a = &s->plan->arithmetic;
+    const size_t n = (size_t)s->model->n_units, parts = (size_t)mt_arithmetic_parts(a);
+    x->cap = most_parcels(s);
+    x->record.most = 256 + parts * (sizeof(mt_loss_sum) + sizeof(double)) + (size_t)mt_plan_loads(s->plan) * sizeof(int32_t);
+    x->queue = mt_calloc(x->cap, sizeof *x->queue);
+    x->order = mt_calloc(n, sizeof *x->order);
+    x->layer_rank = mt_calloc(n, sizeof *x->layer_rank);
+    x->units = mt_calloc(n, sizeof *x->units);
+    x->applies = mt_calloc(n, sizeof *x->applies);
+    x->record.mine = mt_calloc(1, x->record.most);
+    x->record.all = mt_calloc((size_t)x->machines, x->record.most);
+    if (x->queue && x->order && x->layer_rank && x->units && x->applies && x->record.mine && x->record.all) return MT_OK;
+    return mt_no_memory(err, "the exchange with other machines");
+}
+
+static mt_rc open_exchange(mt_state *s, const mt_memory *memory, mt_err *err)
+{
+    exchange *x = s->exchange;
+    MT_TRY(exchange_allocate(s, err));
+    MT_TRY(mt__reads_create(s, err));
+    list_order(s);
+    open_units(s, memory);
+    for (int i = 0; i < MT_LAND_SLOTS; i++)
+        x->slots[i] = (exchange_slot){ .send = mt_memory_find(memory, MT_BUF_SEND, i, -1),
+                                       .receive = mt_memory_find(memory, MT_BUF_RECEIVE, i, -1),
+                                       .item = -1 };
+    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&x->thread, NULL, exchange_main, s))
+        return mt_fail(err, MT_ENOMEM, "the system refused a thread for the other machines; see ulimit -u");
+    x->started = true;
+    return MT_OK;
+}
+
+mt_rc mt_state_join(mt_state *s, const mt_memory *memory, mt_comm *comm, mt_err *err)
+{
+    const int machines = mt_plan_machines(s->plan);
+    if (comm->n_ranks != machines || comm->rank != s->plan->job.machine)
+        return mt_fail(err, MT_EINVAL, "a plan for machine %d of %d, and this is rank %d of %d", s->plan->job.machine, machines,
+                       comm->rank, comm->n_ranks);
+    exchange *x = mt_calloc(1, sizeof *x);
+    if (!x) return mt_no_memory(err, "the exchange with other machines");
+    *x = (exchange){ .comm = comm, .me = comm->rank, .machines = machines };
+    pthread_mutex_lock(&s->watch->lock);
+    s->exchange = x;
+    pthread_mutex_unlock(&s->watch->lock);
+    return open_exchange(s, memory, err);
+}
+
+void mt__exchange_stop(mt_state *s)
+{
+    exchange *x = s->exchange;
+    if (!x || !x->started) return;
+    pthread_mutex_lock(&s->watch->lock);
+    x->stopping = true;
+    pthread_cond_broadcast(&s->watch->changed);
+    pthread_mutex_unlock(&s->watch->lock);
+    pthread_join(x->thread, NULL);
+    x->started = false;
+}
+
+void mt__exchange_free(mt_state *s)
+{
+    exchange *x = s->exchange;
+    if (!x) return;
+    mt__reads_free(s);
+    mt_free(x->queue);
+    mt_free(x->order);
+    mt_free(x->layer_rank);
+    mt_free(x->units);
+    mt_free(x->applies);
+    mt_free(x->record.mine);
+    mt_free(x->record.all);
+    mt_free(x);
+}

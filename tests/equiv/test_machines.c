@@ -1,0 +1,219 @@
+/* The number of machines never changes a bit.  Machines are threads of one process here, each with an engine, a plan and lanes of its
+ * own.  For one arithmetic, 1 to `bundles` of them end with equal checksums of hi, lo, m, v after three steps, and with equal
+ * losses, norms and loads.  MT_DRAWS sets how many placements are drawn for each. */
+#include "draw.h"
+#include "machines.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
+
+enum { STEPS = 3 };
+
+typedef struct outcome {
+    uint64_t checksum, loads[STEPS], wishes;
+    double loss[STEPS], norm[STEPS], router[STEPS], eval[STEPS];
+    bool skipped[STEPS];
+} outcome;
+
+typedef struct script {
+    uint64_t seed;
+    double max_norm;
+    float spoil; /* added to a weight before the second step: NaN makes it one that is skipped */
+    outcome out[MOST_MACHINES];
+} script;
+
+static uint64_t hash_loads(const rig *r, const mt_step_result *s)
+{
+    const size_t n = (size_t)(r->config->L * r->model->routed.E);
+    return n ? mt_hash(s->loads, n * sizeof *s->loads, 1) : 0;
+}
+
+static mt_rc three_steps(machine *m, mt_err *err)
+{
+    script *s = m->arg;
+    outcome *out = &s->out[m->index];
+    dice d = { s->seed, 0 }; /* all machines look alike */
+    const mt_hyper h = {
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = s->max_norm, .seed = 5
+    };
+    for (int i = 0; i < STEPS; i++) {
+        mt_step_result r, look;
+        const int what = roll(&d, 4);
+        if (what == 1) MT_TRY(mt_engine_evaluate(m->engine, &m->r->batch, &look, err));
+        if (what == 2 && m->plan->job.clip) MT_TRY(mt_engine_gradients(m->engine, &m->r->batch, &look, err));
+        MT_TRY(mt_engine_step(m->engine, &m->r->batch, &h, &r, err));
+        if ((what == 1 || (what == 2 && m->plan->job.clip)) && memcmp(&look.loss, &r.loss, sizeof r.loss) != 0)
+            return mt_fail(err, MT_EINTERNAL, "looking gives a loss of %.17g, a step %.17g", look.loss, r.loss);
+        out->loss[i] = r.loss;
+        out->norm[i] = r.grad_norm;
+        out->router[i] = r.router_loss;
+        out->loads[i] = hash_loads(m->r, &r);
+        out->skipped[i] = r.skipped;
+        MT_TRY(mt_engine_wish(m->engine, 1u << m->index, &out->wishes, err));
+    }
+    out->wishes &= 1;
+    return mt_engine_checksum(m->engine, &out->checksum, err);
+}
+
+typedef struct machine_case {
+    const char *model;  /* of the golden ones, or */
+    const char *config; /* one whose units have several slices */
+    mt_dtype compute, grad;
+    mt_moments moments;
+    bool clip;
+    const char *freeze[2];
+    int64_t bundles, shares;
+} machine_case;
+
+#define DENSE "\"model_type\":\"qwen3\",\"head_dim\":32,\"tie_word_embeddings\":%s"
+#define EXPERTS                                                                                                                  \
+    "\"model_type\":\"qwen3_moe\",\"head_dim\":32,\"num_experts\":6,\"num_experts_per_tok\":2,\"moe_intermediate_size\":64,"     \
+    "\"tie_word_embeddings\":%s"
+
+/* Units of several chunks of the norm, so that slices cut them. */
+static void open_wide(rig *r, const char *config, bool tied, const mt_model_options *o)
+{
+    static const char rest[] = "\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+                               "\"num_key_value_heads\":1,\"vocab_size\":300,\"max_position_embeddings\":64";
+    enum { DOCS = 7 };
+    char text[1024], more[512];
+    int32_t ids[16];
+    mt_err err = { 0 };
+    *r = (rig){ 0 };
+    snprintf(more, sizeof more, config, tied ? "true" : "false");
+    int n = snprintf(text, sizeof text, "{%s,%s}", more, rest);
+    assert_ok(mt_config_parse(&r->config, text, (size_t)n, "a config", &err));
+    mt_model_options options = *o;
+    options.unit_experts = rig_unit_experts(r->config);
+    assert_ok(mt_model_create(&r->model, r->config, &options, &err));
+    for (int i = 0; i < DOCS; i++) {
+        const int length = 4 + (int)mt_rng_below(5, 1, (uint64_t)i, 12);
+        for (int k = 0; k < length; k++) ids[k] = (int32_t)mt_rng_below(5, 2 + (uint64_t)i, (uint64_t)k, 300);
+        assert_ok(mt_batch_add(&r->batch, ids, ids, length, 300, &err));
+    }
+}
+
+static void open_case(rig *r, const machine_case *c)
+{
+    const mt_model_options o = { .freeze = c->freeze, .n_freeze = c->freeze[0] ? c->freeze[1] ? 2 : 1 : 0 };
+    char dir[512];
+    if (c->config) {
+        open_wide(r, c->config, strstr(c->model, "tied") != NULL, &o);
+        return;
+    }
+    snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
+    rig_open_model(r, dir, &o);
+}
+
+static mt_arithmetic arithmetic_of(const rig *r, const machine_case *c)
+{
+    return (mt_arithmetic){ .compute = c->compute,
+                            .grad = c->grad,
+                            .moments = c->moments,
+                            .micro_tokens = r->batch.longest,
+                            .mlp_rows = 5,
+                            .head_rows = 4,
+                            .bundles = c->bundles,
+                            .shares = c->shares };
+}
+
+/* A machine's own placement and lanes: no two need be alike. */
+static mt_plan *draw_plan(const rig *r, const machine_case *c, int me, int machines, dice *d)
+{
+    mt_err err = { 0 };
+    mt_placement p;
+    mt_plan *plan;
+    const mt_arithmetic a = arithmetic_of(r, c);
+    mt_job job = rig_job(r, c->clip);
+    job.machines = machines;
+    job.machine = me;
+    job.router_loss = 0.05;
+    job.lanes = 1 + roll(d, machines > 1 ? (int)c->shares : mt_arithmetic_parts(&a));
+    assert_ok(mt_placement_init(&p, r->model, &err));
+    draw(&p, r->model, &job, &a, d);
+    assert_ok(mt_plan_create(&plan, r->model, &job, &a, &p, &err));
+    mt_placement_free(&p);
+    return plan;
+}
+
+/* Machines with plans of their own. */
+static void run_case(const rig *r, const machine_case *c, int machines, script *s, machine *all)
+{
+    for (int m = 0; m < machines; m++) {
+        dice d = { s->seed + 17 * (uint64_t)m, 0 };
+        all[m] = (machine){ .index = m,
+                            .n = machines,
+                            .r = r,
+                            .n_threads = 1 + (int)(s->seed + (uint64_t)m) % 3,
+                            .dawdle_us = s->seed % 2 ? 200 : 0,
+                            .body = three_steps,
+                            .arg = s };
+        all[m].plan = draw_plan(r, c, m, machines, &d);
+    }
+    machines_run(all, machines, &(mt_comm_options){ .piece_bytes = s->seed % 3 ? 0 : 4096, .dawdle_us = s->seed % 2 ? 300 : 0 });
+}
+
+static void check_case(const machine_case *c, int draws, uint64_t seed)
+{
+    rig r;
+    script first = { .seed = seed, .max_norm = 1.5 };
+    machine all[MOST_MACHINES];
+    open_case(&r, c);
+    run_case(&r, c, 1, &first, all);
+    assert_string_equal(all[0].err.msg, "");
+    for (int i = 0; i < draws; i++) {
+        const int machines = 2 + i % ((int)c->bundles - 1);
+        script s = { .seed = seed + 1 + (uint64_t)i, .max_norm = 1.5 };
+        run_case(&r, c, machines, &s, all);
+        for (int m = 0; m < machines; m++) {
+            if (all[m].err.rc) fail_msg("%s, draw %d: machine %d of %d: %s", c->model, i, m, machines, all[m].err.msg);
+            if (memcmp(&s.out[m], &first.out[0], sizeof first.out[0]) != 0)
+                fail_msg(
+                    "%s, draw %d: machine %d of %d has losses %.9g %.9g %.9g, norms %.9g %.9g %.9g; one machine %.9g %.9g %.9g, "
+                    "%.9g %.9g %.9g",
+                    c->model, i, m, machines, s.out[m].loss[0], s.out[m].loss[1], s.out[m].loss[2], s.out[m].norm[0],
+                    s.out[m].norm[1], s.out[m].norm[2], first.out[0].loss[0], first.out[0].loss[1], first.out[0].loss[2],
+                    first.out[0].norm[0], first.out[0].norm[1], first.out[0].norm[2]);
+        }
+    }
+    rig_close(&r);
+}
+
+static const machine_case cases[] = {
+    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 4, 1 },
+    { "wide", DENSE, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, true, { "*.0.mlp.*" }, 3, 2 },
+    { "wide, tied", DENSE, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_8BIT, true, { 0 }, 2, 3 },
+    { "wide, tied", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, false, { "*norm*", "*.1.mlp.up_proj.weight" }, 4, 2 },
+    { "wide experts", EXPERTS, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 2, 2 },
+    { "wide experts", EXPERTS, MT_DTYPE_F32, MT_DTYPE_BF16, MT_MOMENTS_8BIT, false, { "*.mlp.gate.weight" }, 3, 1 },
+    { "qwen3_tied", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 3, 2 },
+    { "llama_bias", NULL, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_F32, false, { "*.1.mlp.up_proj.weight", "*norm*" }, 5, 1 },
+    { "llama_default",
+      NULL,
+      MT_DTYPE_BF16,
+      MT_DTYPE_BF16,
+      MT_MOMENTS_F32,
+      true,
+      { "model.layers.0.*", "model.embed_tokens.weight" },
+      2,
+      1 },
+    { "qwen3_next", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 2, 2 },
+    { "qwen3_5_tied", NULL, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, true, { 0 }, 3, 1 },
+    { "gpt_oss", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, false, { 0 }, 2, 2 },
+};
+
+static void the_number_of_machines_changes_no_bit(void **state)
+{
+    (void)state;
+    const char *env = getenv("MT_DRAWS");
+    const int draws = env ? atoi(env) : 6;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], draws, 1000 * (i + 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(the_number_of_machines_changes_no_bit) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
