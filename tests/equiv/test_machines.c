@@ -4,6 +4,8 @@
 #include "draw.h"
 #include "machines.h"
 
+#include "base/fault.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,7 +22,7 @@ typedef struct outcome {
 typedef struct script {
     uint64_t seed;
     double max_norm;
-    float spoil; /* added to a weight before the second step: NaN makes it one that is skipped */
+    bool spoil; /* a weight is not a number during the second step */
     outcome out[MOST_MACHINES];
 } script;
 
@@ -28,6 +30,14 @@ static uint64_t hash_loads(const rig *r, const mt_step_result *s)
 {
     const size_t n = (size_t)(r->config->L * r->model->routed.E);
     return n ? mt_hash(s->loads, n * sizeof *s->loads, 1) : 0;
+}
+
+/* The first weight of the head, on every machine. */
+static mt_rc spoil(machine *m, uint16_t *was, mt_err *err)
+{
+    const uint16_t nan = 0x7fc0;
+    MT_TRY(mt_engine_read(m->engine, (mt_state_range){ m->r->model->head, MT_STATE_HI, 0, 1 }, was, err));
+    return mt_engine_write(m->engine, (mt_state_range){ m->r->model->head, MT_STATE_HI, 0, 1 }, &nan, err);
 }
 
 static mt_rc three_steps(machine *m, mt_err *err)
@@ -40,7 +50,9 @@ static mt_rc three_steps(machine *m, mt_err *err)
     };
     for (int i = 0; i < STEPS; i++) {
         mt_step_result r, look;
-        const int what = roll(&d, 4);
+        const int what = s->spoil ? 0 : roll(&d, 4);
+        uint16_t was;
+        if (s->spoil && i == 1) MT_TRY(spoil(m, &was, err));
         if (what == 1) MT_TRY(mt_engine_evaluate(m->engine, &m->r->batch, &look, err));
         if (what == 2 && m->plan->job.clip) MT_TRY(mt_engine_gradients(m->engine, &m->r->batch, &look, err));
         MT_TRY(mt_engine_step(m->engine, &m->r->batch, &h, &r, err));
@@ -51,6 +63,8 @@ static mt_rc three_steps(machine *m, mt_err *err)
         out->router[i] = r.router_loss;
         out->loads[i] = hash_loads(m->r, &r);
         out->skipped[i] = r.skipped;
+        if (s->spoil && i == 1)
+            MT_TRY(mt_engine_write(m->engine, (mt_state_range){ m->r->model->head, MT_STATE_HI, 0, 1 }, &was, err));
         MT_TRY(mt_engine_wish(m->engine, 1u << m->index, &out->wishes, err));
     }
     out->wishes &= 1;
@@ -138,8 +152,8 @@ static mt_plan *draw_plan(const rig *r, const machine_case *c, int me, int machi
     return plan;
 }
 
-/* Machines with plans of their own. */
-static void run_case(const rig *r, const machine_case *c, int machines, script *s, machine *all)
+/* Machines with plans of their own, ready to go. */
+static void prepare_case(const rig *r, const machine_case *c, int machines, script *s, machine *all)
 {
     for (int m = 0; m < machines; m++) {
         dice d = { s->seed + 17 * (uint64_t)m, 0 };
@@ -152,7 +166,14 @@ static void run_case(const rig *r, const machine_case *c, int machines, script *
                             .arg = s };
         all[m].plan = draw_plan(r, c, m, machines, &d);
     }
-    machines_run(all, machines, &(mt_comm_options){ .piece_bytes = s->seed % 3 ? 0 : 4096, .dawdle_us = s->seed % 2 ? 300 : 0 });
+    machines_connect(all, machines,
+                     &(mt_comm_options){ .piece_bytes = s->seed % 3 ? 0 : 4096, .dawdle_us = s->seed % 2 ? 300 : 0 });
+}
+
+static void run_case(const rig *r, const machine_case *c, int machines, script *s, machine *all)
+{
+    prepare_case(r, c, machines, s, all);
+    machines_go(all, machines);
 }
 
 static void check_case(const machine_case *c, int draws, uint64_t seed)
@@ -212,8 +233,94 @@ static void the_number_of_machines_changes_no_bit(void **state)
     for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], draws, 1000 * (i + 1));
 }
 
+/* -- steps that are not finite --------------------------------------------------------------------- */
+
+static void a_step_that_is_not_finite_is_skipped_by_all(void **state)
+{
+    (void)state;
+    rig r;
+    machine all[MOST_MACHINES];
+    script one = { .seed = 4, .max_norm = 1.5, .spoil = true };
+    open_case(&r, &cases[0]);
+    run_case(&r, &cases[0], 1, &one, all);
+    assert_string_equal(all[0].err.msg, "");
+    assert_true(!one.out[0].skipped[0] && one.out[0].skipped[1] && !one.out[0].skipped[2]);
+    for (int machines = 2; machines <= 4; machines += 2) {
+        script s = { .seed = 5, .max_norm = 1.5, .spoil = true };
+        run_case(&r, &cases[0], machines, &s, all);
+        for (int m = 0; m < machines; m++) {
+            assert_string_equal(all[m].err.msg, "");
+            assert_int_equal(s.out[m].checksum, one.out[0].checksum);
+            assert_memory_equal(s.out[m].skipped, one.out[0].skipped, sizeof one.out[0].skipped);
+        }
+    }
+    rig_close(&r);
+}
+
+/* Without clipping the step cannot be skipped: every machine ends, and says which rank found it. */
+static void without_clipping_it_ends_all_of_them(void **state)
+{
+    (void)state;
+    rig r;
+    machine all[MOST_MACHINES];
+    script s = { .seed = 6, .spoil = true };
+    open_case(&r, &cases[3]);
+    run_case(&r, &cases[3], 3, &s, all);
+    for (int m = 0; m < 3; m++) {
+        assert_int_equal(all[m].err.rc, MT_ENUMERIC);
+        assert_non_null(strstr(all[m].err.msg, "the loss is not finite"));
+    }
+    rig_close(&r);
+}
+
+/* -- failures -------------------------------------------------------------------------------------- */
+
+/* Whatever fails on one machine ends all of them, and each knows why. */
+static void check_fault(const rig *r, const machine_case *c, mt_fault_kind kind, long n, bool *delivered)
+{
+    machine all[MOST_MACHINES];
+    const int machines = (int)c->bundles;
+    script s = { .seed = 2 * (uint64_t)n, .max_norm = 1.5 }; /* an even one: nobody dawdles */
+    int failed = 0;
+    prepare_case(r, c, machines, &s, all);
+    mt_fault_arm(kind, n);
+    machines_go(all, machines);
+    *delivered = mt_fault_disarm();
+    for (int m = 0; m < machines; m++) failed += all[m].err.rc != MT_OK;
+    if (*delivered && !failed && kind != MT_FAULT_THREAD) /* loading does with fewer threads */
+        fail_msg("%s: fault %ld of kind %d went unnoticed", c->model, n, (int)kind);
+    for (int m = 0; m < machines && !*delivered; m++) assert_string_equal(all[m].err.msg, "");
+}
+
+/* Every point, or every few of them where nobody asks for more. */
+static void every_failure_ends_all_machines(void **state)
+{
+    (void)state;
+    static const struct {
+        mt_fault_kind kind;
+        long stride;
+    } kinds[] = { { MT_FAULT_ALLOC, 29 }, { MT_FAULT_THREAD, 3 }, { MT_FAULT_QUEUE, 97 },
+                  { MT_FAULT_COPY, 61 },  { MT_FAULT_DEVICE, 9 }, { MT_FAULT_PARCEL, 53 } };
+    const machine_case *of[] = { &cases[6], &cases[7] }; /* with clipping and without */
+    for (size_t i = 0; i < MT_COUNT(of); i++) {
+        rig r;
+        machine_case c = *of[i];
+        c.bundles = 2;
+        open_case(&r, &c);
+        for (size_t k = 0; k < MT_COUNT(kinds); k++) {
+            bool delivered = true;
+            const long stride = getenv("MT_DRAWS") ? 1 : kinds[k].stride;
+            for (long n = (long)i; delivered; n += stride) check_fault(&r, &c, kinds[k].kind, n, &delivered);
+        }
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_number_of_machines_changes_no_bit) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(the_number_of_machines_changes_no_bit),
+                                        cmocka_unit_test(a_step_that_is_not_finite_is_skipped_by_all),
+                                        cmocka_unit_test(without_clipping_it_ends_all_of_them),
+                                        cmocka_unit_test(every_failure_ends_all_machines) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

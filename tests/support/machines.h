@@ -48,16 +48,19 @@ static inline void *machine_main(void *arg)
     return NULL;
 }
 
-/* n of them, filled in but for `comm`; returns when all have ended. */
-static inline void machines_run(machine *all, int n, const mt_comm_options *o)
+/* n of them, filled in but for `comm`. */
+static inline void machines_connect(machine *all, int n, const mt_comm_options *o)
 {
     mt_err err = { 0 };
     mt_comm *comms[MOST_MACHINES] = { NULL };
     if (n > 1) assert_ok(mt_comm_threads(comms, n, o, &err));
-    for (int i = 0; i < n; i++) {
-        all[i].comm = comms[i];
-        assert_int_equal(pthread_create(&all[i].thread, NULL, machine_main, &all[i]), 0);
-    }
+    for (int i = 0; i < n; i++) all[i].comm = comms[i];
+}
+
+/* Returns when all have ended. */
+static inline void machines_go(machine *all, int n)
+{
+    for (int i = 0; i < n; i++) assert_int_equal(pthread_create(&all[i].thread, NULL, machine_main, &all[i]), 0);
     for (int i = 0; i < n; i++) pthread_join(all[i].thread, NULL);
 }
 
