@@ -211,6 +211,7 @@ static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
     for (int64_t at = 0; at < p->w->n; at += MT_STATE_PIECE) {
         mt_state_range r = mt_state_piece(range_of(p), at, MT_STATE_PIECE);
         const uint8_t *from = t->data + (size_t)at * size;
+        if (l->io->wants && !l->io->wants(l->io->user, r)) continue;
         if (!mt_map_fetch(t->map, from, (size_t)r.n * size))
             return mt_fail(err, MT_EIO, "\"%s\" cannot be read: the disk has failed, or the file has become shorter", p->name);
         MT_TRY(l->io->write(l->io->user, r, from, err));

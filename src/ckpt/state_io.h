@@ -12,6 +12,8 @@ typedef struct mt_state_io {
     /* Numbers of a unit's state: uint16 hi, int16 lo, m and v as said above. */
     mt_rc (*read)(void *user, mt_state_range r, void *dst, mt_err *err);
     mt_rc (*write)(void *user, mt_state_range r, const void *src, mt_err *err);
+    /* False: nothing of the range is stored here, and it need not be written.  NULL: all is. */
+    bool (*wants)(void *user, mt_state_range r);
     /* The unit has been read for the last time.  May be NULL. */
     void (*done)(void *user, int unit);
     /* Threads that may read (and finish), or write, at the same time, one unit each; 0: one. */

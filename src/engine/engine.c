@@ -109,6 +109,8 @@ mt_rc mt_engine_write(mt_engine *e, mt_state_range r, const void *src, mt_err *e
     return rc;
 }
 
+bool mt_engine_stores(const mt_engine *e, mt_state_range r) { return mt_plan_stores(e->plan, r); }
+
 void mt_engine_watch_writes(mt_engine *e, void (*fn)(void *user, size_t bytes), void *user)
 {
     e->wrote = fn;

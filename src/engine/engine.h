@@ -6,7 +6,7 @@
  *               waited for unit by unit by whatever needs them next
  *     settle    wait until nothing is in flight; then read() sees the state after the last step
  *
- * On several machines each has an engine, and all are called alike: create, step, gradients, evaluate, checksum, wish and free.
+ * On several machines each has an engine, and all are called alike: create, step, gradients, evaluate, checksum, tell and free.
  *
  * One thread calls the engine; of a plan with several lanes the first is on that thread, and each further one has its own.  The
  * first failure anywhere is kept and comes back from every later call; after it the engine can only be freed.  Rules of ring,
@@ -52,6 +52,8 @@ void mt_engine_free(mt_engine *e); /* accepts NULL and broken engines */
  * a time, for numbers share blocks. */
 mt_rc mt_engine_write(mt_engine *e, mt_state_range r, const void *src, mt_err *err);
 mt_rc mt_engine_read(mt_engine *e, mt_state_range r, void *dst, mt_err *err);
+/* Of several machines: this one stores some of the range. */
+bool mt_engine_stores(const mt_engine *e, mt_state_range r);
 /* fn is told of what is written from now on, on the thread that wrote it; NULL: nobody is. */
 void mt_engine_watch_writes(mt_engine *e, void (*fn)(void *user, size_t bytes), void *user);
 
@@ -76,8 +78,10 @@ mt_rc mt_engine_lock(mt_engine *e, mt_err *err);
 /* What the engine trains.  Borrowed. */
 mt_state *mt_engine_state(mt_engine *e);
 
-/* Bits that any machine has set; with one machine they come back as they are. */
-mt_rc mt_engine_wish(mt_engine *e, uint64_t mine, uint64_t *all, mt_err *err);
+/* Of several machines: a record of n bytes of each, in order; all of them call it, between passes.  n: at most
+ * MT_ENGINE_RECORD. */
+enum { MT_ENGINE_RECORD = 256 };
+mt_rc mt_engine_tell(mt_engine *e, const void *mine, size_t n, void *all, const char *what, mt_err *err);
 
 /* One number for all of hi, lo, m, v: equal states have equal numbers. */
 mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err);

@@ -447,8 +447,6 @@ mt_rc mt__exchange_run(mt_state *s, exchange_work what, mt_err *err)
 
 /* -- records --------------------------------------------------------------------------------------- */
 
-size_t mt_state_record_bytes(const mt_state *s) { return s->exchange->record.most; }
-
 static void record_moved(void *self, void *mark)
 {
     mt_state *s = self;

@@ -91,18 +91,11 @@ void mt__machines_decided(mt_engine *e, const mt_lane_sums *sums, bool go)
     e->machines.decided = h;
 }
 
-mt_rc mt_engine_wish(mt_engine *e, uint64_t mine, uint64_t *all, mt_err *err)
+mt_rc mt_engine_tell(mt_engine *e, const void *mine, size_t n, void *all, const char *what, mt_err *err)
 {
-    machine_pact *m = &e->machines;
-    *all = mine;
-    if (!m->records) return mt_watch_check(&e->watch, err);
     MT_TRY(mt_watch_check(&e->watch, err));
-    MT_TRY(mt_state_tell(e->state, &mine, sizeof mine, m->records, "the end of a step", err));
-    for (int k = 0; k < mt_plan_machines(e->plan); k++) {
-        uint64_t theirs;
-        memcpy(&theirs, m->records + (size_t)k * sizeof theirs, sizeof theirs);
-        *all |= theirs;
-    }
+    if (e->machines.records) return mt_state_tell(e->state, mine, n, all, what, err);
+    memcpy(all, mine, n);
     return MT_OK;
 }
 

@@ -49,6 +49,8 @@ void mt_state_free(mt_state *s);
 void mt_state_trace(mt_state *s, mt_trace *trace); /* NULL: no more */
 /* The first failure of the run, if there is one. */
 mt_rc mt_state_check(mt_state *s, mt_err *err);
+/* What a thread beside the engine has come to ends the run, here and on other machines. */
+void mt_state_fail(mt_state *s, const mt_err *err);
 /* Before the first update.  Readers wait for the event; it outlives stop(). */
 void mt_state_follow(mt_state *s, int unit, mt_event *at_home);
 
@@ -123,8 +125,8 @@ const double *mt_state_norms(const mt_state *s);
 
 /* -- other machines: exchange.c, reads.c -- */
 
-/* Bytes of a record, at most. */
-size_t mt_state_record_bytes(const mt_state *s);
+int mt_state_machines(const mt_state *s); /* this one included */
+
 /* A record of n bytes, of each machine its own; all: [machines][n], in order.  All machines call it alike, on the stepping
  * thread.  what: for messages, borrowed for the call. */
 mt_rc mt_state_tell(mt_state *s, const void *mine, size_t n, void *all, const char *what, mt_err *err);

@@ -11,7 +11,8 @@
 void mt_question_set_lanes(mt_question *q, int lanes)
 {
     if (!q->form.shares) q->form.shares = lanes;
-    q->lanes = lanes < mt_arithmetic_parts(&q->form) ? lanes : mt_arithmetic_parts(&q->form);
+    const int most = q->machines > 1 ? mt_arithmetic_shares(&q->form) : mt_arithmetic_parts(&q->form);
+    q->lanes = lanes < most ? lanes : most;
 }
 
 mt_job mt_question_job(const mt_question *q, int64_t batch)
@@ -19,6 +20,8 @@ mt_job mt_question_job(const mt_question *q, int64_t batch)
     return (mt_job){ .train = true,
                      .clip = q->clip,
                      .lanes = q->lanes,
+                     .machines = q->machines,
+                     .machine = q->rank,
                      .step_tokens = batch * q->seq_len,
                      .step_docs = batch,
                      .longest = q->seq_len };

@@ -15,6 +15,7 @@ typedef struct mt_question {
     int64_t batch;        /* samples of a step */
     bool auto_batch;      /* that is the least: where more fit it has as many as are recommended */
     int lanes;            /* devices that train together; 0: one */
+    int machines, rank;   /* with as many on each of several machines, of which this one has a rank; 0: one */
     int64_t accumulation; /* batches it is gathered from, for advice in terms of the settings; 0: one */
 } mt_question;
 

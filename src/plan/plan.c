@@ -99,6 +99,15 @@ int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[
     return kind == MT_STATE_LO && !whole ? 2 : 1;
 }
 
+bool mt_plan_stores(const mt_plan *p, mt_state_range r)
+{
+    mt_stretch runs[2];
+    bool any = false;
+    for (int i = mt_plan_runs(p, r.unit, r.kind, runs) - 1; i >= 0; i--)
+        any |= r.first < runs[i].first + runs[i].n && runs[i].first < r.first + r.n;
+    return any;
+}
+
 int64_t mt_plan_stored(const mt_plan *p, int unit, mt_state_kind kind)
 {
     mt_stretch runs[2];
@@ -450,15 +459,6 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc check_machines(const mt_plan *p, mt_err *err)
-{
-    const int machines = mt_plan_machines(p), bundles = mt_arithmetic_bundles(&p->arithmetic);
-    if (machines > bundles) return mt_fail(err, MT_EINVAL, "%d machines for a step of %d bundles", machines, bundles);
-    if (machines > 1 && (p->job.machine < 0 || p->job.machine >= machines))
-        return mt_fail(err, MT_EINVAL, "machine %d of %d", p->job.machine, machines);
-    return MT_OK;
-}
-
 /* Several lanes and machines share what is in host memory: state lives there and is updated there. */
 static mt_rc check_lanes(const mt_plan *p, mt_err *err)
 {
@@ -471,7 +471,8 @@ static mt_rc check_lanes(const mt_plan *p, mt_err *err)
     if (lanes > parts) return mt_fail(err, MT_EINVAL, "%d lanes for a step of %d shares", lanes, parts);
     if (machines > 1 && p->place.fold != MT_FOLD_HOST)
         return mt_fail(err, MT_EINVAL, "sums that leave for other machines meet in host memory first");
-    MT_TRY(check_machines(p, err));
+    if (p->job.machine < 0 || p->job.machine >= machines)
+        return mt_fail(err, MT_EINVAL, "machine %d of %d", p->job.machine, machines);
     for (int u = 0; u < p->model->n_units; u++) {
         const mt_unit_place *at = &p->place.units[u];
         if (at->home != MT_HOST || at->site != MT_SITE_HOST || at->in_pieces)

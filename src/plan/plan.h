@@ -277,7 +277,7 @@ static inline int mt_plan_machines(const mt_plan *p) { return p->job.machines > 
 static inline bool mt_plan_by_shares(const mt_plan *p) { return mt_plan_lanes(p) > 1 || mt_plan_machines(p) > 1; }
 
 /* Who computes what.  Machine m of n takes bundles m, m + n, ... one after the other, so the order in which bundles are summed is
- * the order in which they meet (D2), and a machine needs one sum of them.  A round is a share of each lane.  On one machine lanes
+ * the order in which they meet (D2), and a machine needs one sum of them; one beyond the bundles computes nothing, and has slices.  A round is a share of each lane.  On one machine lanes
  * take the step's shares in turn.  On several a round has shares of one bundle, so all machines finish bundles in one order. */
 /* Rounds that one bundle takes; of several machines. */
 static inline int mt_plan_bundle_rounds(const mt_plan *p)
@@ -309,6 +309,8 @@ bool mt_plan_low_is_whole(const mt_plan *p, int unit);
 /* What this machine stores of a unit's state: up to two runs of elements, one after the other in memory.  Returns how many there
  * are; hi is whole everywhere. */
 int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[2]);
+/* True if any of a range is among them. */
+bool mt_plan_stores(const mt_plan *p, mt_state_range r);
 /* Elements of them. */
 int64_t mt_plan_stored(const mt_plan *p, int unit, mt_state_kind kind);
 /* Rows that a lane sums before it hands a sum on, at most: of the step, or, beside other lanes, of a share. */

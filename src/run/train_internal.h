@@ -48,6 +48,8 @@ typedef struct saver {
     atomic_bool finished; /* joining will not wait */
     mt_state *trained;    /* the engine's */
     mt_snapshot *snapshot;
+    bool writes, alone;      /* of several machines the first writes, and the others answer it; alone: there is one */
+    atomic_int n_left;       /* units that are not written yet */
     size_t planned_room;     /* for it, by the plan */
     mt_snapshot_options how; /* with the room there is now */
     size_t aside;            /* what the largest so far took */

@@ -36,6 +36,8 @@ static mt_rc write_state(void *user, mt_state_range r, const void *src, mt_err *
     return mt_engine_write(user, r, src, err);
 }
 
+static bool is_stored(void *user, mt_state_range r) { return mt_engine_stores(user, r); }
+
 static mt_rc train_load_load(mt_trainer *t, mt_err *err)
 {
     if (t->resume.from) return mt_ckpt_load(t->resume.from, t->net.model, &t->exec.io, err);
@@ -46,17 +48,17 @@ static mt_rc train_load_load(mt_trainer *t, mt_err *err)
 mt_rc mt__train_load(mt_trainer *t, mt_err *err)
 {
     enum { MOST_WRITERS = 8 };
-    if (t->comm->n_ranks > 1)
-        return mt_fail(err, MT_EUNSUPPORTED, "this version trains on one machine: start it without %s", "mpirun or srun");
     counting c = { .hooks = &t->hooks, .thread = pthread_self(), .total = bytes_to_load(t) };
     MT_TRY(mt_engine_create(&t->exec.engine, t->exec.dev, t->exec.plan,
                             &(mt_engine_options){ .more = t->exec.devices.more,
                                                   .numbers = t->exec.devices.numbers,
+                                                  .comm = t->comm->n_ranks > 1 ? t->comm : NULL,
                                                   .n_workers = (int)t->s->memory.optimizer_threads },
                             err));
     t->exec.io = (mt_state_io){ .user = t->exec.engine,
                                 .moments = t->exec.io.moments,
                                 .write = write_state,
+                                .wants = t->comm->n_ranks > 1 ? is_stored : NULL,
                                 .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };
     mt_state_set_updates(mt_engine_state(t->exec.engine), t->at.updates);
     if (!t->hooks.loading) return train_load_load(t, err);

@@ -135,10 +135,12 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->net.config->max_positions);
     MT_TRY(find_machine(t, &q.machine, err));
     apply_settings(t, &q.form, q.machine.device_bytes * (size_t)q.machine.crowd);
+    q.machines = t->comm->n_ranks;
+    q.rank = t->comm->rank;
     if (t->exec.devices.n > 1) mt_question_set_lanes(&q, t->exec.devices.n);
     MT_TRY(mt_advise_batch(&advice, &q, err));
     const int64_t parts = t->s->training.gradient_accumulation_steps;
-    *out = mt_advise_auto(&advice, parts) / parts * t->comm->n_ranks; /* advised for one machine */
+    *out = mt_advise_auto(&advice, parts) / parts;
     mt_info("training.batch_size auto: %lld samples of up to %lld tokens", (long long)*out, (long long)q.seq_len);
     return MT_OK;
 }
@@ -213,9 +215,13 @@ static mt_rc not_started(const mt_trainer *t, bool helps, mt_err *err)
 
 mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
 {
-    const mt_job job = {
-        .train = true, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .step_tokens = 2, .step_docs = 1, .longest = 2
-    }; /* the least data can ask for */
+    const mt_job job = { .train = true,
+                         .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
+                         .machines = t->comm->n_ranks,
+                         .machine = t->comm->rank,
+                         .step_tokens = 2,
+                         .step_docs = 1,
+                         .longest = 2 }; /* the least data can ask for */
     mt_machine here;
     mt_arithmetic a = { 0 };
     mt_plan *plan = NULL;
@@ -230,10 +236,20 @@ mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
     return not_started(t, mt_plan_auto_fits((mt_plan_inputs){ t->net.model, &job, &a, &here }), err);
 }
 
-/* A device without a share would idle. */
+/* A machine without a bundle has its slice of the state, and computes nothing. */
+static void check_bundles(const mt_trainer *t, const mt_arithmetic *a)
+{
+    const int n = t->comm->n_ranks, bundles = mt_arithmetic_bundles(a);
+    if (n > bundles)
+        mt_warn("this run sums a step in %d bundle%s, so %d of %d machines compute%s; all of them share the state.  --bundles %d "
+                "would use all of them; its results would not be bit-identical to those of the run so far",
+                bundles, bundles == 1 ? "" : "s", bundles, n, bundles == 1 ? "s" : "", n);
+}
+
+/* A device without a share would idle.  Of several machines each takes bundles one after the other. */
 static int lanes_for(const mt_trainer *t, const mt_arithmetic *a)
 {
-    const int n = t->exec.devices.n, parts = mt_arithmetic_parts(a);
+    const int n = t->exec.devices.n, parts = t->comm->n_ranks > 1 ? mt_arithmetic_shares(a) : mt_arithmetic_parts(a);
     if (n > parts)
         mt_warn(
             "this run sums a step in %d share%s, so %d of %d devices compute%s.  --shares %d would use all of them; its results "
@@ -247,12 +263,15 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     const mt_arithmetic a = arithmetic_of(t, saved, here);
     const mt_job job = { .train = true,
                          .lanes = lanes_for(t, &a),
+                         .machines = t->comm->n_ranks,
+                         .machine = t->comm->rank,
                          .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
                          .step_tokens = t->data.info.max_tokens,
                          .step_docs = t->data.info.max_docs,
                          .longest = t->data.info.longest,
                          .router_loss = t->net.router_loss };
     mt_machine roomy = *here;
+    check_bundles(t, &a);
     mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
     roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */

@@ -61,6 +61,7 @@ mt_rc mt__train_network(mt_trainer *t, mt_err *err)
 
 mt_rc mt__train_tell(mt_trainer *t, const void *mine, size_t n, void *all, const char *what, mt_err *err)
 {
+    if (t->exec.engine) return mt_engine_tell(t->exec.engine, mine, n, all, what, err); /* whose thread has the comm */
     return t->comm->api->tell(t->comm, mine, n, all, what, err);
 }
 

@@ -1,4 +1,8 @@
-/* train_save.c - checkpoints, written by a thread of their own while the run goes on, and the finished model. */
+/* train_save.c - checkpoints, written by a thread of their own while the run goes on, and the finished model.
+ *
+ * Of several machines the first writes every file, and asks the others for what they store (mt_state_read_anywhere); the same code
+ * writes the same bytes whatever their number (D8).  Each machine locks its own state and copies it aside, and lets go of a unit
+ * when the first one has written it. */
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -23,11 +27,26 @@ mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
 
 static mt_rc read_state(void *user, mt_state_range r, void *dst, mt_err *err)
 {
-    const saver *s = user;
-    return mt_snapshot_read(s->snapshot, r, dst, err);
+    return mt_state_read_anywhere(((saver *)user)->trained, r, dst, err);
 }
 
-static void unit_done(void *user, int unit) { mt_snapshot_drop(((saver *)user)->snapshot, unit); }
+static mt_rc read_here(void *user, mt_state_range r, void *dst, mt_err *err)
+{
+    return mt_snapshot_read(((saver *)user)->snapshot, r, dst, err);
+}
+
+static void drop_here(void *user, int unit) { mt_snapshot_drop(((saver *)user)->snapshot, unit); }
+
+/* A failure to say so to others is one of the run, which ends by it. */
+static void unit_done(void *user, int unit)
+{
+    saver *s = user;
+    mt_err ignored = { 0 };
+    mt_snapshot_drop(s->snapshot, unit);
+    if (s->alone) return;
+    (void)mt_state_drop_everywhere(s->trained, unit, &ignored);
+    if (atomic_fetch_sub(&s->n_left, 1) == 1) (void)mt_state_end_reads(s->trained, &ignored);
+}
 
 /* Half of the cores are left to those who compute. */
 static int save_threads(void) { return (int)mt_max_i64(1, mt_min_i64(mt_cpu_count() / 2, MT_STATE_SLOTS)); }
@@ -38,7 +57,8 @@ mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room)
                                   .n_threads = save_threads(),
                                   .backwards = !t->exec.plan->job.clip, /* then the last units are updated first */
                                   .only_weights = t->s->save.save_only_model,
-                                  .moments = t->exec.io.moments };
+                                  .moments = t->exec.io.moments,
+                                  .plan = t->comm->n_ranks > 1 ? t->exec.plan : NULL };
 }
 
 /* The state, copied as far as there is room, so that the run need not wait for the disk. */
@@ -49,16 +69,28 @@ static mt_rc set_aside(saver *s, mt_err *err)
     return MT_OK;
 }
 
+static mt_rc write_or_answer(saver *s, mt_err *err)
+{
+    const mt_reads reads = { .here = read_here, .dropped = drop_here, .user = s };
+    mt_err why = { 0 };
+    MT_TRY(mt_state_open_reads(s->trained, &reads, err));
+    mt_rc rc = s->writes ? mt_ckpt_write(&s->ckpt, err) : MT_OK, closed = MT_OK;
+    if (rc && !s->alone) mt_state_fail(s->trained, err);
+    if ((closed = mt_state_close_reads(s->trained, rc ? &why : err))) return rc ? rc : closed;
+    return rc;
+}
+
 static void *saver_main(void *arg)
 {
     saver *s = arg;
     mt_rc rc = set_aside(s, &s->error);
-    if (!rc) rc = mt_ckpt_write(&s->ckpt, &s->error);
+    if (rc && !s->alone) mt_state_fail(s->trained, &s->error); /* the others wait for this one */
+    if (!rc) rc = write_or_answer(s, &s->error);
     mt_snapshot_free(s->snapshot);
     s->snapshot = NULL;
     mt_state_unlock_all(s->trained); /* whatever happened, the run can continue */
     /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
-    if (!rc && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
+    if (!rc && s->writes && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
     if (!rc) s->error = (mt_err){ 0 }; /* of something that was tried and not needed */
     s->seconds = mt_now_s() - s->start_s;
     atomic_store(&s->finished, true);
@@ -76,6 +108,9 @@ static mt_rc train_save_prepare(mt_trainer *t, bool goes_on, mt_err *err)
     s->files[0] = (mt_ckpt_file){ "state.json", s->state.s, s->state.n };
     s->files[1] = (mt_ckpt_file){ "settings.yaml", s->settings.s, s->settings.n };
     s->trained = mt_engine_state(t->exec.engine);
+    s->alone = t->comm->n_ranks == 1;
+    s->writes = t->comm->rank == 0;
+    atomic_store(&s->n_left, t->net.model->n_units);
     s->model = t->net.export;
     s->model.quiet = true; /* the finished model says it, once */
     s->how = mt__train_aside(t, goes_on ? mt__train_spare_memory(t) : 0);
@@ -139,14 +174,29 @@ mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err)
 /* -- the finished model ---------------------------------------------------------------------------- */
 
 static mt_rc read_locked(void *user, mt_state_range r, void *dst, mt_err *err) { return mt_state_read_locked(user, r, dst, err); }
+static mt_rc read_anywhere(void *user, mt_state_range r, void *dst, mt_err *err)
+{
+    return mt_state_read_anywhere(user, r, dst, err);
+}
+
+/* By several threads: at the end nothing else is to be done.  dir: NULL on machines that only answer. */
+static mt_rc write_locked(mt_state *state, const mt_export *x, const char *dir, mt_err *err)
+{
+    const mt_state_io io = { .user = state, .read = read_anywhere, .n_readers = save_threads() };
+    mt_err why = { 0 };
+    MT_TRY(mt_state_open_reads(state, &(mt_reads){ .here = read_locked, .user = state }, err));
+    mt_rc rc = dir ? mt_export_write(x, &io, dir, err) : MT_OK;
+    if (rc && mt_state_machines(state) > 1) mt_state_fail(state, err);
+    mt_rc closed = mt_state_close_reads(state, rc ? &why : err);
+    return rc ? rc : closed;
+}
 
 mt_rc mt_train_write_model(mt_engine *e, const mt_export *x, const char *dir, mt_err *err)
 {
     mt_state *state = mt_engine_state(e);
-    const mt_state_io io = { .user = state, .read = read_locked, .n_readers = save_threads() };
     MT_TRY(mt_engine_settle(e, err));
     MT_TRY(mt_engine_lock(e, err));
-    mt_rc rc = mt_export_write(x, &io, dir, err);
+    mt_rc rc = write_locked(state, x, dir, err);
     mt_state_unlock_all(state);
     return rc;
 }
@@ -156,12 +206,13 @@ mt_rc mt__train_export(mt_trainer *t, mt_err *err)
     mt_outdir d = { 0 };
     char *path = mt_path_join(t->dir.path, "final");
     if (!path) return mt_no_memory(err, "a name");
+    const bool writes = t->comm->rank == 0;
     mt_rc rc = mt_engine_settle(t->exec.engine, err);
-    if (!rc) rc = mt_outdir_open(&d, path, err);
+    if (!rc && writes) rc = mt_outdir_open(&d, path, err);
     d.before_publish = mt_output_dir_own_made;
     d.user = &t->dir;
-    if (!rc) rc = mt_train_write_model(t->exec.engine, &t->net.export, d.tmp, err);
-    if (!rc) rc = mt_outdir_publish(&d, err);
+    if (!rc) rc = mt_train_write_model(t->exec.engine, &t->net.export, d.tmp, err); /* NULL where nothing was opened */
+    if (!rc && writes) rc = mt_outdir_publish(&d, err);
     mt_outdir_close(&d);
     if (rc) {
         mt_note(err, "writing the finished model to %s", path);
