@@ -134,8 +134,9 @@ static bool next_pass(further_lane *l)
 {
     mt_watch *w = &l->e->watch;
     pthread_mutex_lock(&w->lock);
-    while (l->e->pact.ordered == l->done && !w->closing && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
-    const bool yes = l->e->pact.ordered > l->done; /* also after a failure: the caller waits for it to come back */
+    /* Not only until a failure: one between passes may come just before the caller orders the next, and waits for it. */
+    while (l->e->pact.ordered == l->done && !w->closing) pthread_cond_wait(&w->changed, &w->lock);
+    const bool yes = l->e->pact.ordered > l->done;
     pthread_mutex_unlock(&w->lock);
     return yes;
 }
