@@ -125,7 +125,8 @@ mt_hyper mt_train_hyper(const mt_settings *s, double lr);
 mt_rc mt_train_router_loss(double *out, const mt_settings *s, const mt_model *model, mt_err *err);
 /* Log what was assumed about config.json, and what of it has no effect. */
 void mt_train_config_notices(const mt_config *c);
-/* Write the model directory of an engine's masters into dir, which exists, with several threads. */
+/* Write the model directory of an engine's masters into dir, which exists, with several threads.  Of several machines all call it,
+ * and those that do not write give no directory. */
 mt_rc mt_train_write_model(mt_engine *e, const mt_export *x, const char *dir, mt_err *err);
 
 /* Bytes a run adds to its directory, at most at one time. */
