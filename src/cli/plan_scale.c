@@ -52,7 +52,11 @@ static mt_rc add_machines(mt_plan_scale *s, const mt_plan_answer *a, int machine
     *row = (mt_machines_row){ .machines = machines, .bound = "does not fit" };
     mt_rc rc = plan_for(&plan, a, mt_plan_lanes(a->plan), batch, err);
     if (rc) return rc == MT_ENOMEM ? MT_OK : rc;
-    const mt_network_cost c = mt_network_step(plan->predicted_seconds, a->q.model->n_trained, machines, a->network);
+    const mt_network_job job = { .n_trained = a->q.model->n_trained,
+                                 .machines = machines,
+                                 .whole = plan->arithmetic.compute == MT_DTYPE_F32,
+                                 .rate = a->network };
+    const mt_network_cost c = mt_network_step(plan->predicted_seconds, &job);
     row->waits = c.waits;
     row->tokens_s = (double)(batch * machines * a->q.seq_len) / c.step;
     row->bound = c.waits > 0.05 * c.step ? "the network" : plan->times.bound;

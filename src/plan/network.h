@@ -10,6 +10,7 @@
 #ifndef MT_PLAN_NETWORK_H
 #define MT_PLAN_NETWORK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct mt_network_cost {
@@ -18,8 +19,16 @@ typedef struct mt_network_cost {
     double waits;         /* of them for the network alone */
 } mt_network_cost;
 
-/* alone_s: a machine's part of the step without a network; rate: bytes a second each way of a machine. */
-mt_network_cost mt_network_step(double alone_s, int64_t n_trained, int machines, double rate);
+/* What travels. */
+typedef struct mt_network_job {
+    int64_t n_trained;
+    int machines;
+    bool whole;  /* weights travel as fp32, where the device computes with that: 4 bytes instead of 2 */
+    double rate; /* bytes a second each way of a machine */
+} mt_network_job;
+
+/* alone_s: a machine's part of the step without a network. */
+mt_network_cost mt_network_step(double alone_s, const mt_network_job *job);
 /* GPUs beyond which a step of this many tokens waits for weights, however many a machine has; flops: of one. */
 double mt_network_most_gpus(double step_tokens, double rate, double flops);
 

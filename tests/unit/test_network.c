@@ -4,19 +4,22 @@
 
 #include <math.h>
 
-static const int64_t N = 7000000000;
+static mt_network_cost cost(double alone_s, int machines, double rate)
+{
+    return mt_network_step(alone_s, &(mt_network_job){ .n_trained = 7000000000, .machines = machines, .rate = rate });
+}
 
 static void one_machine_waits_for_nothing(void **state)
 {
     (void)state;
-    const mt_network_cost c = mt_network_step(8, N, 1, 1);
+    const mt_network_cost c = cost(8, 1, 1);
     assert_true(c.step == 8 && c.waits == 0 && c.weights == 0 && c.sums == 0);
 }
 
 static void what_compute_hides_is_free(void **state)
 {
     (void)state;
-    const mt_network_cost c = mt_network_step(8, N, 4, 50e9);
+    const mt_network_cost c = cost(8, 4, 50e9);
     assert_true(fabs(c.weights - 2 * 0.75 * 7e9 / 50e9) < 1e-9);
     assert_true(fabs(c.sums - 4 * 0.75 * 7e9 / 50e9) < 1e-9);
     assert_true(c.waits == 0);
@@ -25,9 +28,11 @@ static void what_compute_hides_is_free(void **state)
 static void what_it_does_not_hide_is_waited_for(void **state)
 {
     (void)state;
-    const mt_network_cost c = mt_network_step(0.001, N, 2, 1e9);
+    const mt_network_cost c = cost(0.001, 2, 1e9);
     assert_true(fabs(c.step - (7.0 + 14.0)) < 1e-6);
     assert_true(fabs(c.waits - (c.step - 0.001)) < 1e-9);
+    const mt_network_job whole = { .n_trained = 7000000000, .machines = 2, .rate = 1e9, .whole = true };
+    assert_true(fabs(mt_network_step(0.001, &whole).weights - 14) < 1e-6);
 }
 
 /* More machines move more bytes, never more than twice what two move, and a faster network is never slower. */
@@ -36,10 +41,10 @@ static void costs_grow_with_machines_and_fall_with_the_rate(void **state)
     (void)state;
     double before = 0;
     for (int machines = 1; machines <= 64; machines++) {
-        const mt_network_cost c = mt_network_step(0.5, N, machines, 10e9), two = mt_network_step(0.5, N, 2, 10e9);
+        const mt_network_cost c = cost(0.5, machines, 10e9), two = cost(0.5, 2, 10e9);
         assert_true(c.step >= before && c.step >= 0.5);
         assert_true(c.weights <= 2 * two.weights && c.sums <= 2 * two.sums);
-        assert_true(mt_network_step(0.5, N, machines, 20e9).step <= c.step);
+        assert_true(cost(0.5, machines, 20e9).step <= c.step);
         before = c.step;
     }
 }
