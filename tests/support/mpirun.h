@@ -24,7 +24,8 @@ static inline const char *mpirun_path(void)
         if (!mpirun_path()) mt_skip("there is no mpirun");                                                                       \
     } while (0)
 
-/* n ranks of `binary`, more than there are cores if need be, also as root, without a wait that burns a core. */
+/* n ranks of `binary`, more than there are cores if need be, also as root, without a wait that burns a core.  n 0: the caller says how
+ * many, of what. */
 static inline void mpirun_init(program *p, const char *dir, int n, const char *binary)
 {
     static char count[16];
@@ -37,8 +38,8 @@ static inline void mpirun_init(program *p, const char *dir, int n, const char *b
     snprintf(count, sizeof count, "%d", n);
     program_init(p, dir);
     p->n_args = 0;
-    const char *const words[] = { mpirun_path(), "-n", count, "--oversubscribe", "--bind-to", "none", binary };
-    for (size_t i = 0; i < MT_COUNT(words); i++) program_arg(p, words[i]);
+    const char *const words[] = { mpirun_path(), "--oversubscribe", "--bind-to", "none", "-n", count, binary };
+    for (size_t i = 0; i < (n ? MT_COUNT(words) : 4); i++) program_arg(p, words[i]);
 }
 
 #endif
