@@ -60,25 +60,52 @@ void op_set(op_buf *b, int64_t row, int64_t col, double x)
 
 static bool is_float(mt_dtype t) { return t == MT_DTYPE_F32 || t == MT_DTYPE_BF16; }
 
+/* The first n normal numbers of a stream, or NULL if they are too many to keep.  The cases of a test draw from the same streams,
+ * and drawing costs more than most ops do, so the numbers of the latest seed stay. */
+static const float *normal_numbers(uint64_t seed, int stream, int64_t n)
+{
+    static struct {
+        uint64_t seed;
+        struct {
+            float *x;
+            size_t cap;
+            int64_t n;
+        } streams[OP_MAX_BUFS + 1];
+    } drawn;
+    if (n > 8 * MANY) return NULL;
+    if (drawn.seed != seed)
+        for (int i = 0; i <= OP_MAX_BUFS; i++) drawn.streams[i].n = 0;
+    drawn.seed = seed;
+    if (mt_grow(&drawn.streams[stream].x, &drawn.streams[stream].cap, (size_t)n, sizeof(float), NULL)) return NULL;
+    float *x = drawn.streams[stream].x;
+    for (int64_t *i = &drawn.streams[stream].n; *i < n; ++*i) x[*i] = mt_rng_normal(seed, (uint64_t)stream, (uint64_t)*i);
+    return x;
+}
+
 typedef struct drawing {
     op_buf *b;
     uint64_t seed, stream;
     double deviation, mean;
     bool rounded;
+    const float *numbers; /* of the stream, or NULL */
 } drawing;
 
 static void draw_row(void *arg, int64_t i)
 {
     const drawing *d = arg;
     for (int64_t j = 0; j < d->b->width; j++) {
-        float x = (float)(d->mean + d->deviation * (double)mt_rng_normal(d->seed, d->stream, (uint64_t)(i * d->b->width + j)));
+        int64_t at_number = i * d->b->width + j;
+        double number = (double)(d->numbers ? d->numbers[at_number] : mt_rng_normal(d->seed, d->stream, (uint64_t)at_number));
+        float x = (float)(d->mean + d->deviation * number);
         op_set(d->b, i, j, (double)(d->rounded ? mt_bf16_to_f32(mt_f32_to_bf16(x)) : x));
     }
 }
 
 void op_scale(op_run *r, op_buf *b, double deviation, double mean)
 {
-    each_row(b, draw_row, &(drawing){ b, r->how.seed, (uint64_t)op_index(r, b) + 1, deviation, mean, r->how.rounded });
+    int stream = op_index(r, b) + 1;
+    const float *numbers = normal_numbers(r->how.seed, stream, b->rows * b->width);
+    each_row(b, draw_row, &(drawing){ b, r->how.seed, (uint64_t)stream, deviation, mean, r->how.rounded, numbers });
 }
 
 op_buf *op_add(op_run *r, const void *field, const char *name, op_kind kind, mt_dtype t, int64_t rows, int64_t width, int64_t ld)
