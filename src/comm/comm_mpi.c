@@ -148,7 +148,7 @@ static void set_failed(mpi_wire *w, const mt_err *e)
 /* A control message has come. */
 static void take_control(mpi_wire *w, int from)
 {
-    mt_peer *p = &w->base.peers[from];
+    mt_wire_peer *p = &w->base.peers[from];
     atomic_store(&p->heard_ns, mt_now_ns());
     atomic_store(&p->waits_for, w->in.is.waits_for);
     if (w->in.is.kind == FAREWELL) atomic_store(&p->ended, true);
@@ -311,7 +311,7 @@ static bool all_have_ended(const mpi_wire *w)
 {
     const int64_t silent_ns = (int64_t)(1e9 * mt__comm_timeout(&w->how));
     for (int r = 0; r < w->base.n_ranks; r++) {
-        const mt_peer *p = &w->base.peers[r];
+        const mt_wire_peer *p = &w->base.peers[r];
         if (r == w->base.rank || atomic_load(&p->ended)) continue;
         if (mt_now_ns() - atomic_load(&p->heard_ns) < silent_ns) return false;
     }

@@ -27,7 +27,7 @@ typedef struct hub {
     bool failed;
     mt_err error;
     letter *first, *last; /* of all ranks, in the order they were started */
-    mt_peer *peers;
+    mt_wire_peer *peers;
     char (*hosts)[MT_COMM_NAME_BYTES];
 } hub;
 

@@ -1,7 +1,7 @@
 /* wire.h - what carries messages for comm.c: threads of this process, or MPI.  Only src/comm includes it.
  *
  * comm.c makes parcels and records of messages, and decides who is late.  A wire knows none of that: it starts messages, says which
- * are finished, and keeps up what each rank knows of the others (mt_peer) also while nobody calls it. */
+ * are finished, and keeps up what each rank knows of the others (mt_wire_peer) also while nobody calls it. */
 #ifndef MT_COMM_WIRE_H
 #define MT_COMM_WIRE_H
 
@@ -10,11 +10,11 @@
 #include <stdatomic.h>
 
 /* What is known of a rank; the own one included. */
-typedef struct mt_peer {
+typedef struct mt_wire_peer {
     atomic_llong heard_ns; /* its last sign of life */
     atomic_int waits_for;  /* the rank it waits for; -1: none */
     atomic_bool ended;     /* it has closed */
-} mt_peer;
+} mt_wire_peer;
 
 /* Messages of one pair of ranks, one direction and one tag arrive in the order they were started. */
 typedef struct mt_wire_message {
@@ -46,7 +46,7 @@ struct mt_wire {
     const mt_wire_api *api;
     int rank, n_ranks, local_rank, n_local;
     char (*hosts)[MT_COMM_NAME_BYTES];
-    mt_peer *peers; /* [n_ranks] */
+    mt_wire_peer *peers; /* [n_ranks] */
 };
 
 /* Parcels and records over a wire, which belongs to it from then on, also if this fails. */

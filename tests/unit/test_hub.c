@@ -457,7 +457,7 @@ static void an_unknown_name_is_answered_with_the_nearest(void **state)
     assert_int_equal(mt_hub_model(r->hub, "../escape", "", MT_HUB_MODEL, &dir, &err), MT_ENOENT);
     assert_says("is neither a directory here nor a name on the hub");
     assert_int_equal(mt_hub_model(r->hub, "acme/tiny", "../../x", MT_HUB_MODEL, &dir, &err), MT_EINVAL);
-    assert_says("no branch");
+    assert_says("is not a branch");
 }
 
 static void without_a_network_it_says_how_to_bring_it(void **state)

@@ -21,7 +21,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "batch_size: 4", MT_EINVAL, "c.yaml:1: \"batch_size\" belongs under a section: training:" },
         { "\nfoo: {}", MT_EINVAL,
           "c.yaml:2: there is no section \"foo\"; sections are model, dataset, training, optimizer, memory, eval, "
-          "save, logging" },
+          "save, run, logging" },
         { "training: 5", MT_EINVAL, "c.yaml:1: training: expected keys and values, found \"5\"" },
         { "[1]", MT_EFORMAT, "expected sections (model:, dataset:, training:, ...), found a list" },
         { "save:\n  resume: true", MT_EINVAL, "c.yaml:2: resume is not for files; give --resume on the command line" },
