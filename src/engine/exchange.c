@@ -5,14 +5,14 @@
  *     fold      the lanes' sums of a bundle, on this machine (fold.c), into a slot
  *     exchange  the others' slices of it leave, the others' sums of our slice come
  *     reduce    bundles are added in order (D2); after the last one the slice is rounded and squared, chunk by chunk
- *     gather    every machine gets the sums of all chunks, so all run the same tree (A3) and decide from the same numbers (D7)
+ *     gather    every machine gets the sums of all chunks, so all run the same tree (A3, N8) and decide from the same numbers (N5)
  *     update    of the slice, once the norm is known: of all units, or, without clipping, of this one (U5)
  *     weights   the new slice to all, the others' here; then the unit's gate opens
  *
  * A lane knows nothing of it: a unit whose weights are on their way looks like one whose update on the host is not done.
  *
  * The order of units is that of backward, the same on every machine, and so is the order of bundles: a machine has its bundles one
- * after the other.  So whoever waits for a slot waits for machines that are behind: no circle.  Weights are received where they
+ * after the other.  So whoever waits for a slot waits for machines that are behind: no circle (N6).  Weights are received where they
  * live.  That happens after this machine's own update of the unit: then no lane reads the old ones any more (R4), and a snapshot
  * that locks the unit has let it go (H1). */
 #include "engine/exchange.h"

@@ -43,7 +43,6 @@ typedef struct lane_pact {
 typedef struct machine_pact {
     char *mine, *records; /* of this one; [machines] of all.  NULL: there is one machine */
     size_t bytes;         /* of a record */
-    uint64_t decided;     /* what this one has decided so far, as one number */
 } machine_pact;
 
 struct mt_engine {
@@ -79,10 +78,8 @@ mt_rc mt__lanes_run(mt_engine *e, const mt_lane_pass *pass, mt_err *err);
 /* -- machines.c -- */
 mt_rc mt__machines_create(mt_engine *e, mt_comm *comm, mt_err *err); /* after the state, before the lanes */
 void mt__machines_free(mt_engine *e);
-/* Losses and loads of all machines, of the pass whose own ones are in the pact; fails where machines have other batches, or have
- * decided otherwise before. */
+/* Losses and loads of all machines, of the pass whose own ones are in the pact. */
 mt_rc mt__machines_meet(mt_engine *e, mt_err *err);
-void mt__machines_decided(mt_engine *e, const mt_lane_sums *sums, bool go);
 
 /* -- step.c -- */
 /* One pass forward over cached sequences; mt_lane_logits then has those of the rows that have a target. */

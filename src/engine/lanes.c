@@ -88,7 +88,6 @@ static mt_rc first_judge(void *self, const mt_lane_sums *sums, bool all, bool *g
     p->wait_ns = mt_now_ns() - start;
     MT_TRY(p->pass.judge(p->pass.self, &together, all, go, err));
     p->go = *go;
-    if (e->machines.records) mt__machines_decided(e, &together, *go);
     mt_watch_raise(&e->watch, &p->judged, p->ordered);
     return MT_OK;
 }

@@ -1,7 +1,7 @@
 /* train_save.c - checkpoints, written by a thread of their own while the run goes on, and the finished model.
  *
  * Of several machines the first writes every file, and asks the others for what they store (mt_state_read_anywhere); the same code
- * writes the same bytes whatever their number (D8).  Each machine locks its own state and copies it aside, and lets go of a unit
+ * writes the same bytes whatever their number (N9).  Each machine locks its own state and copies it aside, and lets go of a unit
  * when the first one has written it. */
 #include "base/fault.h"
 #include "base/file.h"
