@@ -21,7 +21,7 @@
 #include "base/fault.h"
 #include "ops/sqnorm.h"
 
-#include <math.h>
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -34,8 +34,10 @@ static const int64_t LOOK_EVERY_NS = 500000, LISTEN_EVERY_NS = 250000000;
 void mt__exchange_post(mt_state *s, const mt_parcel *p)
 {
     exchange *x = s->exchange;
-    x->queue[(size_t)x->queued++ % x->cap] = *p;
-    x->queue[(size_t)(x->queued - 1) % x->cap].self = s;
+    assert(x->queued - x->posted < (int64_t)x->cap); /* most_parcels */
+    mt_parcel *to = &x->queue[(size_t)x->queued++ % x->cap];
+    *to = *p;
+    to->self = s;
     pthread_cond_broadcast(&s->watch->changed);
 }
 

@@ -68,9 +68,10 @@ mt_rc mt__train_tell(mt_trainer *t, const void *mine, size_t n, void *all, const
     return t->comm->api->tell(t->comm, mine, n, all, what, err);
 }
 
-/* How late another rank may be while steps are taken. */
+/* How late another rank may be while steps are taken.  While a checkpoint is written, ranks wait for the one that writes. */
 void mt__train_be_patient(mt_trainer *t, bool patient)
 {
+    patient |= t->saver.running;
     const double step_s = t->exec.plan ? t->exec.plan->predicted_seconds : 0, least = t->s->run.comm_timeout;
     if (t->comm->n_ranks > 1) t->comm->patience_s = patient ? 0 : 2 * step_s > least ? 2 * step_s : least;
 }

@@ -149,6 +149,7 @@ mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err)
     }
     if (rc) return forget(s), rc;
     s->running = true;
+    mt__train_be_patient(t, true);
     t->made.step = t->at.step;
     return MT_OK;
 }
