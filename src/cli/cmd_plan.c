@@ -137,7 +137,8 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
         mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .on = &found, .settings = set };
         a.q = mt_plan_question(s.model, set, &found.machine);
         if (o->gpus) mt_question_set_lanes(&a.q, (int)o->gpus);
-        a.machines = (int)o->machines;
+        if (o->machines > 1) a.q.machines = (int)o->machines;
+        if (o->machines > 1 && !a.q.form.bundles) a.q.form.bundles = o->machines;
         a.network = o->network ? (double)o->network : USUAL_NETWORK;
         a.q.device_there = found.device_there;
         a.q.host_there = found.host_there;

@@ -42,15 +42,20 @@ static mt_rc find_compute_bound(mt_plan_scale *s, const mt_plan_answer *a, int g
     return MT_OK;
 }
 
-/* Each machine takes its part of the samples.  What is said of memory is that of one machine with all of the state: several need
- * less each. */
+/* Each machine takes its part of the step, and a slice of the state. */
+static mt_rc plan_machines(mt_plan **out, const mt_plan_answer *a, int machines, mt_err *err)
+{
+    mt_job job = mt_question_job(&a->q, a->q.batch);
+    job.machines = machines;
+    return mt_plan_search(out, (mt_plan_inputs){ a->q.model, &job, &a->plan->arithmetic, &a->q.machine }, err);
+}
+
 static mt_rc add_machines(mt_plan_scale *s, const mt_plan_answer *a, int machines, mt_err *err)
 {
     mt_machines_row *row = &s->machines[s->n_machines++];
-    const int64_t batch = (a->q.batch + machines - 1) / machines;
     mt_plan *plan;
     *row = (mt_machines_row){ .machines = machines, .bound = "does not fit" };
-    mt_rc rc = plan_for(&plan, a, mt_plan_lanes(a->plan), batch, err);
+    mt_rc rc = plan_machines(&plan, a, machines, err);
     if (rc) return rc == MT_ENOMEM ? MT_OK : rc;
     const mt_network_job job = { .n_trained = a->q.model->n_trained,
                                  .machines = machines,
@@ -58,7 +63,7 @@ static mt_rc add_machines(mt_plan_scale *s, const mt_plan_answer *a, int machine
                                  .rate = a->network };
     const mt_network_cost c = mt_network_step(plan->predicted_seconds, &job);
     row->waits = c.waits;
-    row->tokens_s = (double)(batch * machines * a->q.seq_len) / c.step;
+    row->tokens_s = (double)plan->job.step_tokens / c.step;
     row->bound = c.waits > 0.05 * c.step ? "the network" : plan->times.bound;
     mt_plan_free(plan);
     return MT_OK;
@@ -66,11 +71,11 @@ static mt_rc add_machines(mt_plan_scale *s, const mt_plan_answer *a, int machine
 
 static mt_rc scale_machines(mt_plan_scale *s, const mt_plan_answer *a, mt_err *err)
 {
-    if (a->machines <= 1) return MT_OK;
-    for (int n = 1; n < a->machines; n *= 2) MT_TRY(add_machines(s, a, n, err));
+    if (a->q.machines <= 1) return MT_OK;
+    for (int n = 1; n < a->q.machines; n *= 2) MT_TRY(add_machines(s, a, n, err));
     if (a->q.machine.flops > 0 && !a->q.machine.shared)
         s->most_gpus = (int)mt_network_most_gpus((double)(a->q.batch * a->q.seq_len), a->network, a->q.machine.flops);
-    return add_machines(s, a, a->machines, err);
+    return add_machines(s, a, a->q.machines, err);
 }
 
 static mt_rc scale_gpus(mt_plan_scale *s, const mt_plan_answer *a, mt_err *err)

@@ -39,8 +39,7 @@ typedef struct mt_plan_answer {
     const mt_machine_found *on;  /* that machine: borrowed */
     const mt_settings *settings; /* the question's: borrowed */
     mt_question q;
-    int machines;        /* that train together; 0: one */
-    double network;      /* bytes a second each way between them */
+    double network;      /* bytes a second each way between machines */
     const mt_plan *plan; /* NULL: nothing fits */
     mt_need need;
     mt_batch_advice batch;

@@ -296,7 +296,8 @@ static mt_rc judge(parcels *c, mt_err *err)
             return waited_for(c, from, waited_s(c, from), err), append(err, ", which has ended");
     }
     const double patience_s = c->base.patience_s;
-    return patience_s > 0 && waited_s(c, s) > patience_s ? late(c, s, err) : MT_OK;
+    if (patience_s <= 0 || waited_s(c, s) <= patience_s) return MT_OK;
+    return silent_s(c, culprit(c, s->p.peer)) > c->timeout_s / 2 ? MT_OK : late(c, s, err); /* or is it about to be silent? */
 }
 
 /* -- the contract ---------------------------------------------------------------------------------- */
