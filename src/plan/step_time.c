@@ -160,7 +160,7 @@ static double work_of_one(const drawing *d, const mt_action *a)
     case MT_DO_GRADIENT_OUT: return params(d, a->unit) * (double)mt_dtype_bytes(d->p->arithmetic.grad);
     case MT_DO_STAGE: return is_filled(d, a->unit) ? 0 : staged_bytes(d, a->unit, a->parts);
     case MT_DO_WRITE_BACK: return staged_bytes(d, a->unit, a->parts);
-    case MT_DO_UPDATE_HOST: return (double)a->n;
+    case MT_DO_UPDATE_HOST: return (double)a->n / mt_plan_machines(d->p); /* each updates its slice */
     case MT_DO_UPDATE_DEVICE:
     case MT_DO_UPDATE_STAGED: return params(d, a->unit) * mt_cost_adam_device(d->costs);
     case MT_DO_PIECE_IN:
@@ -196,8 +196,9 @@ static void begin_sweep(drawing *d, int sweep)
 /* The workers add the sums of all lanes and round them.  Without clipping they update, too; drawn as a part of each round. */
 static void draw_fold(drawing *d, const mt_action *a)
 {
-    const double n = work_of(d, a) / 4, bytes = 4.0 * mt_plan_lanes(d->p) + 2,
-                 adam = d->p->job.clip ? 0 : n / mt_plan_rounds(d->p);
+    const int machines = mt_plan_machines(d->p);
+    const double n = work_of(d, a) / 4, others = machines > 1 ? 4.0 : 0, /* its slice of every machine's sum */
+        bytes = 4.0 * mt_plan_lanes(d->p) + 2 + others, adam = d->p->job.clip ? 0 : n / machines / mt_plan_rounds(d->p);
     if (a->share) return; /* with the unit's own */
     depend(d, MT_Q_ADAM, newest(d, MT_Q_OUT));
     if (!d->skips) step_time_add(d, MT_Q_ADAM, n * bytes / mt_machine_adam_bytes(d->p->arithmetic.moments) + adam);
