@@ -75,14 +75,18 @@ static mt_rc comm_broken(parcels *c, mt_err *err)
 
 static void comm_fail(mt_comm *base, const mt_err *e) { ((parcels *)base)->wire->api->fail(((parcels *)base)->wire, e); }
 
+/* One that hears nobody is cut off, and not the one to tell; of two ranks that cannot be known. */
 bool mt__wire_speaks(const mt_wire *w, double timeout_s)
 {
     const int64_t now = mt_now_ns();
-    for (int r = 0; r < w->rank; r++) {
-        bool silent = (double)(now - atomic_load(&w->peers[r].heard_ns)) * 1e-9 > timeout_s;
-        if (!silent) return false;
+    int heard = 0;
+    for (int r = 0; r < w->n_ranks; r++) {
+        const bool silent = (double)(now - atomic_load(&w->peers[r].heard_ns)) * 1e-9 > timeout_s;
+        if (r == w->rank || silent) continue;
+        if (r < w->rank) return false;
+        heard++;
     }
-    return true;
+    return w->rank == 0 || heard > 0 || w->n_ranks == 2;
 }
 
 /* -- parcels --------------------------------------------------------------------------------------- */

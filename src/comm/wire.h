@@ -51,7 +51,7 @@ struct mt_wire {
 
 /* Parcels and records over a wire, which belongs to it from then on, also if this fails. */
 mt_rc mt__comm_over(mt_comm **out, mt_wire *w, const mt_comm_options *o, mt_err *err);
-/* The first rank that was heard from within the timeout. */
+/* This is the first rank of those that are heard from within the timeout. */
 bool mt__wire_speaks(const mt_wire *w, double timeout_s);
 
 /* comm_mpi.c, where MPI is: initialized here, finalized by its close.  Weak: see launch.c. */

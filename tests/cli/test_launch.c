@@ -1,7 +1,9 @@
 /* megatrain train under a launcher: ranks that are not alike, or not launched as they should be, are told so in one sentence, which
- * one rank prints. */
+ * one rank prints.  So is how a run ended on which one of them fails, stands still or is asked to stop. */
 #include "mpirun.h"
 #include "workspace.h"
+
+#include <time.h>
 
 static program p;
 
@@ -114,6 +116,102 @@ static void one_rank_under_mpirun_is_a_run_like_any_other(void **state)
                                     workspace_path("%s/alone/final/model.safetensors", (char *)*state).s));
 }
 
+/* -- while it runs --------------------------------------------------------------------------------- */
+
+static const char *const endless[] = { "--num-steps", "1000000", "--save-steps", "5", "--keep-last", "1", "--comm-timeout",
+                                       "3",           NULL };
+
+/* Three ranks that do not come to an end; the last has something in its environment. */
+static void start_endless(const char *root, const char *environment)
+{
+    mpirun_init(&p, root, 2, MT_BINARY);
+    add_train("out", endless);
+    const char *const then[] = { ":", "-n", "1", "-x", environment, MT_BINARY };
+    for (size_t i = 0; i < MT_COUNT(then); i++) program_arg(&p, then[i]);
+    add_train("out", endless);
+    program_start(&p);
+}
+
+static void wait_for_checkpoint(const char *root)
+{
+    for (int i = 0; i < 3000 && !mt_dir_exists(workspace_path("%s/out/checkpoint-5", root).s); i++)
+        nanosleep(&(struct timespec){ 0, 10000000 }, NULL);
+}
+
+/* Process of a rank: a child of mpirun. */
+static pid_t rank_pid(int rank)
+{
+    char text[256] = "";
+    FILE *f = fopen(workspace_path("/proc/%d/task/%d/children", (int)p.pid, (int)p.pid).s, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    char *at = text;
+    pid_t pid = 0;
+    for (int i = 0; i <= rank; i++) pid = (pid_t)strtol(at, &at, 10);
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void a_failure_in_the_middle_ends_all_with_the_last_checkpoint(void **state)
+{
+    MPIRUN_OR_SKIP();
+    start_endless(*state, "MT_FAULT=parcel:20000");
+    program_wait(&p);
+    assert_printed(&p, "error: rank 2 (");
+    assert_printed(&p, "the network failed on purpose");
+    assert_one_error(1, "The last complete checkpoint is out/checkpoint-");
+}
+
+static void a_signal_on_any_rank_stops_all_after_the_same_step(void **state)
+{
+    MPIRUN_OR_SKIP();
+    start_endless(*state, "MT_UNUSED=1");
+    wait_for_checkpoint(*state);
+    kill(rank_pid(1), SIGTERM);
+    program_wait(&p);
+    assert_printed(&p, "stopped after step");
+    assert_int_equal(p.status, 128 + SIGTERM);
+    start_endless(*state, "MT_UNUSED=1");
+    program_wait(&p);
+    assert_one_error(2, "already holds a run");
+}
+
+static void mpirun_passes_on_the_signal_that_stops(void **state)
+{
+    MPIRUN_OR_SKIP();
+    start_endless(*state, "MT_UNUSED=1");
+    wait_for_checkpoint(*state);
+    kill(p.pid, SIGUSR2);
+    program_wait(&p);
+    assert_printed(&p, "stopped after step");
+    assert_int_equal(count(p.text, "stopping after this step"), 1);
+    assert_int_equal(p.status, 128 + SIGUSR2);
+}
+
+static void a_rank_that_stands_still_is_named(void **state)
+{
+    MPIRUN_OR_SKIP();
+    start_endless(*state, "MT_UNUSED=1");
+    wait_for_checkpoint(*state);
+    kill(rank_pid(1), SIGSTOP);
+    program_wait(&p);
+    assert_printed(&p, "from rank 1 (");
+    assert_printed(&p, ", which is silent: its process, its machine or its network is down.");
+    assert_one_error(1, "The last complete checkpoint is out/checkpoint-");
+}
+
+static void a_killed_rank_is_named_by_the_launcher(void **state)
+{
+    MPIRUN_OR_SKIP();
+    start_endless(*state, "MT_UNUSED=1");
+    wait_for_checkpoint(*state);
+    kill(rank_pid(1), SIGKILL);
+    program_wait(&p);
+    assert_printed(&p, "process rank 1 with PID");
+    assert_int_not_equal(p.status, 0);
+}
+
 static void torchrun_is_answered_with_the_right_command(void **state)
 {
     setenv("TORCHELASTIC_RUN_ID", "none", 1);
@@ -143,5 +241,8 @@ MT_TEST_MAIN(IN_WORKSPACE(ranks_with_other_settings_are_refused), IN_WORKSPACE(r
              IN_WORKSPACE(a_failure_before_the_ranks_know_each_other_is_printed_once),
              IN_WORKSPACE(a_failure_of_one_rank_ends_all), IN_WORKSPACE(a_dry_run_is_for_one_machine),
              IN_WORKSPACE(one_rank_under_mpirun_is_a_run_like_any_other),
-             IN_WORKSPACE(torchrun_is_answered_with_the_right_command),
+             IN_WORKSPACE(a_failure_in_the_middle_ends_all_with_the_last_checkpoint),
+             IN_WORKSPACE(a_signal_on_any_rank_stops_all_after_the_same_step),
+             IN_WORKSPACE(mpirun_passes_on_the_signal_that_stops), IN_WORKSPACE(a_rank_that_stands_still_is_named),
+             IN_WORKSPACE(a_killed_rank_is_named_by_the_launcher), IN_WORKSPACE(torchrun_is_answered_with_the_right_command),
              IN_WORKSPACE(without_mpi_the_message_says_how_to_build_with_it))
