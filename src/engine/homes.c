@@ -16,8 +16,9 @@ mt_rc mt__homes_create(mt_state *s, const mt_memory *memory, mt_err *err)
     pthread_mutex_init(&c->lock, NULL);
     for (int i = 0; i < MT_STATE_SLOTS; i++) pthread_mutex_init(&c->slots[i].busy, NULL);
     c->has_locks = true;
+    c->piece_bytes = mt_plan_bounce_bytes(memory->plan);
     for (int i = 0; i < MT_STATE_SLOTS; i++) {
-        c->slots[i].bounce = bounce + (size_t)i * MT_BOUNCE_BYTES;
+        c->slots[i].bounce = bounce + (size_t)i * c->piece_bytes;
         MT_TRY(mt_event_create(s->dev, &c->slots[i].done, "state", err));
     }
     return MT_OK;
@@ -75,8 +76,9 @@ mt_rc mt__home_move(mt_state *s, int unit, void *home, char *host, size_t bytes,
         memcpy(dir == MT_COPY_IN ? home : host, dir == MT_COPY_IN ? host : home, bytes);
         return MT_OK;
     }
-    for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
-        size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
+    const size_t most = s->channel.piece_bytes;
+    for (size_t done = 0; done < bytes; done += most) {
+        size_t n = bytes - done < most ? bytes - done : most;
         MT_TRY(move_piece(s, s->units[unit].at_home, (char *)home + done, host + done, n, dir, err));
     }
     return MT_OK;

@@ -11,8 +11,9 @@ mt_rc mt__lane_bounce(mt_lane *lane, char *device, char *host, size_t bytes, mt_
 {
     char *via = mt_memory_find(lane->memory, MT_BUF_BOUNCE, -1, -1);
     const bool in = dir == MT_COPY_IN;
-    for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
-        size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
+    const size_t most = mt_plan_bounce_bytes(lane->memory->plan);
+    for (size_t done = 0; done < bytes; done += most) {
+        size_t n = bytes - done < most ? bytes - done : most;
         if (in) memcpy(via, host + done, n);
         MT_TRY(mt_copy(lane->compute, in ? device + done : via, in ? via : device + done, n, dir, err));
         MT_TRY(mt_record(lane->compute, lane->settled[0], err));

@@ -88,6 +88,7 @@ typedef struct home_channel {
     bool has_locks;       /* they are initialized */
     pthread_mutex_t lock; /* guards queueing */
     home_slot slots[MT_STATE_SLOTS];
+    size_t piece_bytes; /* of each */
     atomic_uint turn;
 } home_channel;
 

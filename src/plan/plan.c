@@ -45,6 +45,13 @@ size_t mt_plan_sums_bytes(const mt_plan *p)
     return sizeof(int64_t) + of_shares + (size_t)p->model->n_units * sizeof(double) + loads;
 }
 
+size_t mt_plan_bounce_bytes(const mt_plan *p)
+{
+    int64_t largest = 1;
+    for (int g = 0; g < p->model->n_groups; g++) largest = mt_max_i64(largest, p->model->layouts[g].n_elems);
+    return (size_t)mt_min_i64((int64_t)mt_round_up((size_t)largest * sizeof(float), 1 << 16), MT_BOUNCE_BYTES);
+}
+
 size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep)
 {
     return mt_kept_bytes(mt_layer_kind_of(p->model, layer), p->arithmetic.compute, keep, p->place.sweep_tokens);
@@ -754,7 +761,7 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
         device_home |= at->home == MT_DEVICE;
     }
-    if (device_home) MT_TRY(plan_add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, (size_t)MT_STATE_SLOTS * MT_BOUNCE_BYTES, err));
+    if (device_home) MT_TRY(plan_add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, MT_STATE_SLOTS * mt_plan_bounce_bytes(p), err));
     if (!p->job.train) return MT_OK;
     if (mt_plan_by_shares(p)) MT_TRY(add_landing(p, err));
     if (mt_plan_machines(p) > 1) MT_TRY(add_exchange(p, err));
@@ -859,7 +866,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     MT_TRY(plan_add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(plan_add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
     MT_TRY(plan_add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
-    MT_TRY(plan_add(p, MT_BUF_BOUNCE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
+    MT_TRY(plan_add(p, MT_BUF_BOUNCE, -1, -1, MT_HOST, mt_plan_bounce_bytes(p), err));
     return plan_add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums + (size_t)p->model->n_units * sizeof(double), err);
 }
 

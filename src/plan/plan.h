@@ -414,6 +414,8 @@ int64_t mt_plan_most_micros(const mt_plan *p);
 int64_t mt_plan_loads(const mt_plan *p);
 /* Bytes of what a step sums up: loss, norms, loads (engine/lane.h). */
 size_t mt_plan_sums_bytes(const mt_plan *p);
+/* Bytes of one piece on its way: MT_BOUNCE_BYTES, or less if every unit is smaller. */
+size_t mt_plan_bounce_bytes(const mt_plan *p);
 
 /* Rows of the workspace layers compute in. */
 mt_work_rows mt_plan_work_rows(const mt_plan *p);
