@@ -45,7 +45,7 @@ static void set_up(program *p, const char *root, const char *command)
 static void wait_for_tokenizing(const char *root)
 {
     test_path cache = workspace_path("%s/cache", root);
-    for (int i = 0; i < 2000 && tempdir_count(cache.s, ".samples.tmp") == 0; i++)
+    for (int i = 0; i < 12000 && tempdir_count(cache.s, ".samples.tmp") == 0; i++)
         nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
     assert_int_equal(tempdir_count(cache.s, ".samples.tmp"), 1);
 }
@@ -69,9 +69,10 @@ static void a_signal_ends_tokenizing(const char *root, const char *command, int 
     wait_for_tokenizing(root);
     kill(p.pid, number);
     double asked = now_s();
-    int status = wait_at_most(&p, 10);
+    int status = wait_at_most(&p, 20);
     if (status != 128 + number) fail_msg("%s ended with %d: %s", command, status, p.text);
-    if (now_s() - asked > 2) fail_msg("%s took %.1f s to stop", command, now_s() - asked); /* half of it, on a busy machine */
+    if (now_s() - asked > 8)
+        fail_msg("%s took %.1f s to stop", command, now_s() - asked); /* one, on a machine that is not busy */
     assert_printed(&p, "stopped on request");
     assert_int_equal(tempdir_count(workspace_path("%s/cache", root).s, ".tmp"), 0);
     assert_int_equal(tempdir_count(workspace_path("%s/cache", root).s, ".samples"), 0);
@@ -93,12 +94,14 @@ static void a_run_that_waits_for_another_can_be_stopped(void **state)
     set_up(&first, root, "data");
     program_start(&first);
     wait_for_tokenizing(root);
+    kill(first.pid, SIGSTOP); /* it stays the first, however slow the second is */
     set_up(&second, root, "data");
     program_start(&second);
-    nanosleep(&(struct timespec){ 1, 0 }, NULL);
+    program_await(&second, "another run is tokenizing");
     kill(second.pid, SIGTERM);
     int status = wait_at_most(&second, 10);
     kill(first.pid, SIGTERM);
+    kill(first.pid, SIGCONT);
     (void)wait_at_most(&first, 10);
     if (status != 128 + SIGTERM) fail_msg("it ended with %d: %s", status, second.text);
     assert_printed(&second, "waiting for another run");

@@ -277,7 +277,7 @@ static void fail_at_each_point(mt_fault_kind kind, rig *r, const fault_case *c, 
         mt_rc rc = whole_run(r, c, &sum, &err);
         bool hit = mt_fault_disarm();
         rig_stop(r);
-        assert_true(seconds() - start < 5); /* a second, and room for a busy machine under a sanitizer */
+        assert_true(seconds() - start < 60); /* nothing waits for what does not come; a busy machine takes seconds */
         if (!hit) {
             assert_int_equal(rc, MT_OK);
             assert_true(sum == good);

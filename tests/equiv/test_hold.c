@@ -225,7 +225,7 @@ static void a_saver_sees_what_was_updated_through_the_device(void **state)
 
 /* -- who must not wait for the saver ---------------------------------------------------------------- */
 
-/* A saver that is done with a unit only when it is told to, or, lest the test last for ever, after two seconds. */
+/* A saver that is done with a unit only when it is told to, or, lest the test last for ever, after half a minute. */
 typedef struct late_saver {
     pthread_t thread;
     mt_engine *engine;
@@ -236,7 +236,7 @@ typedef struct late_saver {
 static void *let_go_late(void *arg)
 {
     late_saver *s = arg;
-    for (int i = 0; i < 2000 && !s->now; i++) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+    for (int i = 0; i < 30000 && !s->now; i++) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
     mt_state_unlock(mt_engine_state(s->engine), s->unit);
     return NULL;
 }

@@ -10,6 +10,8 @@
 #include "hub/hub.h"
 #include "hub/names.h"
 
+#include <stdatomic.h>
+
 typedef struct rig {
     char *dir;
     hub_server *s;
@@ -17,7 +19,8 @@ typedef struct rig {
     mt_hub *hub;
     mt_hub_progress last; /* the latest that was shown */
     int n_shown;
-    char said[4096]; /* notices */
+    char said[4096];   /* notices */
+    atomic_int n_said; /* how many */
 } rig;
 
 static inline void show(void *user, const mt_hub_progress *p)
@@ -33,6 +36,7 @@ static inline void hear(void *user, mt_log_level level, const char *text)
     rig *r = user;
     (void)level;
     strncat(r->said, text, sizeof r->said - strlen(r->said) - 1);
+    atomic_fetch_add(&r->n_said, 1);
 }
 
 static inline void open_hub(rig *r)

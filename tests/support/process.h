@@ -20,6 +20,7 @@ typedef struct program {
     pid_t pid;
     int out;                     /* both its streams */
     int status;                  /* exit status, or -signal */
+    size_t n_text;               /* bytes it has said so far */
     char text[PROGRAM_MAX_TEXT]; /* what it said */
 } program;
 
@@ -65,13 +66,31 @@ static inline void program_start(program *p)
     }
     close(ends[1]);
     p->out = ends[0];
+    p->n_text = 0;
+    p->text[0] = '\0';
+}
+
+/* Read what it says; false: it has ended. */
+static inline bool program_read(program *p)
+{
+    ssize_t got = read(p->out, p->text + p->n_text, PROGRAM_MAX_TEXT - 1 - p->n_text);
+    if (got <= 0) return false;
+    p->n_text += (size_t)got;
+    p->text[p->n_text] = '\0';
+    return true;
+}
+
+/* Until it has said so, or has ended. */
+static inline void program_await(program *p, const char *words)
+{
+    while (!strstr(p->text, words) && program_read(p)) {
+    }
 }
 
 static inline int program_wait(program *p)
 {
-    size_t n = 0;
-    for (ssize_t got; (got = read(p->out, p->text + n, PROGRAM_MAX_TEXT - 1 - n)) > 0;) n += (size_t)got;
-    p->text[n] = '\0';
+    while (program_read(p)) {
+    }
     close(p->out);
     int status = 0;
     assert_int_equal(waitpid(p->pid, &status, 0), p->pid);

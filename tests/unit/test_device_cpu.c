@@ -6,6 +6,7 @@
 #include "device/device_cpu.h"
 #include "ops/ops.h"
 
+#include <stdatomic.h>
 #include <unistd.h>
 
 typedef struct fixture {
@@ -31,12 +32,18 @@ static void close_fixture(fixture *f)
     mt_device_close(f->dev);
 }
 
-static mt_rc slow_increment(mt_pool *pool, const void *args, mt_err *err)
+/* A number that is counted up once the gate is open. */
+typedef struct gated {
+    int n;
+    atomic_bool open;
+} gated;
+
+static mt_rc gated_increment(mt_pool *pool, const void *args, mt_err *err)
 {
     (void)pool, (void)err;
-    int *n = *(int *const *)args;
-    usleep(2000);
-    __atomic_add_fetch(n, 1, __ATOMIC_RELAXED); /* the test peeks while it runs */
+    gated *g = *(gated *const *)args;
+    while (!g->open) usleep(100);
+    __atomic_add_fetch(&g->n, 1, __ATOMIC_RELAXED); /* the test peeks while it runs */
     return MT_OK;
 }
 
@@ -45,13 +52,15 @@ static void streams_keep_order_and_events_join_them(void **state)
     (void)state;
     mt_err err = { 0 };
     fixture f;
-    int n = 0, seen = -1, *p = &n;
+    int seen = -1;
+    gated g = { 0 }, *p = &g;
     open_fixture(&f, 0);
-    for (int i = 0; i < 10; i++) assert_ok(mt_cpu_enqueue(f.a, slow_increment, &p, sizeof p, &err));
-    assert_true(__atomic_load_n(&n, __ATOMIC_RELAXED) < 10); /* it really is queued */
+    for (int i = 0; i < 10; i++) assert_ok(mt_cpu_enqueue(f.a, gated_increment, &p, sizeof p, &err));
+    assert_int_equal(__atomic_load_n(&g.n, __ATOMIC_RELAXED), 0); /* it really is queued */
     assert_ok(mt_record(f.a, f.e, &err));
     assert_ok(mt_wait(f.b, f.e, &err));
-    assert_ok(mt_copy(f.b, &seen, &n, sizeof n, MT_COPY_IN, &err));
+    assert_ok(mt_copy(f.b, &seen, &g.n, sizeof g.n, MT_COPY_IN, &err));
+    g.open = true;
     assert_ok(mt_record(f.b, f.e, &err));
     assert_ok(mt_sync(f.e, &err));
     assert_int_equal(seen, 10);
@@ -115,15 +124,15 @@ static void the_first_failure_sticks_and_releases_every_waiter(void **state)
     (void)state;
     mt_err err = { 0 };
     fixture f;
-    int n = 0, *p = &n;
+    gated g = { .open = true }, *p = &g;
     open_fixture(&f, 0);
     assert_ok(mt_cpu_enqueue(f.a, failing, &p, sizeof p, &err));
-    mt_cpu_enqueue(f.a, slow_increment, &p, sizeof p, &err);
+    mt_cpu_enqueue(f.a, gated_increment, &p, sizeof p, &err);
     mt_record(f.a, f.e, &err);
     assert_int_equal(mt_sync(f.e, &err), MT_EDEVICE);
     assert_says("the third kernel failed");
-    assert_int_equal(mt_copy(f.b, &n, &n, sizeof n, MT_COPY_IN, &err), MT_EDEVICE);
-    assert_int_equal(n, 0); /* what followed was skipped */
+    assert_int_equal(mt_copy(f.b, &g.n, &g.n, sizeof g.n, MT_COPY_IN, &err), MT_EDEVICE);
+    assert_int_equal(g.n, 0); /* what followed was skipped */
     close_fixture(&f);
 }
 

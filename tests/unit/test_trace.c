@@ -71,7 +71,7 @@ static void work(fixture *f)
     mt_err err = { 0 };
     float *x = f->mem, *w = x + N * N, *y = w + N * N, *dy = y + N * N, *dx = dy + N * N, *dw = dx + N * N;
     mt_linear p = { .t = MT_DTYPE_F32, .M = N, .N = N, .K = N, .x = x, .w = w, .y = y };
-    useconds_t nap = 20000;
+    useconds_t nap = 100000; /* a has come to its wait by then */
     assert_ok(mt_fill(f->a, f->mem, 0, 6 * N * N * sizeof(float), &err));
     assert_ok(mt_cpu_enqueue(f->b, sleep_a_while, &nap, sizeof nap, &err));
     assert_ok(mt_record(f->b, f->e, &err));
