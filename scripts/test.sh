@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc 2>/dev/null || echo 2)
-at_once=$((2 * jobs)) # many tests wait for threads that sleep and programs that start
+at_once=$((jobs + 1)) # many tests wait for threads that sleep and programs that start
 
 run() { # build directory, arguments for ctest
     local dir=$1 status=0
