@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "engine/internal.h"
 #include "model/traits.h"
+#include "plan/slices.h"
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
@@ -67,6 +68,10 @@ void mt_engine_trace(mt_engine *e, mt_trace *trace)
 
 static mt_rc settle(mt_engine *e, mt_err *err)
 {
+    if (e->peers) {
+        MT_TRY(mt_state_await_done(e->state, -1, err)); /* nothing is queued on their streams any more */
+        MT_TRY(mt_peers_settle(e->peers, err));
+    }
     MT_TRY(mt__lanes_settle(e, err));
     MT_TRY(mt_state_await_done(e->state, -1, err));
     e->in_flight = false;
@@ -117,10 +122,22 @@ void mt_engine_watch_writes(mt_engine *e, void (*fn)(void *user, size_t bytes), 
     e->wrote_user = user;
 }
 
+static mt_rc read_sliced_grad(mt_engine *e, int unit, float *dst, mt_err *err)
+{
+    const size_t n = (size_t)e->model->units[unit].layout->n_train;
+    const mt_dtype t = e->plan->arithmetic.grad;
+    void *copy = mt_malloc(n * mt_dtype_bytes(t));
+    if (!copy) return mt_no_memory(err, "a gradient");
+    mt_rc rc = mt_state_read_sliced_grad(e->state, unit, copy, err);
+    if (!rc) mt_to_f32(dst, copy, t, n);
+    mt_free(copy);
+    return rc;
+}
+
 mt_rc mt_engine_read_grad(mt_engine *e, int unit, float *dst, mt_err *err)
 {
     MT_TRY(mt_engine_settle(e, err));
-    return mt_lane_read_grad(e->lane, unit, dst, err);
+    return mt_plan_is_sliced(e->plan, unit) ? read_sliced_grad(e, unit, dst, err) : mt_lane_read_grad(e->lane, unit, dst, err);
 }
 
 static mt_rc hash_state(mt_engine *e, uint64_t *h, mt_err *err)

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "engine/state_internal.h"
 #include "ops/sqnorm.h"
+#include "plan/slices.h"
 
 #include <string.h>
 
@@ -24,7 +25,11 @@ static int count_trained(const mt_state *s)
     return n;
 }
 
-void mt_state_set_peers(mt_state *s, mt_peers *peers) { s->folder.peers = peers; }
+mt_rc mt_state_set_peers(mt_state *s, mt_peers *peers, mt_err *err)
+{
+    s->folder.peers = peers;
+    return mt__homes_add_lanes(s, err);
+}
 
 void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early)
 {
@@ -205,7 +210,7 @@ static mt_rc await_parts(const fold_job *j, int unit, mt_err *err)
 }
 
 /* The same on the devices, each its slice: the landing slots are free for what waits for their events. */
-static mt_rc fold_by_peers(mt_state *s, const fold_job *j, int unit, mt_err *err)
+static mt_rc fold_by_peers(mt_state *s, const fold_job *j, int unit, bool last, mt_err *err)
 {
     folder *f = &s->folder;
     const double *chunks;
@@ -220,9 +225,10 @@ static mt_rc fold_by_peers(mt_state *s, const fold_job *j, int unit, mt_err *err
                                 .share = j->share,
                                 .landed = f->job_landed,
                                 .deal = f->deal,
-                                .gradient = j->g };
+                                .last = last,
+                                .gradient = mt_plan_is_sliced(s->plan, unit) ? NULL : j->g };
     MT_TRY(mt_peers_fold(f->peers, &fold, &chunks, err));
-    if (j->g) f->norms[unit] = mt_sqnorm_add(chunks, mt_sqnorm_n_chunks((size_t)j->n));
+    if (last) f->norms[unit] = mt_sqnorm_add(chunks, mt_sqnorm_n_chunks((size_t)j->n));
     return MT_OK;
 }
 
@@ -265,12 +271,13 @@ static mt_rc fold_parts(mt_state *s, fold_job *j, mt_err *err)
     j->unit = u;
     j->n = mt__state_layout(s, unit)->n_train;
     if (last && j->leaves) MT_TRY(find_send(s, j, unit, err));
-    if (last && !j->leaves) j->g = u->gradient ? u->gradient : f->slab;
-    MT_TRY(f->peers ? fold_by_peers(s, j, unit, err) : fold_on_host(s, j, unit, err));
-    if (!j->g) u->round++; /* before the parts go: the next ones are of the next round */
+    const bool finished = last && !j->leaves; /* other machines' sums are missing else */
+    if (finished) j->g = u->gradient ? u->gradient : f->slab;
+    MT_TRY(f->peers ? fold_by_peers(s, j, unit, finished, err) : fold_on_host(s, j, unit, err));
+    if (!finished) u->round++; /* before the parts go: the next ones are of the next round */
     release_parts(s, j);
     if (j->send) mt__exchange_folded(s);
-    return j->g ? mt__folds_finished(s, unit, err) : MT_OK;
+    return finished ? mt__folds_finished(s, unit, err) : MT_OK;
 }
 
 mt_rc mt__folds_run(mt_state *s, mt_err *err)

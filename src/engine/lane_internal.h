@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "engine/lane.h"
 #include "plan/deal.h"
+#include "plan/slices.h"
 
 typedef struct ring_slot {
     void *p;             /* weights in the compute dtype */

@@ -185,7 +185,7 @@ static mt_rc join_lanes(mt_engine *e, mt_err *err)
     mt_rc rc = mt_peers_create(&e->peers, e->plan, lanes, err);
     mt_free(lanes);
     if (rc) return rc;
-    mt_state_set_peers(e->state, e->peers);
+    MT_TRY(mt_state_set_peers(e->state, e->peers, err));
     mt_lane_set_peers(e->lane, e->peers);
     for (int i = 0; i < e->n_more; i++) mt_lane_set_peers(e->more[i].lane, e->peers);
     return MT_OK;

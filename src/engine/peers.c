@@ -6,9 +6,12 @@
 #include "ops/sqnorm.h"
 #include "plan/slices.h"
 
-/* The sums of a unit's shares so far, of one lane's slice. */
+/* One lane's slice of a unit. */
 typedef struct peer_unit {
-    float *totals[4]; /* step's, bundle's; those of the tied share.  NULL: what landed first is added to */
+    float *totals[4]; /* sums of shares so far: step's, bundle's; those of the tied share.  NULL: what landed first is added to */
+    mt_home home;     /* of units whose state is in slices, like the next two */
+    void *gradient;   /* finished */
+    mt_event *updated; /* its newest update is done */
 } peer_unit;
 
 typedef struct peer_lane {
@@ -20,6 +23,7 @@ typedef struct peer_lane {
     float *land[MT_LAND_SLOTS], *land_tied;
     char *slice;    /* a finished slice on its way out */
     double *chunks; /* of it */
+    int64_t *n_bad; /* weights that left the finite range in updates of slices */
     peer_unit *units;
 } peer_lane;
 
@@ -27,6 +31,7 @@ struct mt_peers {
     const mt_plan *plan;
     int n;
     double *chunks_host; /* of the unit that is folded */
+    int64_t *bad_host;   /* [n] what the lanes had counted then */
     peer_lane *lanes;    /* [n] */
 };
 
@@ -82,21 +87,43 @@ static mt_rc fold_slice(const mt_peers *p, const mt_peer_fold *f, int k, bool ti
     return MT_OK;
 }
 
-/* Rounded, measured and on its way to the host. */
+/* What the updates so far have counted, to the host; then `done`. */
+static mt_rc report(mt_peers *p, int k, mt_err *err)
+{
+    peer_lane *l = &p->lanes[k];
+    MT_TRY(mt_copy(l->stream, &p->bad_host[k], l->n_bad, sizeof *l->n_bad, MT_COPY_OUT, err));
+    return mt_record(l->stream, l->done, err);
+}
+
+/* U8.  Updates of the step before are all counted by now; without clipping those of units before this one may be, too. */
+static mt_rc check_finite(const mt_peers *p, mt_err *err)
+{
+    for (int k = 0; k < p->n; k++)
+        if (p->bad_host[k])
+            return mt_fail(err, MT_ENUMERIC,
+                           "%s: %lld weights left the finite range in an update on the device.  Resume from the last checkpoint "
+                           "with a lower learning rate",
+                           p->lanes[k].at.name, (long long)p->bad_host[k]);
+    return MT_OK;
+}
+
+/* Rounded, measured and, unless it stays, on its way to the host. */
 static mt_rc finish_slice(mt_peers *p, const mt_peer_fold *f, int k, const float *sum, const float *tied, mt_err *err)
 {
     peer_lane *l = &p->lanes[k];
     const mt_stretch cut = mt_plan_lane_slice(p->plan, f->unit, k);
     const mt_dtype t = p->plan->arithmetic.grad;
     const size_t chunks = mt_sqnorm_n_chunks((size_t)cut.n), first = (size_t)(cut.first / MT_SQNORM_CHUNK);
-    MT_TRY(l->ops->round_grad(l->stream, &(mt_round_grad){ .t = t, .n = cut.n, .acc = sum, .acc2 = tied, .g = l->slice }, err));
+    void *g = f->gradient ? l->slice : l->units[f->unit].gradient;
+    MT_TRY(l->ops->round_grad(l->stream, &(mt_round_grad){ .t = t, .n = cut.n, .acc = sum, .acc2 = tied, .g = g }, err));
     MT_TRY(mt_record(l->stream, l->read[f->slot], err));
     MT_TRY(l->ops->grad_norm(
-        l->stream, &(mt_grad_norm){ .t = t, .n = cut.n, .g = l->slice, .sum = l->chunks + chunks, .scratch = l->chunks }, err));
-    MT_TRY(mt_copy(l->stream, (char *)f->gradient + (size_t)cut.first * mt_dtype_bytes(t), l->slice,
-                   (size_t)cut.n * mt_dtype_bytes(t), MT_COPY_OUT, err));
+        l->stream, &(mt_grad_norm){ .t = t, .n = cut.n, .g = g, .sum = l->chunks + chunks, .scratch = l->chunks }, err));
+    if (f->gradient)
+        MT_TRY(mt_copy(l->stream, (char *)f->gradient + (size_t)cut.first * mt_dtype_bytes(t), g,
+                       (size_t)cut.n * mt_dtype_bytes(t), MT_COPY_OUT, err));
     MT_TRY(mt_copy(l->stream, p->chunks_host + first, l->chunks, chunks * sizeof *l->chunks, MT_COPY_OUT, err));
-    return mt_record(l->stream, l->done, err);
+    return report(p, k, err);
 }
 
 static mt_rc fold_on(mt_peers *p, const mt_peer_fold *f, int k, mt_err *err)
@@ -107,7 +134,7 @@ static mt_rc fold_on(mt_peers *p, const mt_peer_fold *f, int k, mt_err *err)
     for (int i = 0; i < f->n_parts; i++) MT_TRY(mt_wait(l->stream, f->landed[i], err)); /* D8 */
     MT_TRY(fold_slice(p, f, k, false, &sum, err));
     if (f->tied) MT_TRY(fold_slice(p, f, k, true, &tied, err));
-    return f->gradient ? finish_slice(p, f, k, sum, tied, err) : mt_record(l->stream, l->read[f->slot], err);
+    return f->last ? finish_slice(p, f, k, sum, tied, err) : mt_record(l->stream, l->read[f->slot], err);
 }
 
 /* Those that send are asked, too: one that has failed releases whoever waits for it. */
@@ -118,7 +145,7 @@ static mt_rc await_slices(const mt_peers *p, const mt_peer_fold *f, mt_err *err)
             return mt_note(err, "%s", p->lanes[k].at.name);
     for (int i = 0; i < f->n_parts; i++)
         if (mt_sync(f->landed[i], err)) return mt_note(err, "%s", p->lanes[f->share[i] % p->n].at.name);
-    return MT_OK;
+    return check_finite(p, err);
 }
 
 mt_rc mt_peers_fold(mt_peers *p, const mt_peer_fold *f, const double **chunks, mt_err *err)
@@ -127,10 +154,83 @@ mt_rc mt_peers_fold(mt_peers *p, const mt_peer_fold *f, const double **chunks, m
     for (int k = 0; k < p->n; k++)
         if (fold_on(p, f, k, err)) return mt_note(err, "%s", p->lanes[k].at.name);
     *chunks = p->chunks_host;
-    return f->gradient ? await_slices(p, f, err) : MT_OK;
+    return f->last ? await_slices(p, f, err) : MT_OK;
+}
+
+/* -- state in slices ------------------------------------------------------------------------------- */
+
+mt_home mt_peers_home(const mt_peers *p, int lane, int unit) { return p->lanes[lane].units[unit].home; }
+mt_device *mt_peers_device(const mt_peers *p, int lane) { return p->lanes[lane].at.dev; }
+mt_event *mt_peers_updated(const mt_peers *p, int lane, int unit) { return p->lanes[lane].units[unit].updated; }
+void *mt_peers_gradient(const mt_peers *p, int lane, int unit) { return p->lanes[lane].units[unit].gradient; }
+
+static mt_rc update_slice(peer_lane *l, int unit, const mt_adamw *whole, mt_lane_slice cut, mt_err *err)
+{
+    const peer_unit *u = &l->units[unit];
+    mt_adamw op = *whole;
+    op.n = cut.n;
+    op.n_decay = mt_clamp_i64(whole->n_decay - cut.first, 0, cut.n);
+    op.key = mt_moment_key_at(whole->key, cut.first);
+    op.hi = u->home.hi, op.lo = u->home.lo, op.m = u->home.m, op.v = u->home.v, op.g = u->gradient;
+    op.n_bad = l->n_bad;
+    MT_TRY(l->ops->adamw(l->stream, &op, err));
+    return mt_record(l->stream, u->updated, err);
+}
+
+mt_rc mt_peers_update(mt_peers *p, int unit, const mt_adamw *whole, mt_err *err)
+{
+    for (int k = 0; k < p->n; k++) {
+        const mt_lane_slice cut = mt_plan_lane_slice(p->plan, unit, k);
+        if (cut.n && update_slice(&p->lanes[k], unit, whole, cut, err)) return mt_note(err, "%s", p->lanes[k].at.name);
+    }
+    return MT_OK;
+}
+
+static uint16_t *halves_of(const mt_home *h, mt_state_kind kind) { return kind == MT_STATE_HI ? h->hi : (uint16_t *)h->lo; }
+
+/* What lane k has of numbers [first, end). */
+static mt_rc gather_from(mt_peers *p, int lane, int k, mt_stream *s, int unit, mt_state_kind kind, int64_t first, int64_t end,
+                         uint16_t *dst, mt_err *err)
+{
+    const mt_lane_slice cut = mt_plan_lane_slice(p->plan, unit, k);
+    const peer_unit *u = &p->lanes[k].units[unit];
+    const int64_t from = mt_max_i64(first, cut.first), to = mt_min_i64(end, cut.first + cut.n);
+    if (from >= to) return MT_OK;
+    MT_TRY(mt_wait(s, u->updated, err)); /* D8 */
+    return mt_copy_peer(s, dst + (from - first), p->lanes[lane].at.dev, halves_of(&u->home, kind) + (from - cut.first),
+                        p->lanes[k].at.dev, (size_t)(to - from) * sizeof *dst, err);
+}
+
+/* Each lane begins with its own. */
+mt_rc mt_peers_gather(mt_peers *p, int lane, mt_stream *s, int unit, mt_state_kind kind, int64_t first, int64_t n, uint16_t *dst,
+                      mt_err *err)
+{
+    const int64_t trained = p->plan->model->units[unit].layout->n_train, rest = mt_max_i64(first, trained), end = first + n;
+    const mt_home *own = &p->lanes[lane].units[unit].home;
+    for (int i = 0; i < p->n; i++)
+        MT_TRY(gather_from(p, lane, (lane + i) % p->n, s, unit, kind, first, mt_min_i64(end, trained), dst, err));
+    if (rest >= end) return MT_OK;
+    return mt_copy(s, dst + (rest - first), halves_of(own, kind) + mt_plan_slice_rest(p->plan, unit) + (rest - trained),
+                   (size_t)(end - rest) * sizeof *dst, MT_COPY_ON_DEVICE, err);
+}
+
+mt_rc mt_peers_settle(mt_peers *p, mt_err *err)
+{
+    for (int k = 0; k < p->n; k++)
+        if (report(p, k, err)) return mt_note(err, "%s", p->lanes[k].at.name);
+    for (int k = 0; k < p->n; k++)
+        if (mt_sync(p->lanes[k].done, err)) return mt_note(err, "%s", p->lanes[k].at.name);
+    return check_finite(p, err);
 }
 
 /* -- life ------------------------------------------------------------------------------------------ */
+
+static int64_t largest_unit(const mt_plan *p)
+{
+    int64_t n = 0;
+    for (int u = 0; u < p->model->n_units; u++) n = mt_max_i64(n, p->model->units[u].layout->n_train);
+    return n;
+}
 
 static void find_memory(const mt_peers *p, peer_lane *l)
 {
@@ -139,11 +239,42 @@ static void find_memory(const mt_peers *p, peer_lane *l)
     l->land_tied = mt_memory_find(l->at.memory, MT_BUF_LAND_TIED, -1, -1);
     l->slice = mt_memory_find(l->at.memory, MT_BUF_SLICE, -1, -1);
     l->chunks = mt_memory_find(l->at.memory, MT_BUF_CHUNKS, -1, -1);
+    l->n_bad = (int64_t *)(l->chunks + mt_sqnorm_n_chunks((size_t)mt_plan_most_slice(p->plan, largest_unit(p->plan))) + 1);
     for (int u = 0; u < p->plan->model->n_units; u++)
         for (int i = 0; i < sums; i++) {
             l->units[u].totals[i] = mt_memory_find(l->at.memory, MT_BUF_TOTAL, u, i);
             l->units[u].totals[2 + i] = mt_memory_find(l->at.memory, MT_BUF_TOTAL, u, sums + i);
         }
+}
+
+/* Zero, as host memory comes. */
+static mt_rc clear_state(const mt_peers *p, const peer_lane *l, int unit, const mt_home *h, mt_err *err)
+{
+    void *const parts[] = { h->hi, h->lo, h->m, h->v };
+    for (mt_state_kind kind = 0; kind < MT_STATE_KINDS; kind++) {
+        const size_t n = (size_t)mt_plan_slice_elems(p->plan, unit, kind),
+                     bytes = kind <= MT_STATE_LO ? 2 * n : mt_moments_bytes(p->plan->arithmetic.moments, n);
+        if (parts[kind]) MT_TRY(mt_fill(l->stream, parts[kind], 0, bytes, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc open_state(const mt_peers *p, peer_lane *l, mt_err *err)
+{
+    for (int u = 0; u < p->plan->model->n_units; u++) {
+        peer_unit *at = &l->units[u];
+        if (!mt_plan_is_sliced(p->plan, u)) continue;
+        at->home = (mt_home){ .hi = mt_memory_find(l->at.memory, MT_BUF_HI, u, -1),
+                              .lo = mt_memory_find(l->at.memory, MT_BUF_LO, u, -1),
+                              .m = mt_memory_find(l->at.memory, MT_BUF_M, u, -1),
+                              .v = mt_memory_find(l->at.memory, MT_BUF_V, u, -1) };
+        at->gradient = mt_memory_find(l->at.memory, MT_BUF_GRAD_DEV, u, -1);
+        MT_TRY(mt_event_create(l->at.dev, &at->updated, "update of a slice", err));
+        MT_TRY(clear_state(p, l, u, &at->home, err));
+    }
+    MT_TRY(mt_fill(l->stream, l->n_bad, 0, sizeof *l->n_bad, err));
+    MT_TRY(mt_record(l->stream, l->done, err));
+    return mt_sync(l->done, err); /* whoever loads has another stream */
 }
 
 static mt_rc open_peer(mt_peers *p, int k, const mt_peer *at, mt_err *err)
@@ -156,7 +287,8 @@ static mt_rc open_peer(mt_peers *p, int k, const mt_peer *at, mt_err *err)
     find_memory(p, l);
     MT_TRY(at->dev->api->stream_create(at->dev, &l->stream, "fold", err));
     for (int i = 0; i < MT_LAND_SLOTS; i++) MT_TRY(mt_event_create(at->dev, &l->read[i], "gradient sums added", err));
-    return mt_event_create(at->dev, &l->done, "a slice of a gradient sent", err);
+    MT_TRY(mt_event_create(at->dev, &l->done, "a slice of a gradient sent", err));
+    return open_state(p, l, err);
 }
 
 mt_rc mt_peers_create(mt_peers **out, const mt_plan *plan, const mt_peer *lanes, mt_err *err)
@@ -167,6 +299,7 @@ mt_rc mt_peers_create(mt_peers **out, const mt_plan *plan, const mt_peer *lanes,
     p->plan = plan;
     p->n = mt_plan_lanes(plan);
     p->chunks_host = mt_memory_find(lanes[0].memory, MT_BUF_CHUNKS_HOST, -1, -1);
+    p->bad_host = (int64_t *)(p->chunks_host + mt_sqnorm_n_chunks((size_t)largest_unit(plan)));
     p->lanes = mt_calloc((size_t)p->n, sizeof *p->lanes);
     mt_rc rc = p->lanes ? MT_OK : mt_no_memory(err, "the lanes' sums");
     for (int k = 0; !rc && k < p->n; k++) {
@@ -199,6 +332,7 @@ void mt_peers_free(mt_peers *p)
         if (!l->at.dev) continue;
         for (int i = 0; i < MT_LAND_SLOTS; i++) l->at.dev->api->event_free(l->read[i]);
         l->at.dev->api->event_free(l->done);
+        for (int u = 0; l->units && u < p->plan->model->n_units; u++) l->at.dev->api->event_free(l->units[u].updated);
         mt_free(l->units);
     }
     mt_free(p->lanes);

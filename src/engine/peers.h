@@ -1,4 +1,5 @@
-/* peers.h - gradients of several lanes that meet on the devices: lane l folds slice l of every unit (plan/slices.h).
+/* peers.h - what several lanes do between their devices: lane l folds slice l of every unit's gradient (plan/slices.h), and
+ * where the state lives on the devices, it is lane l that keeps and updates slice l of it.
  *
  *     send   on a lane's thread, at the end of a share: each slice of the unit's fp32 sum goes to the lane that folds it, into
  *            the landing slot that has room for one of each lane
@@ -16,7 +17,9 @@
 #ifndef MT_ENGINE_PEERS_H
 #define MT_ENGINE_PEERS_H
 
+#include "engine/home.h"
 #include "engine/memory.h"
+#include "ops/ops.h"
 #include "plan/deal.h"
 
 typedef struct mt_peers mt_peers;
@@ -33,6 +36,25 @@ mt_rc mt_peers_create(mt_peers **out, const mt_plan *plan, const mt_peer *lanes,
 void mt_peers_stop(mt_peers *p); /* accepts NULL, like free */
 void mt_peers_free(mt_peers *p);
 
+/* -- state in slices -- */
+
+/* Lane k's slice of a unit's state, which ends of the unit follow (mt_plan_slice_rest); its device; and the event after which
+ * the newest update of it is done. */
+mt_home mt_peers_home(const mt_peers *p, int lane, int unit);
+mt_device *mt_peers_device(const mt_peers *p, int lane);
+mt_event *mt_peers_updated(const mt_peers *p, int lane, int unit);
+void *mt_peers_gradient(const mt_peers *p, int lane, int unit); /* its finished slice, or NULL */
+/* On the updater's thread: queue the update of every lane's slice from its slice of the gradient. */
+mt_rc mt_peers_update(mt_peers *p, int unit, const mt_adamw *whole, mt_err *err);
+/* Numbers [first, first + n) of hi or lo of the unit into dst, memory of lane `lane`, on its stream s, after the newest updates:
+ * the updater's gate says that those are queued. */
+mt_rc mt_peers_gather(mt_peers *p, int lane, mt_stream *s, int unit, mt_state_kind kind, int64_t first, int64_t n, uint16_t *dst,
+                      mt_err *err);
+/* Waits until all that was queued is done, then its updates are known to be finite.  Nothing may be queued meanwhile. */
+mt_rc mt_peers_settle(mt_peers *p, mt_err *err);
+
+/* -- sums -- */
+
 /* Unit `unit`'s sum of a share, or the lookup's of a tied embedding, into landing slot `slot` of every lane, on stream s of lane
  * `lane`.  What was there has been folded as far as the state's gates say. */
 mt_rc mt_peers_send(mt_peers *p, int lane, mt_stream *s, int unit, bool tied, int slot, const float *sum, mt_err *err);
@@ -45,7 +67,8 @@ typedef struct mt_peer_fold {
     const int *share;        /* [n_parts] ascending; share s is lane s mod n's */
     mt_event *const *landed; /* [n_parts] recorded: its slices have landed */
     const mt_deal *deal;
-    void *gradient; /* where the finished one goes, host; NULL: more rounds follow */
+    bool last;      /* round: the gradient is finished */
+    void *gradient; /* which goes there, host memory; NULL: it stays in slices */
 } mt_peer_fold;
 /* Queues it on all lanes.  Of a finished gradient: waits until it is there, and *chunks are its chunks' sums of squares, until the
  * next fold. */

@@ -165,6 +165,7 @@ mt_rc mt__port_create(mt_lane *lane, mt_err *err)
                                err));
     for (int u = 0; u < lane->model->n_units; u++) {
         const mt_unit_place *at = mt__place(lane, u);
+        if (mt_plan_is_sliced(lane->plan, u)) continue; /* the peers know */
         if (at->home == MT_DEVICE)
             mt_state_follow(lane->state, u, lane->events[mt_sequence_device_updated(lane->sequence, u)]);
         else if (at->site == MT_SITE_STAGED || at->in_pieces)

@@ -34,6 +34,22 @@ static mt_rc ring_join(mt_lane *lane, mt_stream *s, int64_t n, const uint16_t *h
     return n ? lane->ops->join_halves(s, &(mt_join_halves){ .n = n, .hi = hi, .lo = lo, .w = w }, err) : MT_OK;
 }
 
+/* Numbers [first, first + n) of hi or lo of a unit that is not computed with where it lives, to `to`. */
+static mt_rc copy_halves(mt_lane *lane, int u, mt_state_kind kind, int64_t first, int64_t n, void *to, mt_err *err)
+{
+    const mt_home *s = mt_state_home(lane->state, u);
+    const void *from = kind == MT_STATE_HI ? (const void *)(s->hi + first) : (const void *)(s->lo + first);
+    if (mt_plan_is_sliced(lane->plan, u))
+        return mt_peers_gather(lane->peers, lane->index, lane->copy_in, u, kind, first, n, to, err);
+    return mt_copy(lane->copy_in, to, from, (size_t)n * 2, MT_COPY_IN, err);
+}
+
+/* The unit's weights are copied from its home before they are computed with. */
+static bool is_apart(const mt_lane *lane, int u)
+{
+    return mt__place(lane, u)->home == MT_HOST || mt_plan_is_sliced(lane->plan, u);
+}
+
 /* Exact numbers of unit u, whose hi lies at `hi`, from both halves.  Where nothing is updated they have a home of their own. */
 static mt_rc queue_exact(mt_lane *lane, int u, ring_slot *r, const uint16_t *hi, bool on_host, mt_err *err)
 {
@@ -46,8 +62,7 @@ static mt_rc queue_exact(mt_lane *lane, int u, ring_slot *r, const uint16_t *hi,
     }
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++) {
         const int16_t *lo = on_host ? r->exact_lo + x->at : s->lo + x->first;
-        if (on_host && x->n)
-            MT_TRY(mt_copy(lane->copy_in, r->exact_lo + x->at, s->lo + x->first, (size_t)x->n * 2, MT_COPY_IN, err));
+        if (on_host && x->n) MT_TRY(copy_halves(lane, u, MT_STATE_LO, x->first, x->n, r->exact_lo + x->at, err));
         MT_TRY(ring_join(lane, lane->copy_in, x->n, hi + x->first, lo, r->exact + x->at, err));
     }
     return MT_OK;
@@ -71,9 +86,9 @@ static mt_rc fetch_wide(mt_lane *lane, int u, ring_slot *r, int64_t first, int64
     const uint16_t *hi = s->hi;
     const int16_t *lo = s->lo;
     const int64_t n_low = mt_max_i64(0, mt_min_i64(n, mt__layout(lane, u)->n_low - first)), end = first + n_low;
-    if (mt__place(lane, u)->home == MT_HOST) {
-        MT_TRY(mt_copy(lane->copy_in, r->halves_hi + first, hi + first, (size_t)n * 2, MT_COPY_IN, err));
-        if (n_low) MT_TRY(mt_copy(lane->copy_in, r->halves_lo + first, lo + first, (size_t)n_low * 2, MT_COPY_IN, err));
+    if (is_apart(lane, u)) {
+        MT_TRY(copy_halves(lane, u, MT_STATE_HI, first, n, r->halves_hi + first, err));
+        if (n_low) MT_TRY(copy_halves(lane, u, MT_STATE_LO, first, n_low, r->halves_lo + first, err));
         hi = r->halves_hi;
         lo = r->halves_lo;
     }
@@ -84,9 +99,8 @@ static mt_rc fetch_wide(mt_lane *lane, int u, ring_slot *r, int64_t first, int64
 static mt_rc fetch_range(mt_lane *lane, int u, ring_slot *r, int64_t first, int64_t n, mt_err *err)
 {
     if (lane->plan->arithmetic.compute == MT_DTYPE_F32) return fetch_wide(lane, u, r, first, n, err);
-    if (mt__place(lane, u)->home != MT_HOST) return MT_OK; /* it is there */
-    return mt_copy(lane->copy_in, (uint16_t *)r->p + first, mt_state_home(lane->state, u)->hi + first, (size_t)n * 2, MT_COPY_IN,
-                   err);
+    if (!is_apart(lane, u)) return MT_OK; /* it is there */
+    return copy_halves(lane, u, MT_STATE_HI, first, n, (uint16_t *)r->p + first, err);
 }
 
 /* Weights of chosen experts; those that are side by side in one copy. */
@@ -122,7 +136,7 @@ mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err)
         MT_TRY(fetch_chosen(lane, u, r, err));
     else
         MT_TRY(fetch_range(lane, u, r, 0, mt__layout(lane, u)->n_elems, err));
-    return r->exact ? queue_exact(lane, u, r, r->p, mt__place(lane, u)->home == MT_HOST, err) : MT_OK;
+    return r->exact ? queue_exact(lane, u, r, r->p, is_apart(lane, u), err) : MT_OK;
 }
 
 mt_weights mt__ring_weights(const mt_lane *lane, int u)

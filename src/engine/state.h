@@ -16,6 +16,7 @@
 
 #include "base/watch.h"
 #include "comm/comm.h"
+#include "engine/home.h"
 #include "engine/memory.h"
 #include "engine/peers.h"
 #include "plan/deal.h"
@@ -28,16 +29,6 @@ typedef struct mt_hyper {
     double max_grad_norm; /* used when the plan clips */
     uint64_t seed;        /* of the stochastic rounding of moments; used when they are not fp32 */
 } mt_hyper;
-
-/* Where a unit's state is between steps. */
-typedef struct mt_home {
-    uint16_t *hi;        /* NULL where it is mapped */
-    int16_t *lo;         /* n_low numbers; of several machines this one's, as mt_plan_runs says, */
-    void *m, *v;         /* like these, in the arithmetic's form of moments */
-    uint16_t *exact;     /* where nothing is updated: halves of the exact numbers, hi and then lo; NULL: there are none, or lo
-                          * has them */
-    const void **mapped; /* [layout's weights] where each is in a mapped file; NULL: hi is in memory */
-} mt_home;
 
 /* dev: for homes that are there.  n_workers: threads that update on the host (mt_engine_options).  All else is borrowed. */
 mt_rc mt_state_create(mt_state **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_watch *watch,
@@ -108,7 +99,7 @@ typedef struct mt_share_sum {
     const char *device; /* what messages call the lane's, borrowed */
 } mt_share_sum;
 /* Before the first pass: sums meet on the devices.  Borrowed until stop(). */
-void mt_state_set_peers(mt_state *s, mt_peers *peers);
+mt_rc mt_state_set_peers(mt_state *s, mt_peers *peers, mt_err *err);
 /* A training pass begins, dealt like this (borrowed until it is over).  mt_plan_share says which lane computes which share.  early:
  * units are updated as their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds
  * them. */
@@ -122,6 +113,9 @@ mt_rc mt_state_push_part(mt_state *s, int lane, const mt_share_sum *part, mt_err
 mt_rc mt_state_await_folds(mt_state *s, mt_err *err);
 /* Then: their sums of squares, one a unit. */
 const double *mt_state_norms(const mt_state *s);
+
+/* After gradients, of a settled state: the finished gradient of a unit whose state is in slices, in the arithmetic's dtype. */
+mt_rc mt_state_read_sliced_grad(mt_state *s, int unit, void *dst, mt_err *err);
 
 /* -- other machines: exchange.c, reads.c -- */
 

@@ -80,11 +80,18 @@ typedef struct update_step {
 typedef struct home_slot {
     pthread_mutex_t busy;
     char *bounce;
-    mt_event *done; /* the piece is there */
 } home_slot;
 
+/* To one device; of several lanes, each has its slices there. */
+typedef struct home_lane {
+    mt_device *dev;
+    mt_stream *stream;
+    mt_event *done[MT_STATE_SLOTS]; /* the piece is there */
+} home_lane;
+
 typedef struct home_channel {
-    mt_stream *stream;    /* NULL: no home is on the device */
+    home_lane *lanes;     /* [n_lanes] */
+    int n_lanes;          /* 0: no home is on a device */
     bool has_locks;       /* they are initialized */
     pthread_mutex_t lock; /* guards queueing */
     home_slot slots[MT_STATE_SLOTS];
@@ -116,9 +123,11 @@ void mt__homes_stop(mt_state *s);
 void mt__homes_free(mt_state *s);
 /* Fill with zeros: homes on the device, which is waited for. */
 mt_rc mt__homes_clear(mt_state *s, mt_err *err);
-/* Bytes of a unit's state between host memory and `home`.  COPY_OUT waits for the unit's newest update on a device; COPY_IN is
- * for a state with nothing in flight. */
-mt_rc mt__home_move(mt_state *s, int unit, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
+/* The other lanes' devices, where they have slices of the state. */
+mt_rc mt__homes_add_lanes(mt_state *s, mt_err *err);
+/* Bytes of a unit's state between host memory and `home`, which is on the device of `lane` if it is on one.  COPY_OUT waits for
+ * the unit's newest update on a device; COPY_IN is for a state with nothing in flight. */
+mt_rc mt__home_move(mt_state *s, int lane, int unit, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
 
 /* -- updater.c -- */
 mt_rc mt__updater_create(mt_state *s, int n_workers, mt_err *err); /* starts its thread: last of all */

@@ -4,6 +4,7 @@
  * reads the others first; that a block is written in parts changes nothing, because what is on a block's grid is on that of a
  * smaller exponent too. */
 #include "engine/state_internal.h"
+#include "plan/slices.h"
 
 #include <string.h>
 
@@ -25,11 +26,28 @@ size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind)
     return kind >= MT_STATE_M ? mt_moments_bytes(form(s), n) : 2 * n;
 }
 
-static char *home_of(const mt_state *s, mt_state_range r)
+/* Numbers that are stored one after the other: a unit's, or one lane's slice of them. */
+typedef struct span {
+    mt_state_range r; /* counted from the first that is stored there */
+    char *home;
+    int lane;         /* on whose device, if on one */
+    int64_t n_stored; /* all that are stored there */
+} span;
+
+static char *home_of(const mt_home *h, mt_state_kind kind)
 {
-    const mt_home *h = &s->units[r.unit].home;
     void *const homes[MT_STATE_KINDS] = { h->hi, h->lo, h->m, h->v };
-    return homes[r.kind];
+    return homes[kind];
+}
+
+static span whole_span(const mt_state *s, mt_state_range r)
+{
+    return (span){ .r = r, .home = home_of(&s->units[r.unit].home, r.kind), .n_stored = mt_plan_stored(s->plan, r.unit, r.kind) };
+}
+
+static mt_rc move_span(mt_state *s, const span *p, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    return mt__home_move(s, p->lane, p->r.unit, home, host, bytes, dir, err);
 }
 
 /* True if the plan keeps this state of the unit; also where nothing is stored, because all low halves are zero, or because
@@ -40,7 +58,8 @@ static bool is_kept(const mt_state *s, mt_state_range r)
     const mt_layout *l = mt__state_layout(s, r.unit);
     bool updates = j->train && !j->only_gradients, low = updates || s->plan->arithmetic.compute == MT_DTYPE_F32;
     if (mt_plan_machines(s->plan) > 1 && r.kind >= MT_STATE_M) return updates && l->n_train;
-    return home_of(s, r) || (r.kind == MT_STATE_LO && low && !mt_plan_stored(s->plan, r.unit, MT_STATE_LO));
+    return home_of(&s->units[r.unit].home, r.kind) ||
+           (r.kind == MT_STATE_LO && low && !mt_plan_stored(s->plan, r.unit, MT_STATE_LO));
 }
 
 static mt_rc check_range(const mt_state *s, mt_state_range r, bool is_there, mt_err *err)
@@ -62,7 +81,7 @@ static mt_rc write_exact(mt_state *s, mt_state_range r, char *src, mt_err *err)
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++) {
         int64_t from = mt_max_i64(r.first, x->first), end = mt_min_i64(r.first + r.n, x->first + x->n);
         if (end > from)
-            MT_TRY(mt__home_move(s, r.unit, home + x->at + from - x->first, src + (size_t)(from - r.first) * 2,
+            MT_TRY(mt__home_move(s, 0, r.unit, home + x->at + from - x->first, src + (size_t)(from - r.first) * 2,
                                  (size_t)(end - from) * 2, MT_COPY_IN, err));
     }
     return MT_OK;
@@ -93,20 +112,19 @@ typedef struct blocks {
 
 /* Those that hold the range, or as many as there is room for.  Ranges count from the first number that is stored here: slices
  * are made of whole blocks. */
-static void choose_blocks(const mt_state *s, mt_state_range r, blocks *b)
+static void choose_blocks(const span *p, blocks *b)
 {
+    const mt_state_range r = p->r;
     b->at = r.first / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
     b->n = mt_min_i64(PIECE, (int64_t)mt_moments_blocks((size_t)(r.first + r.n - b->at)) * MT_MOMENT_BLOCK);
-    b->n = mt_min_i64(b->n, mt_plan_stored(s->plan, r.unit, r.kind) - b->at);
+    b->n = mt_min_i64(b->n, p->n_stored - b->at);
 }
 
-static mt_rc move_blocks(mt_state *s, mt_state_range r, blocks *b, mt_copy_dir dir, mt_err *err)
+static mt_rc move_blocks(mt_state *s, const span *p, blocks *b, mt_copy_dir dir, mt_err *err)
 {
-    char *codes = home_of(s, r);
-    char *exponents = codes + mt_moments_exponents_at((size_t)mt_plan_stored(s->plan, r.unit, r.kind));
-    MT_TRY(mt__home_move(s, r.unit, codes + b->at, (char *)b->code, (size_t)b->n, dir, err));
-    return mt__home_move(s, r.unit, exponents + b->at / MT_MOMENT_BLOCK, (char *)b->exponent, mt_moments_blocks((size_t)b->n),
-                         dir, err);
+    char *codes = p->home, *exponents = codes + mt_moments_exponents_at((size_t)p->n_stored);
+    MT_TRY(move_span(s, p, codes + b->at, (char *)b->code, (size_t)b->n, dir, err));
+    return move_span(s, p, exponents + b->at / MT_MOMENT_BLOCK, (char *)b->exponent, mt_moments_blocks((size_t)b->n), dir, err);
 }
 
 static int numbers_in(const blocks *b, int64_t i) { return (int)mt_min_i64(MT_MOMENT_BLOCK, b->n - i * MT_MOMENT_BLOCK); }
@@ -161,19 +179,20 @@ static void convert_blocks(blocks *b, mt_state_kind kind, int64_t from, int64_t 
     }
 }
 
-static mt_rc move_packed(mt_state *s, mt_state_range r, char *data, mt_copy_dir dir, mt_err *err)
+static mt_rc move_packed(mt_state *s, span p, char *data, mt_copy_dir dir, mt_err *err)
 {
-    const int64_t end = r.first + r.n;
+    mt_state_range *const r = &p.r;
+    const int64_t end = r->first + r->n;
     blocks *b = mt_malloc(sizeof *b); /* too much for a small stack */
-    mt_rc rc = b ? MT_OK : mt_no_memory(err, "the moments of unit %d", r.unit);
-    while (!rc && r.first < end) {
-        r.n = end - r.first;
-        choose_blocks(s, r, b);
-        int64_t from = r.first - b->at, to = mt_min_i64(b->n, end - b->at);
-        if (dir == MT_COPY_OUT || from > 0 || to < b->n) rc = move_blocks(s, r, b, MT_COPY_OUT, err); /* some stay */
-        if (!rc) convert_blocks(b, r.kind, from, to, &data, dir);
-        if (!rc && dir == MT_COPY_IN) rc = move_blocks(s, r, b, MT_COPY_IN, err);
-        r.first = b->at + b->n;
+    mt_rc rc = b ? MT_OK : mt_no_memory(err, "the moments of unit %d", r->unit);
+    while (!rc && r->first < end) {
+        r->n = end - r->first;
+        choose_blocks(&p, b);
+        int64_t from = r->first - b->at, to = mt_min_i64(b->n, end - b->at);
+        if (dir == MT_COPY_OUT || from > 0 || to < b->n) rc = move_blocks(s, &p, b, MT_COPY_OUT, err); /* some stay */
+        if (!rc) convert_blocks(b, r->kind, from, to, &data, dir);
+        if (!rc && dir == MT_COPY_IN) rc = move_blocks(s, &p, b, MT_COPY_IN, err);
+        r->first = b->at + b->n;
     }
     mt_free(b);
     return rc;
@@ -181,12 +200,11 @@ static mt_rc move_packed(mt_state *s, mt_state_range r, char *data, mt_copy_dir 
 
 /* -- reading and writing --------------------------------------------------------------------------- */
 
-/* r counts from the first number that is stored. */
-static mt_rc move_stored(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
+static mt_rc move_stored(mt_state *s, const span *p, char *host, mt_copy_dir dir, mt_err *err)
 {
-    size_t each = mt_state_number_bytes(s, r.kind);
-    if (packed(s, r.kind)) return move_packed(s, r, host, dir, err);
-    return mt__home_move(s, r.unit, home_of(s, r) + (size_t)r.first * each, host, (size_t)r.n * each, dir, err);
+    size_t each = mt_state_number_bytes(s, p->r.kind);
+    if (packed(s, p->r.kind)) return move_packed(s, *p, host, dir, err);
+    return move_span(s, p, p->home + (size_t)p->r.first * each, host, (size_t)p->r.n * each, dir, err);
 }
 
 /* Of several machines this one writes the slice that it stores, and reads nothing else. */
@@ -198,8 +216,8 @@ static mt_rc move_numbers(mt_state *s, mt_state_range r, char *host, mt_copy_dir
     for (int i = 0; i < n; before += runs[i++].n) {
         const int64_t from = mt_max_i64(r.first, runs[i].first), end = mt_min_i64(r.first + r.n, runs[i].first + runs[i].n);
         if (end <= from) continue;
-        const mt_state_range part = { r.unit, r.kind, before + from - runs[i].first, end - from };
-        MT_TRY(move_stored(s, part, host + (size_t)(from - r.first) * mt_state_number_bytes(s, r.kind), dir, err));
+        const span part = whole_span(s, (mt_state_range){ r.unit, r.kind, before + from - runs[i].first, end - from });
+        MT_TRY(move_stored(s, &part, host + (size_t)(from - r.first) * mt_state_number_bytes(s, r.kind), dir, err));
         moved += end - from;
     }
     if (r.kind == MT_STATE_LO) {
@@ -211,10 +229,66 @@ static mt_rc move_numbers(mt_state *s, mt_state_range r, char *host, mt_copy_dir
                    (long long)(r.first + r.n));
 }
 
+/* -- slices ---------------------------------------------------------------------------------------- */
+
+/* The part of r in [from, to) of the unit, which on `lane` is stored from number `at` on. */
+static span span_on(const mt_state *s, int lane, mt_state_range r, int64_t from, int64_t to, int64_t at)
+{
+    const mt_home home = mt_peers_home(s->folder.peers, lane, r.unit);
+    const int64_t first = mt_max_i64(r.first, from), end = mt_min_i64(r.first + r.n, to);
+    return (span){ .r = { r.unit, r.kind, at + first - from, mt_max_i64(0, end - first) },
+                   .home = home_of(&home, r.kind),
+                   .lane = lane,
+                   .n_stored = mt_plan_lane_slice(s->plan, r.unit, lane).n };
+}
+
+/* The frozen numbers, as far as they are stored, are on every lane. */
+static mt_rc move_rest(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
+{
+    const mt_layout *l = mt__state_layout(s, r.unit);
+    const int64_t end = r.kind == MT_STATE_LO ? l->n_low : l->n_elems;
+    const int lanes = dir == MT_COPY_IN ? mt_plan_lanes(s->plan) : 1;
+    char *at = host + (size_t)mt_max_i64(0, l->n_train - r.first) * mt_state_number_bytes(s, r.kind);
+    for (int k = 0; k < lanes && r.kind <= MT_STATE_LO; k++) {
+        const span p = span_on(s, k, r, l->n_train, end, mt_plan_slice_rest(s->plan, r.unit));
+        if (p.r.n) MT_TRY(move_stored(s, &p, at, dir, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc move_slices(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
+{
+    for (int k = 0; k < mt_plan_lanes(s->plan); k++) {
+        const mt_lane_slice cut = mt_plan_lane_slice(s->plan, r.unit, k);
+        const span p = span_on(s, k, r, cut.first, cut.first + cut.n, 0);
+        char *at = host + (size_t)mt_max_i64(0, cut.first - r.first) * mt_state_number_bytes(s, r.kind);
+        if (p.r.n) MT_TRY(move_stored(s, &p, at, dir, err));
+    }
+    MT_TRY(move_rest(s, r, host, dir, err));
+    return r.kind == MT_STATE_LO ? move_no_low(s, r, (int16_t *)(void *)host, dir, err) : MT_OK;
+}
+
+static mt_rc move_range(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
+{
+    return mt_plan_is_sliced(s->plan, r.unit) ? move_slices(s, r, host, dir, err) : move_numbers(s, r, host, dir, err);
+}
+
+mt_rc mt_state_read_sliced_grad(mt_state *s, int unit, void *dst, mt_err *err)
+{
+    const size_t each = mt_dtype_bytes(s->plan->arithmetic.grad);
+    for (int k = 0; k < mt_plan_lanes(s->plan); k++) {
+        const mt_lane_slice cut = mt_plan_lane_slice(s->plan, unit, k);
+        if (cut.n)
+            MT_TRY(mt__home_move(s, k, unit, mt_peers_gradient(s->folder.peers, k, unit), (char *)dst + (size_t)cut.first * each,
+                                 (size_t)cut.n * each, MT_COPY_OUT, err));
+    }
+    return MT_OK;
+}
+
 mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err)
 {
     MT_TRY(check_range(s, r, is_kept(s, r), err));
-    return move_numbers(s, r, dst, MT_COPY_OUT, err);
+    return move_range(s, r, dst, MT_COPY_OUT, err);
 }
 
 mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err)
@@ -223,5 +297,5 @@ mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err
     bool kept = is_kept(s, r), exact = r.kind <= MT_STATE_LO && s->units[r.unit].home.exact;
     MT_TRY(check_range(s, r, kept || exact, err));
     if (exact) MT_TRY(write_exact(s, r, from, err));
-    return kept ? move_numbers(s, r, from, MT_COPY_IN, err) : MT_OK; /* else mapped, or not wanted */
+    return kept ? move_range(s, r, from, MT_COPY_IN, err) : MT_OK; /* else mapped, or not wanted */
 }

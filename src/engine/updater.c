@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "device/trace.h"
 #include "engine/state_internal.h"
+#include "plan/slices.h"
 
 #include <math.h>
 
@@ -55,6 +56,7 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
             name);
     if (s->exchange) MT_TRY(mt_watch_reach(s->watch, &u->updated, job->at.version - 1, err)); /* its weights have left */
     MT_TRY(mt_watch_reach(s->watch, &u->unlocked, job->locks, err));                          /* H1 */
+    if (mt_plan_is_sliced(s->plan, job->at.unit)) return mt_peers_update(s->folder.peers, job->at.unit, &job->op, err);
     int64_t start = mt_now_ns();
     mt_pool_for(s->updater.pool, (h.n + PIECE - 1) / PIECE, update_piece, &h);
     if (s->trace) mt_trace_host(s->trace, "updater", name, start, mt_now_ns());

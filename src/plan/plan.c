@@ -446,7 +446,7 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
     for (int u = 0; u < p->model->n_units; u++) {
         const mt_unit_place *at = &q->units[u];
         bool trains = p->job.train && p->model->units[u].layout->n_train > 0;
-        if (at->home == MT_DEVICE && !at->resident)
+        if (at->home == MT_DEVICE && !at->resident && !mt_plan_is_sliced(p, u))
             return mt_fail(err, MT_EINVAL, "unit %d lives on the device and is not resident", u);
         MT_TRY(check_pieces(p, u, err));
         if (!trains) continue;
@@ -466,7 +466,10 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-/* Several lanes and machines share what is in host memory: state lives there and is updated there. */
+static bool folds_by_peers(const mt_plan *p) { return mt_plan_lanes(p) > 1 && p->place.fold == MT_FOLD_PEERS; }
+
+/* Several lanes and machines share what is in host memory.  State lives there and is updated there, or, on one machine, on the
+ * devices in slices, where the gradients' slices are, too. */
 static mt_rc check_lanes(const mt_plan *p, mt_err *err)
 {
     const mt_arithmetic *a = &p->arithmetic;
@@ -482,9 +485,11 @@ static mt_rc check_lanes(const mt_plan *p, mt_err *err)
         return mt_fail(err, MT_EINVAL, "machine %d of %d", p->job.machine, machines);
     for (int u = 0; u < p->model->n_units; u++) {
         const mt_unit_place *at = &p->place.units[u];
+        if (at->home == MT_DEVICE && at->site == MT_SITE_DEVICE && folds_by_peers(p) && !p->job.only_gradients) continue;
         if (at->home != MT_HOST || at->site != MT_SITE_HOST || at->in_pieces)
-            return mt_fail(err, MT_EINVAL, "unit %d is not updated on the host, and there are %d lanes and %d machines", u, lanes,
-                           machines);
+            return mt_fail(err, MT_EINVAL,
+                           "unit %d is updated neither on the host nor in slices, and there are %d lanes and %d machines", u,
+                           lanes, machines);
     }
     return MT_OK;
 }
@@ -555,8 +560,6 @@ static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, m
     return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
 }
 
-static bool folds_by_peers(const mt_plan *p) { return mt_plan_lanes(p) > 1 && p->place.fold == MT_FOLD_PEERS; }
-
 /* Where sums of shares meet, and bytes of a lane's part of n numbers of them, in a slot. */
 static mt_place place_of_sums(const mt_plan *p) { return folds_by_peers(p) ? MT_DEVICE : MT_HOST; }
 static size_t sum_bytes(const mt_plan *p, int64_t n)
@@ -606,16 +609,22 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = mt_unit_is_tied(p->model, u);
     bool updates = p->job.train && !p->job.only_gradients;
-    const size_t n_own = (size_t)mt_plan_own_slice(p, u).n, n_low_home = (size_t)mt_plan_stored(p, u, MT_STATE_LO);
+    const size_t n_own = (size_t)(mt_plan_is_sliced(p, u) ? mt_plan_slice_rest(p, u) : mt_plan_own_slice(p, u).n),
+                 n_low_home = (size_t)mt_plan_stored(p, u, MT_STATE_LO);
     size_t n_low = (size_t)l->n_low, n_exact = f32 ? 0 : (size_t)l->n_exact; /* fp32 weights are exact */
-    if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, n * 2, err));
-    MT_TRY(updates || f32 ? add_at_home(p, MT_BUF_LO, u, n_low_home * 2, err)
-                          : add_at_home(p, MT_BUF_EXACT_HOME, u, n_exact * 4, err));
-    if (at->resident) MT_TRY(plan_add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (at->home == MT_HOST ? 8 : 4), err));
+    const bool sliced = mt_plan_is_sliced(p, u),
+               apart = at->home == MT_HOST || sliced; /* weights are not computed with at home */
+    if (at->home == MT_DEVICE || !p->job.mapped)
+        MT_TRY(add_at_home(p, MT_BUF_HI, u, 2 * (sliced ? (size_t)mt_plan_slice_elems(p, u, MT_STATE_HI) : n), err));
+    if (updates || f32)
+        MT_TRY(add_at_home(p, MT_BUF_LO, u, 2 * (sliced ? (size_t)mt_plan_slice_elems(p, u, MT_STATE_LO) : n_low_home), err));
+    else
+        MT_TRY(add_at_home(p, MT_BUF_EXACT_HOME, u, n_exact * 4, err));
+    if (at->resident) MT_TRY(plan_add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (apart ? 8 : 4), err));
     /* In bf16 a device home is itself the compute form. */
-    if (at->resident && (f32 || at->home == MT_HOST))
+    if (at->resident && (f32 || apart))
         MT_TRY(plan_add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
-    if (at->resident && f32 && at->home == MT_HOST) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
+    if (at->resident && f32 && apart) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
     if (!p->job.train || n_train == 0) return MT_OK;
     if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_own), err));
     if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_own), err));
@@ -623,7 +632,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     const bool parks = p->job.clip || mt_plan_machines(p) > 1; /* until the norm is known: of all units, or of this one */
     if (parks && !shares && (at->site == MT_SITE_HOST || shared))
         MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_own * g, err));
-    if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
+    if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_own * g, err));
     const size_t sums = mt_plan_acc_bytes(p, (int64_t)n_train);
     if (many && p->place.accumulators == MT_HOST && !shares) {
         MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, sums, err));
@@ -714,8 +723,8 @@ static mt_rc add_slices(mt_plan *p, int64_t largest, mt_err *err)
     const int64_t n = mt_plan_most_slice(p, largest);
     const size_t chunks = mt_sqnorm_n_chunks((size_t)n), all = mt_sqnorm_n_chunks((size_t)largest);
     MT_TRY(plan_add(p, MT_BUF_SLICE, -1, -1, MT_DEVICE, (size_t)n * size_of(p->arithmetic.grad), err));
-    MT_TRY(plan_add(p, MT_BUF_CHUNKS, -1, -1, MT_DEVICE, (chunks + 1) * sizeof(double), err));
-    return plan_add(p, MT_BUF_CHUNKS_HOST, -1, -1, MT_HOST, all * sizeof(double), err);
+    MT_TRY(plan_add(p, MT_BUF_CHUNKS, -1, -1, MT_DEVICE, (chunks + 2) * sizeof(double), err));
+    return plan_add(p, MT_BUF_CHUNKS_HOST, -1, -1, MT_HOST, (all + (size_t)mt_plan_lanes(p)) * sizeof(double), err);
 }
 
 static mt_rc add_landing(mt_plan *p, mt_err *err)

@@ -134,7 +134,7 @@ typedef struct mt_job {
     X(LAND_TIED, "grad.land_tied")  /* the same of the embedding's share of a tied unit */                                       \
     X(TOTAL, "grad.total")          /* unit, sum: fp32, of the shares so far; where the landing slots are */                     \
     X(SLICE, "grad.slice")          /* the lane's finished slice of a gradient on its way to the host */                         \
-    X(CHUNKS, "grad.chunks")        /* sums of squares of its chunks, then of all of them */                                     \
+    X(CHUNKS, "grad.chunks")        /* sums of squares of its chunks, of all of them, and weights that left the finite range */  \
     X(CHUNKS_HOST, "grad.chunks_host") /* of all chunks of a unit */                                                             \
     X(SEND, "exchange.send")           /* slot: host, a bundle's fp32 sum on its way to the machines that own slices of it */    \
     X(RECEIVE, "exchange.receive")     /* slot: host, this machine's slice of the sums of the others */                          \

@@ -47,7 +47,9 @@
     X(NORM, COMPUTE)     /* its sum of squares */                                                                                \
     X(GRADIENT_OUT, OUT) /* from outgoing slot `slot` to host slab `to`, or (-1) to where the unit's waits */                    \
     X(STAGE, IN)         /* `parts` of the state of `unit` into staging slot `slot` */                                           \
-    X(UPDATE_HOST, ADAM) /* elements [0, n) from slab `to`, or (-1) from the unit's; `version` afterwards */                     \
+    X(UPDATE_HOST,                                                                                                               \
+      ADAM) /* elements [0, n) from slab `to`, or (-1) from the unit's; `version` afterwards.  Of a unit whose state \
+                            is in slices: on the devices, from their slices of the gradient */           \
     X(UPDATE_DEVICE, COMPUTE)                                                                                                    \
     X(UPDATE_STAGED, COMPUTE) /* in staging slot `slot` */                                                                       \
     X(WRITE_BACK, BACK)       /* `parts` of the state of `unit` from staging slot `slot` */                                      \

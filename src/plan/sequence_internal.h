@@ -7,6 +7,7 @@
 #define MT_PLAN_SEQUENCE_INTERNAL_H
 
 #include "plan/sequence.h"
+#include "plan/slices.h"
 
 /* Events of a slot, a unit, a layer. */
 enum { READY, FREE, SLOT_EVENTS };
@@ -124,6 +125,11 @@ static inline int piece_event(const mt_sequence *s, int slot, int which) { retur
 static inline int slab_event(const mt_sequence *s, int slab) { return s->slab_events + slab; }
 
 static inline const mt_unit_place *seq_place(const mt_sequence *s, int unit) { return &s->plan->place.units[unit]; }
+/* The updater's thread updates it, or tells the devices to, each its slice. */
+static inline bool seq_by_updater(const mt_sequence *s, int unit)
+{
+    return seq_place(s, unit)->site == MT_SITE_HOST || mt_plan_is_sliced(s->plan, unit);
+}
 
 /* -- sequence_ring.c -- */
 void mt__seq_ring_open(mt_sequence *s);

@@ -105,7 +105,7 @@ static mt_rc wait_for_update(mt_sequence *s, int u, bool block, bool *is_ready, 
 {
     int64_t version = s->units[u].version;
     if (block) MT_TRY(mt__seq_pieces_until(s, u, err));
-    bool updated = seq_place(s, u)->site != MT_SITE_HOST || s->port->updated(s->self, u, version);
+    bool updated = !seq_by_updater(s, u) || s->port->updated(s->self, u, version);
     *is_ready = block || (updated && mt__seq_pieces_issued(s, u) && mt__seq_updates_may_return(s, u));
     return updated || !block ? MT_OK : s->port->await_update(s->self, u, version, err);
 }
@@ -180,7 +180,7 @@ mt_rc mt__seq_ring_prefetch(mt_sequence *s, mt_err *err)
 int mt__seq_ring_in_place(const mt_sequence *s, int u)
 {
     const seq_unit *at = &s->units[u];
-    if (!seq_place(s, u)->resident || !s->bf16) return -1;
+    if (!seq_place(s, u)->resident || !s->bf16 || mt_plan_is_sliced(s->plan, u)) return -1;
     const seq_ring_slot *r = &s->ring[at->first_slot];
     return r->unit == u && r->version == at->version ? at->first_slot : -1;
 }

@@ -256,6 +256,7 @@ static mt_rc update_staged(mt_sequence *s, int u, mt_err *err)
 
 static mt_rc update(mt_sequence *s, int u, int slab, mt_err *err)
 {
+    if (seq_by_updater(s, u)) return update_on_host(s, u, slab, err);
     switch (seq_place(s, u)->site) {
     case MT_SITE_HOST: return update_on_host(s, u, slab, err);
     case MT_SITE_DEVICE: return update_on_device(s, u, err);
@@ -281,7 +282,7 @@ mt_rc mt__seq_updates_all(mt_sequence *s, mt_err *err)
 {
     for (int on_host = 1; on_host >= 0; on_host--) /* the workers first: issuing the rest takes a while */
         for (int u = 0; u < s->model->n_units; u++) {
-            if (!s->units[u].trains || s->units[u].reuses || (seq_place(s, u)->site == MT_SITE_HOST) != on_host) continue;
+            if (!s->units[u].trains || s->units[u].reuses || seq_by_updater(s, u) != on_host) continue;
             MT_TRY(update(s, u, -1, err));
         }
     MT_TRY(mt__seq_pieces_due(s, err));

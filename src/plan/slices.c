@@ -23,3 +23,11 @@ int64_t mt_plan_most_slice(const mt_plan *p, int64_t n)
     const int64_t lanes = mt_plan_lanes(p);
     return mt_min_i64((chunks_of(n) + lanes - 1) / lanes * MT_SQNORM_CHUNK, n);
 }
+
+int64_t mt_plan_slice_elems(const mt_plan *p, int unit, mt_state_kind kind)
+{
+    const mt_layout *l = p->model->units[unit].layout;
+    const int64_t own = mt_plan_slice_rest(p, unit);
+    if (kind >= MT_STATE_M) return own;
+    return own + (kind == MT_STATE_HI ? l->n_elems : l->n_low) - l->n_train;
+}

@@ -13,4 +13,17 @@ mt_stretch mt_plan_lane_slice(const mt_plan *p, int unit, int lane);
 /* The most numbers that a lane's slice of n has. */
 int64_t mt_plan_most_slice(const mt_plan *p, int64_t n);
 
+/* Where the state of a unit lives on the devices, every lane has its slice of it.  Numbers that are not trained follow at
+ * mt_plan_slice_rest(), and of those every lane has all. */
+static inline bool mt_plan_is_sliced(const mt_plan *p, int unit)
+{
+    return mt_plan_lanes(p) > 1 && p->place.units[unit].home == MT_DEVICE;
+}
+static inline int64_t mt_plan_slice_rest(const mt_plan *p, int unit)
+{
+    return mt_plan_most_slice(p, p->model->units[unit].layout->n_train);
+}
+/* Numbers of each kind in a lane's memory. */
+int64_t mt_plan_slice_elems(const mt_plan *p, int unit, mt_state_kind kind);
+
 #endif

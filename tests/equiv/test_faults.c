@@ -134,6 +134,8 @@ static mt_rc plan_lanes(mt_plan **out, const rig *r, bool clip, mt_fold_route fo
     mt_placement_set_slots(&p, r->model, 2, 1, 1);
     p.n_slabs = 1;
     p.fold = fold;
+    for (int u = 0; u < r->model->n_units && fold == MT_FOLD_PEERS; u += 2) /* every other unit's state lives in slices */
+        p.units[u] = (mt_unit_place){ .resident = u % 4 == 0, .home = MT_DEVICE, .site = MT_SITE_DEVICE };
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
     mt_placement_free(&p);
@@ -488,6 +490,36 @@ static void weights_that_leave_the_finite_range_on_the_device_stop_the_run(void 
     }
 }
 
+/* Of slices, some lane has counted them. */
+static void weights_that_leave_the_finite_range_in_a_slice_stop_the_run(void **state)
+{
+    (void)state;
+    mt_hyper wild = hyper;
+    wild.lr = 1e39;
+    for (int i = 0; i < 4; i++) {
+        mt_err err = { 0 };
+        rig r;
+        mt_step_result s;
+        mt_plan *plan, *half;
+        uint64_t sum;
+        open_wide(&r, WIDE_DENSE, NULL);
+        assert_ok(peers_plan(&half, &r, i & 1, &err));
+        for (int u = 0; u < r.model->n_units; u++)
+            half->place.units[u] = (mt_unit_place){ .home = MT_DEVICE, .site = MT_SITE_DEVICE };
+        assert_ok(mt_plan_create(&plan, r.model, &half->job, &half->arithmetic, &half->place, &err));
+        mt_plan_free(half);
+        rig_start(&r, plan, 2);
+        /* Without clipping a later unit of the same step may find it. */
+        const mt_rc first = mt_engine_step(r.engine, &r.batch, &wild, &s, &err);
+        assert_true(first == MT_OK || (!(i & 1) && first == MT_ENUMERIC));
+        assert_int_equal(i & 2 ? mt_engine_checksum(r.engine, &sum, &err) : mt_engine_step(r.engine, &r.batch, &hyper, &s, &err),
+                         MT_ENUMERIC);
+        assert_says("left the finite range");
+        assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC); /* sticky */
+        rig_close(&r);
+    }
+}
+
 /* All of it in pieces, so that no worker of the host can have seen it. */
 static void weights_that_leave_the_finite_range_in_a_piece_stop_the_run(void **state)
 {
@@ -567,6 +599,7 @@ RIG_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(ever
               cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole),
               cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),
               cmocka_unit_test(weights_that_leave_the_finite_range_on_the_device_stop_the_run),
+              cmocka_unit_test(weights_that_leave_the_finite_range_in_a_slice_stop_the_run),
               cmocka_unit_test(weights_that_leave_the_finite_range_in_a_piece_stop_the_run),
               cmocka_unit_test(a_step_without_a_trained_token_changes_nothing),
               cmocka_unit_test(a_step_larger_than_the_plan_is_refused_and_harmless))

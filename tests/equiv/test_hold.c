@@ -2,6 +2,7 @@
  * placement; and being watched changes no bit.  MT_DRAWS sets how many placements are drawn. */
 #include "draw.h"
 #include "lenders.h"
+#include "wide.h"
 
 #include "base/fault.h"
 #include "engine/internal.h"
@@ -223,6 +224,54 @@ static void a_saver_sees_what_was_updated_through_the_device(void **state)
     for (int i = 0; i < 4; i++) check_lenders(i & 1, i & 2, i == 1 || i == 2);
 }
 
+/* -- state in slices on several devices ------------------------------------------------------------- */
+
+static void check_slices(wide_kind kind, bool clip, uint64_t seed)
+{
+    mt_err err = { 0 };
+    rig r;
+    uint64_t expected[STEPS], got[STEPS];
+    open_wide(&r, kind, NULL);
+    mt_job job = rig_job(&r, clip);
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16,
+                              .grad = MT_DTYPE_BF16,
+                              .micro_tokens = r.batch.longest,
+                              .mlp_rows = 8,
+                              .head_rows = 8,
+                              .shares = 3 };
+    for (int i = 0; i < 5; i++) {
+        dice d = { seed + (uint64_t)i, 0 };
+        mt_placement p;
+        mt_plan *plan;
+        job.lanes = i ? 2 + i % 2 : 1;
+        assert_ok(mt_placement_init(&p, r.model, &err));
+        draw(&p, r.model, &job, &a, &d);
+        p.fold = MT_FOLD_PEERS;
+        for (int u = 0; u < r.model->n_units && i; u++) {
+            p.units[u].home = roll(&d, 4) ? MT_DEVICE : MT_HOST;
+            p.units[u].site = p.units[u].home == MT_DEVICE ? MT_SITE_DEVICE : MT_SITE_HOST;
+        }
+        assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
+        mt_placement_free(&p);
+        rig_start_slow(&r, rig_device(), plan, 2, i ? 500 : 0, i % 2 ? "fold" : "state");
+        if (i == 0)
+            undisturbed(&r, expected);
+        else
+            watched(&r, got, &d, i % 2);
+        rig_stop(&r);
+        for (int k = 0; i && k < STEPS; k++)
+            if (got[k] != expected[k]) fail_msg("slices %d: what was saved at step %d is not the state after it", i, k + 1);
+    }
+    rig_close(&r);
+}
+
+static void a_saver_sees_slices_as_they_were(void **state)
+{
+    (void)state;
+    check_slices(WIDE_DENSE, true, 700);
+    check_slices(WIDE_TIED, false, 800);
+}
+
 /* -- who must not wait for the saver ---------------------------------------------------------------- */
 
 /* A saver that is done with a unit only when it is told to, or, lest the test last for ever, after half a minute. */
@@ -435,7 +484,7 @@ static void a_second_hold_before_the_first_is_over_is_refused(void **state)
 
 RIG_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at),
               cmocka_unit_test(a_saver_sees_what_was_updated_through_the_device),
-              cmocka_unit_test(nobody_waits_for_the_saver_ahead_of_time),
+              cmocka_unit_test(a_saver_sees_slices_as_they_were), cmocka_unit_test(nobody_waits_for_the_saver_ahead_of_time),
               cmocka_unit_test(a_run_that_fails_leaves_what_is_held_to_be_saved),
               cmocka_unit_test(a_copy_that_fails_leaves_the_state_to_read),
               cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))

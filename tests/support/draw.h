@@ -90,9 +90,13 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
         bool may = pieces && p->units[u].site == MT_SITE_HOST && j->train && !j->only_gradients;
         p->units[u].in_pieces = may ? draw_pieces(m->units[u].layout->n_train, d) : 0;
     }
-    for (int u = 0; u < m->n_units && (j->lanes > 1 || j->machines > 1); u++) /* what is in host memory is all that is shared */
-        p->units[u] = (mt_unit_place){ .resident = p->units[u].resident, .home = MT_HOST, .site = MT_SITE_HOST };
     if (j->lanes > 1) p->fold = roll(d, 2) && j->machines <= 1 ? MT_FOLD_PEERS : MT_FOLD_HOST;
+    for (int u = 0; u < m->n_units && (j->lanes > 1 || j->machines > 1); u++) { /* in host memory, or in slices on the devices */
+        const bool sliced = p->fold == MT_FOLD_PEERS && !j->only_gradients && roll(d, 2);
+        p->units[u] = (mt_unit_place){ .resident = p->units[u].resident,
+                                       .home = sliced ? MT_DEVICE : MT_HOST,
+                                       .site = sliced ? MT_SITE_DEVICE : MT_SITE_HOST };
+    }
 }
 
 #endif

@@ -67,6 +67,31 @@ static void streams_keep_order_and_events_join_them(void **state)
     close_fixture(&f);
 }
 
+/* Of two devices: a copy from one to the other, in the order of events of both. */
+static void devices_copy_to_each_other(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    fixture f, g;
+    int n = 0, *p = &n;
+    int *far;
+    open_fixture(&f, 0);
+    open_fixture(&g, 0);
+    assert_true(f.dev->api->reaches(f.dev, g.dev));
+    assert_ok(mt_device_alloc(g.dev, (void **)&far, sizeof *far, "a number", &err));
+    for (int i = 0; i < 10; i++) assert_ok(mt_cpu_enqueue(f.a, slow_increment, &p, sizeof p, &err));
+    assert_ok(mt_copy_peer(f.a, far, g.dev, &n, f.dev, sizeof n, &err));
+    assert_ok(mt_record(f.a, f.e, &err));
+    assert_ok(mt_wait(g.a, f.e, &err)); /* another device's */
+    assert_ok(mt_copy(g.a, &n, far, sizeof n, MT_COPY_OUT, &err));
+    assert_ok(mt_record(g.a, g.e, &err));
+    assert_ok(mt_sync(g.e, &err));
+    assert_int_equal(n, 10);
+    g.dev->api->free(g.dev, far);
+    close_fixture(&f);
+    close_fixture(&g);
+}
+
 static void an_event_never_recorded_is_complete(void **state)
 {
     (void)state;
@@ -159,7 +184,8 @@ static void a_newer_cpu_gets_the_better_kernels(void **state)
     assert_null(mt_blas_better_core("Prescott", false, false));
 }
 
-MT_TEST_MAIN(cmocka_unit_test(streams_keep_order_and_events_join_them), cmocka_unit_test(an_event_never_recorded_is_complete),
+MT_TEST_MAIN(cmocka_unit_test(streams_keep_order_and_events_join_them), cmocka_unit_test(devices_copy_to_each_other),
+             cmocka_unit_test(an_event_never_recorded_is_complete),
              cmocka_unit_test(a_queue_longer_than_its_room_blocks_and_goes_on),
              cmocka_unit_test(the_memory_limit_is_kept_and_named),
              cmocka_unit_test(the_first_failure_sticks_and_releases_every_waiter), cmocka_unit_test(device_words_are_checked),

@@ -1,0 +1,17 @@
+/* home.h - where a unit's state is between steps. */
+#ifndef MT_ENGINE_HOME_H
+#define MT_ENGINE_HOME_H
+
+#include <stdint.h>
+
+/* Where a unit's state is between steps. */
+typedef struct mt_home {
+    uint16_t *hi;        /* NULL where it is mapped */
+    int16_t *lo;         /* n_low numbers; of several machines this one's, as mt_plan_runs says, */
+    void *m, *v;         /* like these, in the arithmetic's form of moments */
+    uint16_t *exact;     /* where nothing is updated: halves of the exact numbers, hi and then lo; NULL: there are none, or lo
+                          * has them */
+    const void **mapped; /* [layout's weights] where each is in a mapped file; NULL: hi is in memory */
+} mt_home;
+
+#endif
