@@ -17,7 +17,7 @@
 
 typedef struct options {
     const char *shape, *model, *dtype, *device, *devices, *lengths, *trained, *home, *adam_state, *deterministic, *freeze;
-    uint64_t device_memory, ram;
+    uint64_t device_memory, ram, peer; /* peer: UINT64_MAX: measured */
     int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows, shares;
     bool no_clip, json, table, alias_layers, whole_units, tune;
     const char *trace;
@@ -97,7 +97,8 @@ static mt_rc machine_of(mt_machine *m, const mt_devices *devices, const options 
     m->limits.whole_units = o->whole_units;
     m->crowd = devices->per_device;
     m->device_bytes = mt_devices_memory(devices, m->device_bytes);
-    return MT_OK;
+    m->peer = (double)o->peer;
+    return o->peer == UINT64_MAX ? mt_devices_peer_rate(devices, &m->peer, err) : MT_OK;
 }
 
 static void print_spent(const options *o, const mt_bench_result *r)
@@ -278,6 +279,8 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
           "several GPUs, such as 0,1; with --device cpu lanes there; of the first run", false },
         { "--shares", MT_FLAG_INT, &o->shares, "N", "shares a step is summed in, as training.shares (0: one for each device)",
           false },
+        { "--peer", MT_FLAG_BYTES, &o->peer, "SIZE",
+          "plan for so many bytes a second between devices (measured); 0: through host memory", false },
         { "--device-memory", MT_FLAG_MEMORY, &o->device_memory, "SIZE", "use no more than this: 64M, 80G", false },
         { "--ram", MT_FLAG_MEMORY, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
         { "--adam-state", MT_FLAG_STR, &o->adam_state, "FORM", "of Adam's moments: float32 (default), bf16 or 8bit", false },
@@ -380,6 +383,7 @@ int mt_cmd_bench(int argc, char **argv)
                   .device = "auto",
                   .home = "auto",
                   .adam_state = "float32",
+                  .peer = UINT64_MAX,
                   .deterministic = "on",
                   .seq_len = 1024,
                   .tokens = 65536,

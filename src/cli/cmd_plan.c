@@ -276,6 +276,8 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
           "all of the GPU's memory, the driver's share too: 80Gi", false },
         { "--ram", MT_FLAG_MEMORY, &o->asked.machine.ram, "SIZE", "host memory to plan with (what is free): 1.5T", false },
         { "--link", MT_FLAG_MEMORY, &o->asked.machine.link, "SIZE", "bytes a second between host and GPU: 55G", false },
+        { "--peer", MT_FLAG_BYTES, &o->asked.machine.peer, "SIZE",
+          "with --gpus: bytes a second between GPUs, such as 400G (0: they reach each other through host memory)", false },
         { "--cores", MT_FLAG_CORES, &o->asked.machine.cores, "N", "of the host", false },
         { "--what-fits", MT_FLAG_BOOL, &o->asked.what_fits, NULL, "every known model: fits, tight, or what it needs", false },
         { "--list-gpus", MT_FLAG_BOOL, &o->list_gpus, NULL, "the known GPUs", false },

@@ -125,6 +125,7 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
             err, MT_EINVAL,
             "--gpu-memory and --link describe a GPU, and there is none here: --gpu NAME says which (megatrain plan --list-gpus)");
     MT_TRY(mt_machine_here(&out->machine, dev, &given, true, err));
+    out->machine.peer = (double)asked->peer;
     if (asked->gpu_memory) { /* of the card: what the driver takes is not the run's */
         if (asked->gpu_memory <= out->machine.base_device)
             return mt_fail(err, MT_EINVAL, "--gpu-memory %s: the driver and its libraries take %s of it",

@@ -32,6 +32,7 @@ void mt_subject_close(mt_subject *s); /* accepts a zeroed one */
 typedef struct mt_machine_asked {
     const char *gpu; /* a name of plan/gpus.h: a machine that is not here */
     uint64_t gpu_memory, ram, link;
+    uint64_t peer; /* bytes a second between GPUs */
     int64_t cores;
 } mt_machine_asked;
 

@@ -192,6 +192,7 @@ static void put_times(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     } parts[] = { { "compute", t->compute },
                   { "copies to the device", t->copy_in },
                   { "copies from the device", t->copy_out },
+                  { "copies between devices", t->copy_peer },
                   { "Adam on the host", t->adam_host },
                   { "data (tokens made ready meanwhile)", t->data } };
     mt_str text = { 0 };
@@ -382,6 +383,7 @@ void mt_plan_json_machine(mt_json_out *j, const mt_question *q, const mt_machine
     mt_json_put_num(j, "copy_in", "%.4g", m->copy_in);
     mt_json_put_num(j, "copy_out", "%.4g", m->copy_out);
     mt_json_put_num(j, "host_bandwidth", "%.4g", m->host_bandwidth);
+    if (m->peer > 0) mt_json_put_num(j, "peer", "%.4g", m->peer);
     mt_json_put_num(j, "adam_host", "%.4g", m->adam_host[q->form.moments]);
     mt_json_put_int(j, "cores", on->cores);
     if (on->here) {
@@ -450,6 +452,7 @@ static void put_seconds(mt_json_out *j, const mt_times *t)
     mt_json_put_num(j, "compute", "%.6g", t->compute);
     mt_json_put_num(j, "copy_in", "%.6g", t->copy_in);
     mt_json_put_num(j, "copy_out", "%.6g", t->copy_out);
+    if (t->copy_peer > 0) mt_json_put_num(j, "copy_peer", "%.6g", t->copy_peer);
     mt_json_put_num(j, "adam_host", "%.6g", t->adam_host);
     mt_json_put_num(j, "data", "%.6g", t->data);
     mt_json_end(j);

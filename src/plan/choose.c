@@ -704,16 +704,45 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     return rc;
 }
 
+/* Several lanes whose devices reach each other: by both routes, which have little in common.  Where neither fits, what the one
+ * through host memory says. */
+static mt_rc search_routes(mt_plan **out, const search *how, mt_err *err)
+{
+    mt_machine apart = *how->in.machine;
+    search by_peers = *how, by_host = *how;
+    mt_plan *peers = NULL;
+    mt_err ignored = { 0 };
+    apart.peer = 0;
+    by_host.in.machine = &apart;
+    mt_rc rc = search_with(&peers, &by_peers, &ignored);
+    if (rc && rc != MT_ENOMEM) return *err = ignored, rc;
+    rc = search_with(out, &by_host, err);
+    if (peers && (rc == MT_ENOMEM || !*out || peers->predicted_seconds <= (*out)->predicted_seconds)) {
+        mt_plan_free(*out);
+        *out = peers;
+        return MT_OK;
+    }
+    mt_plan_free(peers);
+    return rc;
+}
+
+static mt_rc search_all(mt_plan **out, search *s, mt_err *err)
+{
+    *out = NULL;
+    const bool routes = s->in.job->lanes > 1 && s->in.job->machines <= 1 && s->in.machine->peer > 0;
+    return routes ? search_routes(out, s, err) : search_with(out, s, err);
+}
+
 mt_rc mt_plan_search_faster(mt_plan **out, mt_plan_inputs in, double seconds, mt_err *err)
 {
     search s = { .in = in, .rough = true, .give_up = seconds, .left = MOST_ROUGHLY };
-    return search_with(out, &s, err);
+    return search_all(out, &s, err);
 }
 
 mt_rc mt_plan_search(mt_plan **out, mt_plan_inputs in, mt_err *err)
 {
     search s = { .in = in, .give_up = INFINITY, .left = MOST_MEASURED };
-    return search_with(out, &s, err);
+    return search_all(out, &s, err);
 }
 
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes,

@@ -37,7 +37,9 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     const mt_model *model = trial->model;
     /* Of models with experts the micro-batches of a pass count as one here. */
     int64_t L = model->config->L, micro = mt__knobs_micro(trial), micros = (mt_plan_part_tokens(trial) + micro - 1) / micro;
-    const bool on_host = mt_plan_by_shares(trial);            /* lanes and machines share what is in host memory */
+    const bool several = mt_plan_by_shares(trial), /* lanes and machines share what is in host memory, */
+        peers = mt_plan_lanes(trial) > 1 && mt_plan_machines(trial) == 1 && m->peer > 0,
+               on_host = several && !peers;                   /* or lanes have slices on their devices */
     bool train = trial->job.train, more = train && !l->exact; /* more than inputs may be kept */
     MT_TRY(mt_limits_check(l, model, err));
     set_range(r, MICROS, 1, micros);
@@ -48,7 +50,8 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     set_range(r, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
     set_range(r, HOMES, 0, m->home_host || on_host ? 0 : model->n_units);
     set_range(r, HOMES_SKIP, 0, !m->home_host && !on_host);
-    set_range(r, STAGED, 0, train && !trial->job.only_gradients && !on_host ? model->n_units : 0);
+    set_range(r, STAGED, 0, train && !trial->job.only_gradients && !several ? model->n_units : 0);
+    set_range(r, PEERS, peers, peers);
     set_range(r, OWN, 0, r->highest[STAGED]);
     set_range(r, PIECES, 0, 0); /* these: choose.c, shorten_waits */
     set_range(r, PIECE_SIZE, piece_size(trial, m), piece_size(trial, m));
@@ -121,11 +124,12 @@ static void fill_units(mt_plan *trial, const candidate *c)
     const mt_model *m = trial->model;
     bool all = c->k[HOMES] >= m->n_units;
     int skip = all ? 0 : c->k[HOMES_SKIP], first_free = c->k[HOMES] + skip, free_layers = 0, at = 0;
-    for (int u = first_free; u < m->n_units; u++) free_layers += m->units[u].layer >= 0;
+    const bool several = mt_plan_lanes(trial) > 1; /* then what lives on the devices is in slices, and weights stay or do not */
+    for (int u = several ? 0 : first_free; u < m->n_units; u++) free_layers += m->units[u].layer >= 0;
     for (int u = 0; u < m->n_units; u++) {
-        bool home = u >= skip && u < first_free, layer = m->units[u].layer >= 0;
-        bool stays = home || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
-        at += layer && !home;
+        bool home = u >= skip && u < first_free, layer = m->units[u].layer >= 0, there = home && !several;
+        bool stays = there || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
+        at += layer && !there;
         if (c->k[ACC_HOST] && c->k[RING] > 1) pair_sums(&trial->place, m, u);
         trial->place.units[u] = (mt_unit_place){ .resident = stays,
                                                  .home = home ? MT_DEVICE : MT_HOST,
@@ -149,6 +153,7 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     int ring = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
     mt_placement_set_slots(p, trial->model, ring, c->k[INTERVAL], all_home ? 0 : c->k[GRAD_SLOTS]);
     p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;
+    p->fold = c->k[PEERS] ? MT_FOLD_PEERS : MT_FOLD_HOST;
     p->keep_slots = c->k[OFFLOADED] ? c->k[KEEP_SLOTS] : 0;
     p->n_slabs = j->clip || all_home ? 0 : c->k[SLABS];
     p->staging_slots = 0;

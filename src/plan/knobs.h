@@ -28,6 +28,7 @@ typedef enum knob {
     RING,
     GRAD_SLOTS,
     SLABS,
+    PEERS, /* several lanes: their sums meet on the devices, and HOMES are in slices; not searched for */
     KNOBS
 } knob;
 

@@ -179,18 +179,35 @@ static mt_rc find_alone(mt_least *out, mt_plan_inputs in, bool all, mt_err *err)
     return rc;
 }
 
+/* Several lanes whose devices reach each other may do without. */
+static bool has_routes(mt_plan_inputs in) { return in.job->lanes > 1 && in.job->machines <= 1 && in.machine->peer > 0; }
+static mt_machine without_peers(mt_plan_inputs in)
+{
+    mt_machine m = *in.machine;
+    m.peer = 0;
+    return m;
+}
+
 bool mt_plan_fits(mt_plan_inputs in)
 {
     mt_least least;
     mt_err ignored = { 0 };
-    return !find_alone(&least, in, false, &ignored) && least.fits;
+    if (!find_alone(&least, in, false, &ignored) && least.fits) return true;
+    const mt_machine apart = without_peers(in);
+    return has_routes(in) && mt_plan_fits((mt_plan_inputs){ in.model, in.job, in.arithmetic, &apart });
 }
 
 mt_rc mt_plan_need(mt_need *out, mt_plan_inputs in, mt_err *err)
 {
     mt_least least;
+    mt_need other;
+    const mt_machine apart = without_peers(in);
     MT_TRY(find_alone(&least, in, true, err));
     *out = least.need;
+    if (!has_routes(in)) return MT_OK;
+    MT_TRY(mt_plan_need(&other, (mt_plan_inputs){ in.model, in.job, in.arithmetic, &apart }, err));
+    if (other.device < out->device) out->device = other.device;
+    if (other.host < out->host) out->host = other.host;
     return MT_OK;
 }
 

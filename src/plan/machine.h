@@ -51,6 +51,9 @@ typedef struct mt_machine {
     double copy_toll;                   /* how much slower products are beside copies */
     double host_bandwidth;              /* bytes a second that copies and Adam share */
     double adam_host[MT_MOMENTS_FORMS]; /* parameters a second, alone */
+
+    /* Between devices: bytes a second into one of several lanes while all of them copy; 0: they cannot, or none was measured. */
+    double peer;
 } mt_machine;
 
 /* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */

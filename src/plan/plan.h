@@ -181,6 +181,7 @@ typedef struct mt_buffer {
 /* Seconds of a step: what each part would take alone, and all of it, overlapped. */
 typedef struct mt_times {
     double compute, copy_in, copy_out, adam_host, data;
+    double copy_peer; /* between devices */
     double step;
     const char *bound; /* by what: the part that takes longest, in words */
 } mt_times;

@@ -25,13 +25,13 @@ static bool grow(mt_queues *q)
     return !q->failed;
 }
 
-_Static_assert(MT_QUEUES - 1 == 7, "mt_queues_add fills in all that a task may come after");
+_Static_assert(MT_QUEUES - 1 == 8, "mt_queues_add fills in all that a task may come after");
 
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3)
 {
     if (q->failed || (q->n == q->cap && !grow(q))) return -1;
     int id = (int)q->n++;
-    q->tasks[id] = (mt_task){ .work = work, .after = { after1, after2, after3, -1, -1, -1, -1 }, .next = -1, .end = -1 };
+    q->tasks[id] = (mt_task){ .work = work, .after = { after1, after2, after3, -1, -1, -1, -1, -1 }, .next = -1, .end = -1 };
     if (q->last[queue] >= 0)
         q->tasks[q->last[queue]].next = id;
     else
@@ -63,6 +63,7 @@ static void rates_of(double rate[MT_QUEUES], unsigned busy, const mt_machine *m,
     rate[MT_Q_OUT] = rate[MT_Q_BACK] = rate[MT_Q_PIECE_BACK] = ins && outs ? fmin(m->copy_both, m->copy_out) : m->copy_out;
     rate[MT_Q_COMPUTE] = ins || outs ? 1 - m->copy_toll : 1;
     rate[MT_Q_PIECE] = 1;
+    rate[MT_Q_PEER] = m->peer;
     if (runs(busy, MT_Q_PIECE)) rate[MT_Q_COMPUTE] = 0; /* the device does one or the other */
     for (int i = 0; i < MT_QUEUES; i++)
         if (is_copy(i) && runs(busy, i)) copied += rate[i];

@@ -11,7 +11,7 @@
 
 /* Work is counted in seconds (compute, PIECE), bytes (copies) and parameters (Adam).  BACK: staged state on its way home, beside
  * OUT.  Pieces of units that are updated on the device have three queues of their own, so that neither weights nor activations
- * wait for them: PIECE_IN, PIECE (the update) and PIECE_BACK. */
+ * wait for them: PIECE_IN, PIECE (the update) and PIECE_BACK.  PEER: bytes between devices, which host memory does not see. */
 typedef enum mt_queue {
     MT_Q_COMPUTE,
     MT_Q_IN,
@@ -21,6 +21,7 @@ typedef enum mt_queue {
     MT_Q_PIECE_IN,
     MT_Q_PIECE,
     MT_Q_PIECE_BACK,
+    MT_Q_PEER,
     MT_QUEUES
 } mt_queue;
 

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "plan/costs.h"
+#include "plan/slices.h"
 
 #include <math.h>
 
@@ -38,7 +39,7 @@ typedef struct drawing {
 /* -- tasks ----------------------------------------------------------------------------------------- */
 
 /* Tasks of all queues are numbered together, so an event must say whose task it is. */
-enum { QUEUE_BITS = 3 };
+enum { QUEUE_BITS = 4 };
 static int event_of(int task, mt_queue queue) { return task << QUEUE_BITS | (int)queue; }
 
 /* What `queue` does next comes after an event.  A queue is in order: only the newest task of another one counts. */
@@ -55,7 +56,7 @@ static void step_time_add(drawing *d, mt_queue queue, double work)
 {
     if (work <= 0) return; /* what it would wait for, the next one does */
     /* Write-backs and pieces happen once a step, however often the sweep beside them does. */
-    bool once = queue == MT_Q_BACK || queue >= MT_Q_PIECE_IN;
+    bool once = queue == MT_Q_BACK || (queue >= MT_Q_PIECE_IN && queue <= MT_Q_PIECE_BACK);
     if (d->counts) d->work[queue] += work * (once ? 1 : d->scale);
     int task = mt_queues_add(d->q, queue, work, NONE, NONE, NONE);
     for (int i = 0; task >= 0 && d->fresh[queue]; i++, d->fresh[queue] >>= 1)
@@ -79,8 +80,13 @@ static double fetch_bytes(const drawing *d, int u)
 {
     const mt_layout *l = unit_of(d, u)->layout;
     bool f32 = d->p->arithmetic.compute == MT_DTYPE_F32;
-    return d->p->place.units[u].home == MT_HOST ? 2.0 * (double)(l->n_elems + (f32 ? l->n_low : l->n_exact)) : 0;
+    const bool apart = d->p->place.units[u].home == MT_HOST || mt_plan_is_sliced(d->p, u);
+    return apart ? 2.0 * (double)(l->n_elems + (f32 ? l->n_low : l->n_exact)) : 0;
 }
+
+/* Of several lanes what comes from the others. */
+static double of_others(const drawing *d, double bytes) { return bytes * (1 - 1.0 / mt_plan_lanes(d->p)); }
+static bool folds_by_peers(const drawing *d) { return mt_plan_lanes(d->p) > 1 && d->p->place.fold == MT_FOLD_PEERS; }
 
 static double kept_bytes(const drawing *d, int layer)
 {
@@ -205,13 +211,53 @@ static void draw_fold(drawing *d, const mt_action *a)
     if (adam > 0) d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
 }
 
+/* Between devices, for an action of `queue`: begun after what that waits for, and done before what follows there. */
+static void draw_between(drawing *d, mt_queue queue, double bytes)
+{
+    const double mark = 1; /* a byte: what waits for the queue finds this in it */
+    if (d->skips) return;
+    step_time_add(d, queue, mark);
+    depend(d, MT_Q_PEER, newest(d, queue));
+    step_time_add(d, MT_Q_PEER, bytes);
+    depend(d, queue, newest(d, MT_Q_PEER));
+    step_time_add(d, queue, mark);
+}
+
+/* An update of all slices, by which a lane has done its own. */
+static void draw_sliced_update(drawing *d, int u, double n)
+{
+    if (!d->skips) step_time_add(d, MT_Q_COMPUTE, n / mt_plan_lanes(d->p) * mt_cost_adam_device(d->costs));
+    d->shared->updates[u] = newest(d, MT_Q_COMPUTE);
+}
+
+/* Slices go to the lanes that fold them; what is finished goes to the host, unless its state is in slices, too.  Drawn as a part
+ * of each round, like updates without clipping. */
+static void draw_fold_by_peers(drawing *d, const mt_action *a)
+{
+    const double n = work_of(d, a) / 4, each = n / mt_plan_rounds(d->p);
+    const bool sliced = mt_plan_is_sliced(d->p, a->unit), early = !d->p->job.clip;
+    draw_between(d, MT_Q_OUT, of_others(d, 4 * n));
+    if (a->share) return; /* with the unit's own */
+    if (!d->skips && !sliced)
+        step_time_add(d, MT_Q_OUT, each * (double)mt_dtype_bytes(d->p->arithmetic.grad) / mt_plan_lanes(d->p));
+    if (early && sliced) draw_sliced_update(d, a->unit, each);
+    if (!early || sliced) return;
+    depend(d, MT_Q_ADAM, newest(d, MT_Q_OUT));
+    if (!d->skips) step_time_add(d, MT_Q_ADAM, each);
+    d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
+}
+
 static mt_rc draw_issue(void *self, const mt_action *a, mt_err *err)
 {
     drawing *d = self;
+    const bool sliced = a->unit >= 0 && mt_plan_is_sliced(d->p, a->unit);
     (void)err;
     if (a->kind == MT_DO_SWEEP) begin_sweep(d, (int)a->sweep);
     if (a->kind == MT_DO_HEAD) d->skips = false;
     if (a->kind == MT_DO_FETCH) depend(d, MT_Q_IN, d->shared->updates[a->unit]); /* R1 */
+    if (a->kind == MT_DO_PART_OUT && folds_by_peers(d)) return draw_fold_by_peers(d, a), MT_OK;
+    if (a->kind == MT_DO_FETCH && sliced) return draw_between(d, MT_Q_IN, of_others(d, work_of(d, a))), MT_OK;
+    if (a->kind == MT_DO_UPDATE_HOST && sliced) return draw_sliced_update(d, a->unit, work_of(d, a)), MT_OK;
     if (!d->skips) step_time_add(d, mt_action_queue[a->kind], work_of(d, a));
     if (a->kind == MT_DO_ROUTES) depend(d, MT_Q_IN, newest(d, MT_Q_COMPUTE)); /* the host waits before it fetches more */
     if (a->kind == MT_DO_PART_OUT) draw_fold(d, a);
@@ -271,7 +317,10 @@ static mt_rc draw_judge(void *self, bool all, bool *go, mt_err *err)
 {
     drawing *d = self;
     (void)err;
-    if (all && mt_plan_by_shares(d->p)) host_wait(d, newest(d, MT_Q_ADAM)); /* the norm is known when all is folded */
+    if (all && mt_plan_by_shares(d->p)) { /* the norm is known when all is folded */
+        host_wait(d, newest(d, MT_Q_ADAM));
+        if (folds_by_peers(d)) host_wait(d, newest(d, MT_Q_OUT));
+    }
     if (all)
         end_step(d);
     else
@@ -310,6 +359,7 @@ static void fill_parts(const drawing *d, mt_times *out)
                        .copy_in = bytes_in(d) / d->m->copy_in,
                        .copy_out = bytes_out(d) / d->m->copy_out,
                        .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host[d->p->arithmetic.moments],
+                       .copy_peer = d->work[MT_Q_PEER] > 0 ? d->work[MT_Q_PEER] / d->m->peer : 0,
                        .data = DATA_SECONDS * (double)d->p->job.step_tokens };
     const struct {
         double seconds;
@@ -318,6 +368,7 @@ static void fill_parts(const drawing *d, mt_times *out)
                   { out->copy_in, "copies to the device" },
                   { out->copy_out, "copies from the device" },
                   { out->adam_host, "Adam on the host" },
+                  { out->copy_peer, "copies between devices" },
                   { out->data, "data" } };
     double most = -1;
     for (size_t i = 0; i < MT_COUNT(parts); i++)

@@ -1,5 +1,6 @@
 #include "run/devices.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -143,6 +144,65 @@ void mt_devices_close(mt_devices *d)
     for (int i = 0; i < MT_MOST_DEVICES; i++) mt_device_close(d->more[i]);
     mt_device_close(d->first);
     *d = (mt_devices){ 0 };
+}
+
+/* -- between devices -- */
+
+static bool all_reach(const mt_devices *d)
+{
+    for (int i = -1; i + 1 < d->n; i++)
+        for (int k = i + 1; k + 1 < d->n; k++) {
+            mt_device *one = i < 0 ? d->first : d->more[i], *other = d->more[k];
+            if (!one->api->reaches(one, other)) return false;
+        }
+    return true;
+}
+
+typedef struct peer_lab {
+    mt_device *from, *to;
+    mt_stream *stream;
+    mt_event *done;
+    void *src, *dst;
+} peer_lab;
+
+enum { LAB_BYTES = 64 << 20, LAB_COPIES = 4 };
+
+static mt_rc open_lab(peer_lab *l, mt_err *err)
+{
+    MT_TRY(l->from->api->alloc(l->from, &l->src, LAB_BYTES, "a measurement", err));
+    MT_TRY(l->to->api->alloc(l->to, &l->dst, LAB_BYTES, "a measurement", err));
+    MT_TRY(l->from->api->stream_create(l->from, &l->stream, "a measurement", err));
+    return mt_event_create(l->from, &l->done, "a measurement", err);
+}
+
+static void close_lab(peer_lab *l)
+{
+    if (l->stream) l->from->api->stream_free(l->stream);
+    l->from->api->event_free(l->done);
+    l->from->api->free(l->from, l->src);
+    l->to->api->free(l->to, l->dst);
+}
+
+static mt_rc copy_often(peer_lab *l, int times, mt_err *err)
+{
+    for (int i = 0; i < times; i++) MT_TRY(mt_copy_peer(l->stream, l->dst, l->to, l->src, l->from, LAB_BYTES, err));
+    MT_TRY(mt_record(l->stream, l->done, err));
+    return mt_sync(l->done, err);
+}
+
+/* The first copy pays for what is made once. */
+mt_rc mt_devices_peer_rate(const mt_devices *d, double *rate, mt_err *err)
+{
+    *rate = 0;
+    if (d->n < 2 || d->first->api->kind == MT_DEVICE_CPU || !all_reach(d)) return MT_OK;
+    peer_lab l = { .from = d->first, .to = d->more[0] };
+    mt_rc rc = open_lab(&l, err);
+    if (!rc) rc = copy_often(&l, 1, err);
+    const int64_t start = mt_now_ns();
+    if (!rc) rc = copy_often(&l, LAB_COPIES, err);
+    if (!rc) *rate = (double)LAB_COPIES * LAB_BYTES / (1e-9 * (double)(mt_now_ns() - start));
+    close_lab(&l);
+    return rc;
 }
 
 size_t mt_devices_memory(const mt_devices *d, size_t first)

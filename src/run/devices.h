@@ -34,6 +34,9 @@ void mt_devices_close(mt_devices *d);
 /* The smallest memory limit of all of them, for each lane: lanes on one device share it. */
 size_t mt_devices_memory(const mt_devices *d, size_t first);
 
+/* Bytes a second from one lane's device to another's, measured; 0: lanes are on the CPU, or some device does not reach another. */
+mt_rc mt_devices_peer_rate(const mt_devices *d, double *rate, mt_err *err);
+
 /* What decides which kernels a device uses. */
 typedef struct mt_device_kernels {
     mt_device_info info;

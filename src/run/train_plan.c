@@ -114,6 +114,7 @@ static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
     out->crowd = t->exec.devices.per_device;
     out->device_bytes = mt_devices_memory(&t->exec.devices, out->device_bytes);
     if (!m->host_memory) out->host_bytes /= (size_t)t->comm->n_local;
+    if (t->exec.devices.n > 1 && !t->exec.engine) MT_TRY(mt_devices_peer_rate(&t->exec.devices, &out->peer, err));
     return MT_OK;
 }
 

@@ -55,6 +55,14 @@ static void memory_is_called_what_it_is(void **state)
                    "the network, for which a step waits ");
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --batch-size 512 --machines 4 --json", 0,
                    "\"machines\": [{\"machines\": 1, ");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 8 --peer 400G --batch-size 64", 0,
+                   "8 devices, which add their sums between");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 8 --peer 20G --batch-size 64", 0,
+                   "copies between devices");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 8 --peer 0 --batch-size 64", 0, "Adam on the host");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 8 --peer 400G --batch-size 64 --json", 0,
+                   "\"copy_peer\": ");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 8 --peer fast", 2, "--peer");
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json", 0, "\"numa_nodes\": ");
 }
 

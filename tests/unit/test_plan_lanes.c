@@ -2,6 +2,7 @@
 #include "published.h"
 
 #include "plan/advise.h"
+#include "plan/slices.h"
 
 #include <math.h>
 
@@ -64,8 +65,6 @@ static void the_number_of_devices_does_not_change_the_arithmetic(void **state)
     }
 }
 
-/* Never faster than compute, than weights over a link, than Adam, than host memory for all of them; near compute where that is by
- * far the largest, and near host memory's limit where that is. */
 /* Kernels of attention follow from the documents of a step, however many devices deal them. */
 static void attention_is_chosen_from_the_whole_step(void **state)
 {
@@ -85,6 +84,8 @@ static void attention_is_chosen_from_the_whole_step(void **state)
     close_shape(&s);
 }
 
+/* Never faster than compute, than weights over a link, than Adam, than host memory for all of them; near compute where that is by
+ * far the largest, and near host memory's limit where that is. */
 static void predictions_respect_what_limits_them(void **state)
 {
     (void)state;
@@ -126,6 +127,81 @@ static void more_devices_are_faster_where_compute_limits(void **state)
     close_shape(&s);
 }
 
+/* -- devices that reach each other -- */
+
+/* State on the devices is cut over them: nothing of it is in host memory, and all lanes together have it once. */
+static void state_that_lives_on_the_devices_is_cut_over_them(void **state)
+{
+    (void)state;
+    subject s = open_shape("qwen2.5-7b");
+    mt_machine m = machine("h200", 1e12, 64);
+    m.peer = 400e9;
+    for (int lanes = 2; lanes <= 8; lanes *= 2) {
+        mt_plan *p = plan_of(&s, &m, true, 64, 8, lanes);
+        size_t moments = 0, masters = 0;
+        assert_int_equal(p->place.fold, MT_FOLD_PEERS);
+        for (int u = 0; u < s.model->n_units; u++) assert_true(mt_plan_is_sliced(p, u));
+        for (size_t i = 0; i < p->n_buffers; i++) {
+            const mt_buffer *b = &p->buffers[i];
+            if (b->kind == MT_BUF_M || b->kind == MT_BUF_V) moments += b->bytes;
+            if (b->kind == MT_BUF_HI || b->kind == MT_BUF_LO) masters += b->bytes;
+            if (b->kind <= MT_BUF_V) assert_int_equal(b->place, MT_DEVICE);
+        }
+        const double n = (double)s.model->n_params;
+        assert_true((double)moments * lanes >= 8 * n && (double)moments * lanes < 8.01 * n);
+        assert_true((double)masters * lanes >= 4 * n && (double)masters * lanes < 4.01 * n);
+        assert_true(p->device_bytes <= m.device_bytes);
+        mt_plan_free(p);
+    }
+    close_shape(&s);
+}
+
+/* By peers a step is never slower than through host memory, and never faster than its copies between devices. */
+static void the_faster_route_is_taken(void **state)
+{
+    (void)state;
+    subject s = open_shape("qwen2.5-7b");
+    const double n = (double)s.model->n_params;
+    static const double rates[] = { 1e9, 50e9, 400e9 };
+    for (int clip = 0; clip < 2; clip++)
+        for (int64_t batch = 64; batch <= (clip ? 512 : 64); batch *= 8) {
+            mt_machine m = machine("h200", 1e12, 64);
+            mt_plan *host = plan_of(&s, &m, clip, batch, 8, 8);
+            assert_int_equal(host->place.fold, MT_FOLD_HOST);
+            for (size_t i = 0; i < MT_COUNT(rates); i++) {
+                m.peer = rates[i];
+                mt_plan *p = plan_of(&s, &m, clip, batch, 8, 8);
+                assert_true(p->predicted_seconds <= 1.0001 * host->predicted_seconds);
+                if (p->place.fold == MT_FOLD_PEERS) {
+                    assert_true(p->times.copy_peer >= 0.99 * 4 * n * 7 / 8 / m.peer);
+                    assert_true(p->predicted_seconds >= 0.99 * p->times.copy_peer);
+                }
+                if (rates[i] >= 400e9) assert_int_equal(p->place.fold, MT_FOLD_PEERS);
+                if (rates[i] <= 1e9) assert_int_equal(p->place.fold, MT_FOLD_HOST);
+                mt_plan_free(p);
+            }
+            mt_plan_free(host);
+        }
+    close_shape(&s);
+}
+
+/* Eight devices hold what host memory cannot. */
+static void slices_fit_where_host_memory_is_short(void **state)
+{
+    (void)state;
+    subject s = open_shape("qwen2.5-7b");
+    mt_machine m = machine("h200", 24e9, 64);
+    const mt_arithmetic form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .shares = 8 };
+    const mt_job job = { .train = true, .clip = true, .lanes = 8, .step_tokens = 65536, .step_docs = 64, .longest = 1024 };
+    assert_false(mt_plan_auto_fits((mt_plan_inputs){ s.model, &job, &form, &m }));
+    m.peer = 400e9;
+    assert_true(mt_plan_auto_fits((mt_plan_inputs){ s.model, &job, &form, &m }));
+    mt_plan *p = plan_of(&s, &m, true, 64, 8, 8);
+    assert_true(p->host_bytes < 24e9);
+    mt_plan_free(p);
+    close_shape(&s);
+}
+
 static void contradictions_are_refused(void **state)
 {
     (void)state;
@@ -146,7 +222,7 @@ static void contradictions_are_refused(void **state)
     job.lanes = 2;
     p.units[1] = (mt_unit_place){ .resident = true, .home = MT_DEVICE, .site = MT_SITE_DEVICE };
     assert_int_equal(mt_plan_create(&plan, s.model, &job, &a, &p, &err), MT_EINVAL);
-    assert_says("unit 1 is not updated on the host");
+    assert_says("unit 1 is updated neither on the host nor in slices");
     p.units[1] = (mt_unit_place){ 0 };
     a.shares = 5000;
     assert_int_equal(mt_plan_create(&plan, s.model, &job, &a, &p, &err), MT_ERANGE);
@@ -161,4 +237,6 @@ static void contradictions_are_refused(void **state)
 MT_TEST_MAIN(cmocka_unit_test(several_devices_share_what_is_in_host_memory),
              cmocka_unit_test(the_number_of_devices_does_not_change_the_arithmetic),
              cmocka_unit_test(attention_is_chosen_from_the_whole_step), cmocka_unit_test(predictions_respect_what_limits_them),
-             cmocka_unit_test(more_devices_are_faster_where_compute_limits), cmocka_unit_test(contradictions_are_refused))
+             cmocka_unit_test(more_devices_are_faster_where_compute_limits),
+             cmocka_unit_test(state_that_lives_on_the_devices_is_cut_over_them), cmocka_unit_test(the_faster_route_is_taken),
+             cmocka_unit_test(slices_fit_where_host_memory_is_short), cmocka_unit_test(contradictions_are_refused))
