@@ -41,6 +41,7 @@ static int use_of(mt_buffer_kind k)
     case MT_BUF_CHUNKS_HOST: return SUMS;
     case MT_BUF_RESIDENT:
     case MT_BUF_RING:
+    case MT_BUF_WEIGHT_SLICE:
     case MT_BUF_EXACT:
     case MT_BUF_HALVES: return WEIGHTS;
     case MT_BUF_KEEP:

@@ -98,11 +98,12 @@ static mt_rc move_piece(mt_state *s, int lane, mt_event *updated, char *device, 
 
 mt_rc mt__home_move(mt_state *s, int lane, int unit, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
-    if (!mt__lives_on_device(s, unit)) {
+    if (lane < 0 || !(mt__lives_on_device(s, unit) || mt_plan_is_mirrored(s->plan, unit))) {
         memcpy(dir == MT_COPY_IN ? home : host, dir == MT_COPY_IN ? host : home, bytes);
         return MT_OK;
     }
-    mt_event *updated = mt_plan_is_sliced(s->plan, unit) ? mt_peers_updated(s->folder.peers, lane, unit) : s->units[unit].at_home;
+    mt_event *updated =
+        mt_plan_is_gathered(s->plan, unit) ? mt_peers_updated(s->folder.peers, lane, unit) : s->units[unit].at_home;
     const size_t most = s->channel.piece_bytes;
     for (size_t done = 0; done < bytes; done += most) {
         size_t n = bytes - done < most ? bytes - done : most;

@@ -9,7 +9,7 @@
 /* One lane's slice of a unit. */
 typedef struct peer_unit {
     float *totals[4]; /* sums of shares so far: step's, bundle's; those of the tied share.  NULL: what landed first is added to */
-    mt_home home;     /* of units whose state is in slices, like the next two */
+    mt_home home;     /* of units whose state, or whose weights, are in slices, like the next two */
     void *gradient;   /* finished */
     mt_event *updated; /* its newest update is done */
 } peer_unit;
@@ -186,6 +186,24 @@ mt_rc mt_peers_update(mt_peers *p, int unit, const mt_adamw *whole, mt_err *err)
     return MT_OK;
 }
 
+static mt_rc refresh_slice(peer_lane *l, int unit, const mt_home *host, mt_lane_slice cut, mt_err *err)
+{
+    const peer_unit *u = &l->units[unit];
+    const size_t bytes = (size_t)cut.n * sizeof *host->hi;
+    MT_TRY(mt_copy(l->stream, u->home.hi, host->hi + cut.first, bytes, MT_COPY_IN, err));
+    if (u->home.lo) MT_TRY(mt_copy(l->stream, u->home.lo, host->lo + cut.first, bytes, MT_COPY_IN, err));
+    return mt_record(l->stream, u->updated, err);
+}
+
+mt_rc mt_peers_refresh(mt_peers *p, int unit, const mt_home *host, mt_err *err)
+{
+    for (int k = 0; k < p->n; k++) {
+        const mt_lane_slice cut = mt_plan_lane_slice(p->plan, unit, k);
+        if (cut.n && refresh_slice(&p->lanes[k], unit, host, cut, err)) return mt_note(err, "%s", p->lanes[k].at.name);
+    }
+    return MT_OK;
+}
+
 static uint16_t *halves_of(const mt_home *h, mt_state_kind kind) { return kind == MT_STATE_HI ? h->hi : (uint16_t *)h->lo; }
 
 /* What lane k has of numbers [first, end). */
@@ -263,11 +281,14 @@ static mt_rc open_state(const mt_peers *p, peer_lane *l, mt_err *err)
 {
     for (int u = 0; u < p->plan->model->n_units; u++) {
         peer_unit *at = &l->units[u];
-        if (!mt_plan_is_sliced(p->plan, u)) continue;
-        at->home = (mt_home){ .hi = mt_memory_find(l->at.memory, MT_BUF_HI, u, -1),
-                              .lo = mt_memory_find(l->at.memory, MT_BUF_LO, u, -1),
-                              .m = mt_memory_find(l->at.memory, MT_BUF_M, u, -1),
-                              .v = mt_memory_find(l->at.memory, MT_BUF_V, u, -1) };
+        if (!mt_plan_is_gathered(p->plan, u)) continue;
+        at->home = (mt_home){ .hi = mt_memory_find(l->at.memory, MT_BUF_WEIGHT_SLICE, u, MT_STATE_HI),
+                              .lo = mt_memory_find(l->at.memory, MT_BUF_WEIGHT_SLICE, u, MT_STATE_LO) };
+        if (mt_plan_is_sliced(p->plan, u))
+            at->home = (mt_home){ .hi = mt_memory_find(l->at.memory, MT_BUF_HI, u, -1),
+                                  .lo = mt_memory_find(l->at.memory, MT_BUF_LO, u, -1),
+                                  .m = mt_memory_find(l->at.memory, MT_BUF_M, u, -1),
+                                  .v = mt_memory_find(l->at.memory, MT_BUF_V, u, -1) };
         at->gradient = mt_memory_find(l->at.memory, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt_event_create(l->at.dev, &at->updated, "update of a slice", err));
         MT_TRY(clear_state(p, l, u, &at->home, err));

@@ -44,6 +44,8 @@ mt_home mt_peers_home(const mt_peers *p, int lane, int unit);
 mt_device *mt_peers_device(const mt_peers *p, int lane);
 mt_event *mt_peers_updated(const mt_peers *p, int lane, int unit);
 void *mt_peers_gradient(const mt_peers *p, int lane, int unit); /* its finished slice, or NULL */
+/* On the updater's thread, after an update in host memory: every lane's slice of the weights follows. */
+mt_rc mt_peers_refresh(mt_peers *p, int unit, const mt_home *host, mt_err *err);
 /* On the updater's thread: queue the update of every lane's slice from its slice of the gradient. */
 mt_rc mt_peers_update(mt_peers *p, int unit, const mt_adamw *whole, mt_err *err);
 /* Numbers [first, first + n) of hi or lo of the unit into dst, memory of lane `lane`, on its stream s, after the newest updates:

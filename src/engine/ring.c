@@ -39,7 +39,7 @@ static mt_rc copy_halves(mt_lane *lane, int u, mt_state_kind kind, int64_t first
 {
     const mt_home *s = mt_state_home(lane->state, u);
     const void *from = kind == MT_STATE_HI ? (const void *)(s->hi + first) : (const void *)(s->lo + first);
-    if (mt_plan_is_sliced(lane->plan, u))
+    if (mt_plan_is_gathered(lane->plan, u))
         return mt_peers_gather(lane->peers, lane->index, lane->copy_in, u, kind, first, n, to, err);
     return mt_copy(lane->copy_in, to, from, (size_t)n * 2, MT_COPY_IN, err);
 }

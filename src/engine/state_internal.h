@@ -125,7 +125,7 @@ void mt__homes_free(mt_state *s);
 mt_rc mt__homes_clear(mt_state *s, mt_err *err);
 /* The other lanes' devices, where they have slices of the state. */
 mt_rc mt__homes_add_lanes(mt_state *s, mt_err *err);
-/* Bytes of a unit's state between host memory and `home`, which is on the device of `lane` if it is on one.  COPY_OUT waits for
+/* Bytes of a unit's state between host memory and `home`, which is on the device of `lane`, or (-1) in host memory.  COPY_OUT waits for
  * the unit's newest update on a device; COPY_IN is for a state with nothing in flight. */
 mt_rc mt__home_move(mt_state *s, int lane, int unit, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
 

@@ -30,7 +30,7 @@ size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind)
 typedef struct span {
     mt_state_range r; /* counted from the first that is stored there */
     char *home;
-    int lane;         /* on whose device, if on one */
+    int lane;         /* on whose device; -1: in host memory */
     int64_t n_stored; /* all that are stored there */
 } span;
 
@@ -42,7 +42,10 @@ static char *home_of(const mt_home *h, mt_state_kind kind)
 
 static span whole_span(const mt_state *s, mt_state_range r)
 {
-    return (span){ .r = r, .home = home_of(&s->units[r.unit].home, r.kind), .n_stored = mt_plan_stored(s->plan, r.unit, r.kind) };
+    return (span){ .r = r,
+                   .home = home_of(&s->units[r.unit].home, r.kind),
+                   .lane = mt__lives_on_device(s, r.unit) ? 0 : -1,
+                   .n_stored = mt_plan_stored(s->plan, r.unit, r.kind) };
 }
 
 static mt_rc move_span(mt_state *s, const span *p, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
@@ -81,8 +84,8 @@ static mt_rc write_exact(mt_state *s, mt_state_range r, char *src, mt_err *err)
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++) {
         int64_t from = mt_max_i64(r.first, x->first), end = mt_min_i64(r.first + r.n, x->first + x->n);
         if (end > from)
-            MT_TRY(mt__home_move(s, 0, r.unit, home + x->at + from - x->first, src + (size_t)(from - r.first) * 2,
-                                 (size_t)(end - from) * 2, MT_COPY_IN, err));
+            MT_TRY(mt__home_move(s, mt__lives_on_device(s, r.unit) ? 0 : -1, r.unit, home + x->at + from - x->first,
+                                 src + (size_t)(from - r.first) * 2, (size_t)(end - from) * 2, MT_COPY_IN, err));
     }
     return MT_OK;
 }
@@ -268,9 +271,12 @@ static mt_rc move_slices(mt_state *s, mt_state_range r, char *host, mt_copy_dir 
     return r.kind == MT_STATE_LO ? move_no_low(s, r, (int16_t *)(void *)host, dir, err) : MT_OK;
 }
 
+/* Weights that lanes have slices of are written there, too. */
 static mt_rc move_range(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
 {
-    return mt_plan_is_sliced(s->plan, r.unit) ? move_slices(s, r, host, dir, err) : move_numbers(s, r, host, dir, err);
+    if (mt_plan_is_sliced(s->plan, r.unit)) return move_slices(s, r, host, dir, err);
+    MT_TRY(move_numbers(s, r, host, dir, err));
+    return dir == MT_COPY_IN && mt_plan_mirrors(s->plan, r.unit, r.kind) ? move_slices(s, r, host, dir, err) : MT_OK;
 }
 
 mt_rc mt_state_read_sliced_grad(mt_state *s, int unit, void *dst, mt_err *err)

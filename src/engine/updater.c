@@ -60,7 +60,9 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
     int64_t start = mt_now_ns();
     mt_pool_for(s->updater.pool, (h.n + PIECE - 1) / PIECE, update_piece, &h);
     if (s->trace) mt_trace_host(s->trace, "updater", name, start, mt_now_ns());
-    if (!h.n_bad) return MT_OK;
+    if (!h.n_bad)
+        return mt_plan_is_mirrored(s->plan, job->at.unit) ? mt_peers_refresh(s->folder.peers, job->at.unit, &u->home, err)
+                                                          : MT_OK;
     return mt_fail(err, MT_ENUMERIC,
                    "%zu weights of the %s left the finite range in this update.  Resume from the last checkpoint with a lower "
                    "learning rate",

@@ -44,6 +44,7 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 typedef struct search {
     mt_plan_inputs in;
     bool rough;     /* near enough to compare by: only the most promising starts walk, and in large steps */
+    bool gather;    /* several lanes: weights are gathered from slices */
     double give_up; /* seconds: what takes longer is of no use */
     knob_ranges range;
     mt_plan trial; /* its placement is the one being looked at */
@@ -690,6 +691,7 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     s->trial = (mt_plan){ .model = s->in.model, .job = *s->in.job, .arithmetic = *s->in.arithmetic };
     for (int i = 0; i < STARTS; i++) s->starts[i].m = (merit){ false, INFINITY };
     MT_TRY(mt__knobs_ranges(&s->range, &s->trial, s->in.machine, err));
+    s->range.lowest[GATHER] = s->range.highest[GATHER] = s->gather;
     mt_rc rc = mt_placement_init(&s->trial.place, s->in.model, err);
     if (!rc) rc = mt_step_drawing_init(&s->drawing, s->in.model, err);
     if (!rc) rc = open_merged(s, err);
@@ -704,26 +706,35 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     return rc;
 }
 
-/* Several lanes whose devices reach each other: by both routes, which have little in common.  Where neither fits, what the one
+/* Keeps the faster of two plans, of which either may be NULL. */
+static void keep_faster(mt_plan **best, mt_plan *other)
+{
+    const bool better = other && (!*best || other->predicted_seconds < (*best)->predicted_seconds);
+    mt_plan_free(better ? *best : other);
+    if (better) *best = other;
+}
+
+/* Several lanes whose devices reach each other: by all routes, which have little in common.  Where none fits, what the one
  * through host memory says. */
 static mt_rc search_routes(mt_plan **out, const search *how, mt_err *err)
 {
     mt_machine apart = *how->in.machine;
-    search by_peers = *how, by_host = *how;
-    mt_plan *peers = NULL;
-    mt_err ignored = { 0 };
     apart.peer = 0;
-    by_host.in.machine = &apart;
-    mt_rc rc = search_with(&peers, &by_peers, &ignored);
-    if (rc && rc != MT_ENOMEM) return *err = ignored, rc;
-    rc = search_with(out, &by_host, err);
-    if (peers && (rc == MT_ENOMEM || !*out || peers->predicted_seconds <= (*out)->predicted_seconds)) {
-        mt_plan_free(*out);
-        *out = peers;
-        return MT_OK;
+    for (int gather = 0; gather <= 1; gather++) {
+        search s = *how;
+        mt_plan *plan;
+        mt_err why = { 0 };
+        s.gather = gather;
+        mt_rc rc = search_with(&plan, &s, &why);
+        if (rc && rc != MT_ENOMEM) return *err = why, rc;
+        keep_faster(out, plan);
     }
-    mt_plan_free(peers);
-    return rc;
+    search s = *how;
+    mt_plan *plan;
+    s.in.machine = &apart;
+    mt_rc rc = search_with(&plan, &s, err);
+    keep_faster(out, plan);
+    return *out ? MT_OK : rc;
 }
 
 static mt_rc search_all(mt_plan **out, search *s, mt_err *err)

@@ -63,7 +63,9 @@ void mt_plan_describe(const mt_plan *p, char *out, size_t n)
     if (mt_plan_machines(p) > 1) mt_str_printf(&s, "%d machines; ", mt_plan_machines(p));
     if (mt_plan_lanes(p) > 1)
         mt_str_printf(&s, "%d devices%s; on each ", mt_plan_lanes(p),
-                      p->place.fold == MT_FOLD_PEERS ? ", which add their sums between them" : "");
+                      p->place.gather                  ? ", which add their sums and gather weights between them"
+                      : p->place.fold == MT_FOLD_PEERS ? ", which add their sums between them"
+                                                       : "");
     mt_str_printf(
         &s,
         "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; ",

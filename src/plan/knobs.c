@@ -52,6 +52,7 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     set_range(r, HOMES_SKIP, 0, !m->home_host && !on_host);
     set_range(r, STAGED, 0, train && !trial->job.only_gradients && !several ? model->n_units : 0);
     set_range(r, PEERS, peers, peers);
+    set_range(r, GATHER, 0, 0); /* choose.c, search_routes */
     set_range(r, OWN, 0, r->highest[STAGED]);
     set_range(r, PIECES, 0, 0); /* these: choose.c, shorten_waits */
     set_range(r, PIECE_SIZE, piece_size(trial, m), piece_size(trial, m));
@@ -154,6 +155,7 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     mt_placement_set_slots(p, trial->model, ring, c->k[INTERVAL], all_home ? 0 : c->k[GRAD_SLOTS]);
     p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;
     p->fold = c->k[PEERS] ? MT_FOLD_PEERS : MT_FOLD_HOST;
+    p->gather = c->k[GATHER] > 0;
     p->keep_slots = c->k[OFFLOADED] ? c->k[KEEP_SLOTS] : 0;
     p->n_slabs = j->clip || all_home ? 0 : c->k[SLABS];
     p->staging_slots = 0;

@@ -28,7 +28,8 @@ typedef enum knob {
     RING,
     GRAD_SLOTS,
     SLABS,
-    PEERS, /* several lanes: their sums meet on the devices, and HOMES are in slices; not searched for */
+    PEERS,  /* several lanes: their sums meet on the devices, and HOMES are in slices; not searched for */
+    GATHER, /* ... and weights of the other units are gathered from slices; not searched for, either */
     KNOBS
 } knob;
 

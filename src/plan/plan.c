@@ -483,6 +483,8 @@ static mt_rc check_lanes(const mt_plan *p, mt_err *err)
         return mt_fail(err, MT_EINVAL, "sums that leave for other machines meet in host memory first");
     if (p->job.machine < 0 || p->job.machine >= machines)
         return mt_fail(err, MT_EINVAL, "machine %d of %d", p->job.machine, machines);
+    if (p->place.gather && (!folds_by_peers(p) || p->job.only_gradients))
+        return mt_fail(err, MT_EINVAL, "weights are gathered from devices whose sums do not meet there");
     for (int u = 0; u < p->model->n_units; u++) {
         const mt_unit_place *at = &p->place.units[u];
         if (at->home == MT_DEVICE && at->site == MT_SITE_DEVICE && folds_by_peers(p) && !p->job.only_gradients) continue;
@@ -625,6 +627,9 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (at->resident && (f32 || apart))
         MT_TRY(plan_add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
     if (at->resident && f32 && apart) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
+    for (mt_state_kind k = 0; k <= MT_STATE_LO; k++)
+        if (mt_plan_mirrors(p, u, k))
+            MT_TRY(plan_add(p, MT_BUF_WEIGHT_SLICE, u, (int)k, MT_DEVICE, 2 * (size_t)mt_plan_slice_elems(p, u, k), err));
     if (!p->job.train || n_train == 0) return MT_OK;
     if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_own), err));
     if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_own), err));
@@ -768,7 +773,7 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
         size_t n = (size_t)p->model->units[u].layout->n_train;
         const mt_unit_place *at = &p->place.units[u];
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
-        device_home |= at->home == MT_DEVICE;
+        device_home |= at->home == MT_DEVICE || mt_plan_is_mirrored(p, u);
     }
     if (device_home) MT_TRY(plan_add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, MT_STATE_SLOTS * mt_plan_bounce_bytes(p), err));
     if (!p->job.train) return MT_OK;

@@ -81,14 +81,16 @@ typedef struct mt_layer_place {
 } mt_layer_place;
 
 typedef struct mt_placement {
-    int64_t sweep_tokens;   /* rows of one sweep; fewer than the step's: several sweeps */
-    mt_place accumulators;  /* where gradients wait between sweeps */
-    int keep_slots;         /* device slots that kept activations pass through on their way to the host */
-    int staging_slots;      /* device slots of staged updates */
-    int piece_slots;        /* device slots that pieces of units pass through: state in, update, state back */
-    int64_t piece_elems;    /* elements of a piece, whole blocks of moments; the last piece of a unit may be shorter */
-    int n_slabs;            /* host slabs for gradients when clipping is off */
-    mt_fold_route fold;     /* several lanes: where the sums of shares meet */
+    int64_t sweep_tokens;  /* rows of one sweep; fewer than the step's: several sweeps */
+    mt_place accumulators; /* where gradients wait between sweeps */
+    int keep_slots;        /* device slots that kept activations pass through on their way to the host */
+    int staging_slots;     /* device slots of staged updates */
+    int piece_slots;       /* device slots that pieces of units pass through: state in, update, state back */
+    int64_t piece_elems;   /* elements of a piece, whole blocks of moments; the last piece of a unit may be shorter */
+    int n_slabs;           /* host slabs for gradients when clipping is off */
+    mt_fold_route fold;    /* several lanes: where the sums of shares meet */
+    bool gather; /* with MT_FOLD_PEERS: of weights whose home is the host each lane keeps a slice on its device, refreshed
+                               after each update, and gathers the rest from the others' */
     mt_unit_place *units;   /* [n_units] */
     mt_group_place *groups; /* [n_groups] */
     mt_layer_place *layers; /* [L] */
@@ -114,27 +116,28 @@ typedef struct mt_job {
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
 #define MT_BUFFER_LIST(X)                                                                                                        \
-    X(HI, "master.hi")              /* unit, at its home */                                                                      \
-    X(LO, "master.lo")              /* unit */                                                                                   \
-    X(EXACT_HOME, "master.exact")   /* unit, where nothing is updated: hi, then lo, of exact numbers */                          \
-    X(M, "adam.m")                  /* unit */                                                                                   \
-    X(V, "adam.v")                  /* unit */                                                                                   \
-    X(PARKED, "grad.parked")        /* unit: host, waits for the norm */                                                         \
-    X(SLAB, "grad.slab")            /* slab: host */                                                                             \
-    X(RESIDENT, "weights.resident") /* unit: compute form */                                                                     \
-    X(RING, "weights.ring")         /* group, slot */                                                                            \
-    X(EXACT, "weights.exact")       /* group, slot or unit: exact numbers in fp32, and their halves on the way */                \
-    X(HALVES, "weights.halves")     /* group, slot or unit: hi and lo on their way to fp32 */                                    \
-    X(ACC, "grad.acc")              /* unit or (group, slot): fp32 */                                                            \
-    X(ACC_TIED, "grad.acc_tied")    /* the embedding's share of a tied unit */                                                   \
-    X(ACC_HOST, "grad.acc_host")    /* unit: fp32, between sweeps */                                                             \
-    X(GRAD, "grad.out")             /* group, slot: rounded, on its way out */                                                   \
-    X(LAND, "grad.land")            /* slot: a share's fp32 sum on its way to the step's, of several lanes: in host memory, or \
-                                       the lane's slice of every lane's */ \
-    X(LAND_TIED, "grad.land_tied")  /* the same of the embedding's share of a tied unit */                                       \
-    X(TOTAL, "grad.total")          /* unit, sum: fp32, of the shares so far; where the landing slots are */                     \
-    X(SLICE, "grad.slice")          /* the lane's finished slice of a gradient on its way to the host */                         \
-    X(CHUNKS, "grad.chunks")        /* sums of squares of its chunks, of all of them, and weights that left the finite range */  \
+    X(HI, "master.hi")               /* unit, at its home */                                                                     \
+    X(LO, "master.lo")               /* unit */                                                                                  \
+    X(EXACT_HOME, "master.exact")    /* unit, where nothing is updated: hi, then lo, of exact numbers */                         \
+    X(M, "adam.m")                   /* unit */                                                                                  \
+    X(V, "adam.v")                   /* unit */                                                                                  \
+    X(PARKED, "grad.parked")         /* unit: host, waits for the norm */                                                        \
+    X(SLAB, "grad.slab")             /* slab: host */                                                                            \
+    X(RESIDENT, "weights.resident")  /* unit: compute form */                                                                    \
+    X(RING, "weights.ring")          /* group, slot */                                                                           \
+    X(WEIGHT_SLICE, "weights.slice") /* unit, 0 or 1: hi or lo of the lane's slice of weights whose home is the host */          \
+    X(EXACT, "weights.exact")        /* group, slot or unit: exact numbers in fp32, and their halves on the way */               \
+    X(HALVES, "weights.halves")      /* group, slot or unit: hi and lo on their way to fp32 */                                   \
+    X(ACC, "grad.acc")               /* unit or (group, slot): fp32 */                                                           \
+    X(ACC_TIED, "grad.acc_tied")     /* the embedding's share of a tied unit */                                                  \
+    X(ACC_HOST, "grad.acc_host")     /* unit: fp32, between sweeps */                                                            \
+    X(GRAD, "grad.out")              /* group, slot: rounded, on its way out */                                                  \
+    X(LAND, "grad.land")           /* slot: a share's fp32 sum on its way to the step's, of several lanes: in host memory, or \
+                                       the lane's slice of every lane's */  \
+    X(LAND_TIED, "grad.land_tied") /* the same of the embedding's share of a tied unit */                                        \
+    X(TOTAL, "grad.total")         /* unit, sum: fp32, of the shares so far; where the landing slots are */                      \
+    X(SLICE, "grad.slice")         /* the lane's finished slice of a gradient on its way to the host */                          \
+    X(CHUNKS, "grad.chunks")       /* sums of squares of its chunks, of all of them, and weights that left the finite range */   \
     X(CHUNKS_HOST, "grad.chunks_host") /* of all chunks of a unit */                                                             \
     X(SEND, "exchange.send")           /* slot: host, a bundle's fp32 sum on its way to the machines that own slices of it */    \
     X(RECEIVE, "exchange.receive")     /* slot: host, this machine's slice of the sums of the others */                          \

@@ -23,6 +23,18 @@ static inline int64_t mt_plan_slice_rest(const mt_plan *p, int unit)
 {
     return mt_plan_most_slice(p, p->model->units[unit].layout->n_train);
 }
+/* Lanes have slices of the unit's weights, and the state lives in host memory; of which kinds. */
+static inline bool mt_plan_is_mirrored(const mt_plan *p, int unit)
+{
+    return mt_plan_lanes(p) > 1 && p->place.gather && p->place.units[unit].home == MT_HOST &&
+           p->model->units[unit].layout->n_train > 0;
+}
+bool mt_plan_mirrors(const mt_plan *p, int unit, mt_state_kind kind);
+/* A lane's weights come from the slices of all lanes. */
+static inline bool mt_plan_is_gathered(const mt_plan *p, int unit)
+{
+    return mt_plan_is_sliced(p, unit) || mt_plan_is_mirrored(p, unit);
+}
 /* Numbers of each kind in a lane's memory. */
 int64_t mt_plan_slice_elems(const mt_plan *p, int unit, mt_state_kind kind);
 

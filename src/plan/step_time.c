@@ -230,6 +230,16 @@ static void draw_sliced_update(drawing *d, int u, double n)
     d->shared->updates[u] = newest(d, MT_Q_COMPUTE);
 }
 
+/* The lane's slice of weights that are gathered follows their update in host memory. */
+static void draw_refresh(drawing *d, int u, double n)
+{
+    if (!mt_plan_is_mirrored(d->p, u)) return;
+    const double each = mt_plan_mirrors(d->p, u, MT_STATE_LO) ? 4 : 2;
+    depend(d, MT_Q_PIECE_IN, newest(d, MT_Q_ADAM));
+    if (!d->skips) step_time_add(d, MT_Q_PIECE_IN, n * each / mt_plan_lanes(d->p));
+    d->shared->updates[u] = newest(d, MT_Q_PIECE_IN);
+}
+
 /* Slices go to the lanes that fold them; what is finished goes to the host, unless its state is in slices, too.  Drawn as a part
  * of each round, like updates without clipping. */
 static void draw_fold_by_peers(drawing *d, const mt_action *a)
@@ -245,24 +255,27 @@ static void draw_fold_by_peers(drawing *d, const mt_action *a)
     depend(d, MT_Q_ADAM, newest(d, MT_Q_OUT));
     if (!d->skips) step_time_add(d, MT_Q_ADAM, each);
     d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
+    draw_refresh(d, a->unit, each);
 }
 
 static mt_rc draw_issue(void *self, const mt_action *a, mt_err *err)
 {
     drawing *d = self;
-    const bool sliced = a->unit >= 0 && mt_plan_is_sliced(d->p, a->unit);
+    const bool sliced = mt_plan_is_sliced(d->p, a->unit);
     (void)err;
     if (a->kind == MT_DO_SWEEP) begin_sweep(d, (int)a->sweep);
     if (a->kind == MT_DO_HEAD) d->skips = false;
     if (a->kind == MT_DO_FETCH) depend(d, MT_Q_IN, d->shared->updates[a->unit]); /* R1 */
     if (a->kind == MT_DO_PART_OUT && folds_by_peers(d)) return draw_fold_by_peers(d, a), MT_OK;
-    if (a->kind == MT_DO_FETCH && sliced) return draw_between(d, MT_Q_IN, of_others(d, work_of(d, a))), MT_OK;
+    if (a->kind == MT_DO_FETCH && mt_plan_is_gathered(d->p, a->unit))
+        return draw_between(d, MT_Q_IN, of_others(d, work_of(d, a))), MT_OK;
     if (a->kind == MT_DO_UPDATE_HOST && sliced) return draw_sliced_update(d, a->unit, work_of(d, a)), MT_OK;
     if (!d->skips) step_time_add(d, mt_action_queue[a->kind], work_of(d, a));
     if (a->kind == MT_DO_ROUTES) depend(d, MT_Q_IN, newest(d, MT_Q_COMPUTE)); /* the host waits before it fetches more */
     if (a->kind == MT_DO_PART_OUT) draw_fold(d, a);
     if (a->kind != MT_DO_UPDATE_HOST) return MT_OK;
     d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
+    draw_refresh(d, a->unit, work_of(d, a));
     if (a->to >= 0) d->shared->slabs[a->to] = newest(d, MT_Q_ADAM);
     return MT_OK;
 }

@@ -134,6 +134,7 @@ static mt_rc plan_lanes(mt_plan **out, const rig *r, bool clip, mt_fold_route fo
     mt_placement_set_slots(&p, r->model, 2, 1, 1);
     p.n_slabs = 1;
     p.fold = fold;
+    p.gather = fold == MT_FOLD_PEERS;
     for (int u = 0; u < r->model->n_units && fold == MT_FOLD_PEERS; u += 2) /* every other unit's state lives in slices */
         p.units[u] = (mt_unit_place){ .resident = u % 4 == 0, .home = MT_DEVICE, .site = MT_SITE_DEVICE };
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };

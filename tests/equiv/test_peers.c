@@ -57,7 +57,8 @@ static mt_plan *plan_peers(const rig *r, int64_t shares, uint64_t seed)
     assert_ok(mt_placement_init(&p, r->model, &err));
     draw(&p, r->model, &job, &a, &d);
     p.fold = MT_FOLD_PEERS;
-    for (int u = 0; u < r->model->n_units; u++) { /* some live in slices */
+    p.gather = true;
+    for (int u = 0; u < r->model->n_units; u++) { /* some live in slices, and of the others the weights do */
         p.units[u].home = roll(&d, 2) ? MT_DEVICE : MT_HOST;
         p.units[u].site = p.units[u].home == MT_DEVICE ? MT_SITE_DEVICE : MT_SITE_HOST;
     }

@@ -120,9 +120,12 @@ static void describe(const mt_plan *plan, char *out, size_t n)
 {
     const mt_placement *p = &plan->place;
     int k = snprintf(out, n, "%d lanes (%s), sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d, pieces %d x %d; groups",
-                     mt_plan_lanes(plan), p->fold == MT_FOLD_PEERS ? "peers" : "host", (int)p->sweep_tokens,
-                     (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->staging_slots,
-                     p->n_slabs, p->piece_slots, (int)p->piece_elems);
+                     mt_plan_lanes(plan),
+                     p->gather                  ? "peers, gathered"
+                     : p->fold == MT_FOLD_PEERS ? "peers"
+                                                : "host",
+                     (int)p->sweep_tokens, (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device",
+                     p->keep_slots, p->staging_slots, p->n_slabs, p->piece_slots, (int)p->piece_elems);
     for (int g = 0; g < plan->model->n_groups; g++)
         k += snprintf(out + k, n - (size_t)k, " %d/%d/%d", p->groups[g].ring_slots, p->groups[g].sum_slots,
                       p->groups[g].out_slots);

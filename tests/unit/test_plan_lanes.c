@@ -185,6 +185,26 @@ static void the_faster_route_is_taken(void **state)
     close_shape(&s);
 }
 
+/* State in host memory behind slow links: each device fetches its slice of the weights, and has the rest from the others. */
+static void weights_are_gathered_where_links_are_slow(void **state)
+{
+    (void)state;
+    subject s = open_shape("qwen2.5-7b");
+    mt_machine m = machine("h200", 1e12, 64);
+    m.home_host = true;
+    m.copy_in = m.copy_out = m.copy_both = 4e9;
+    m.device_bytes = (size_t)24e9; /* too little for all weights to stay */
+    mt_plan *host = plan_of(&s, &m, true, 64, 8, 8);
+    m.peer = 400e9;
+    mt_plan *p = plan_of(&s, &m, true, 64, 8, 8);
+    assert_true(p->place.gather);
+    assert_true(p->predicted_seconds < 0.7 * host->predicted_seconds);
+    assert_true(p->times.copy_in < 0.3 * host->times.copy_in);
+    mt_plan_free(host);
+    mt_plan_free(p);
+    close_shape(&s);
+}
+
 /* Eight devices hold what host memory cannot. */
 static void slices_fit_where_host_memory_is_short(void **state)
 {
@@ -239,4 +259,5 @@ MT_TEST_MAIN(cmocka_unit_test(several_devices_share_what_is_in_host_memory),
              cmocka_unit_test(attention_is_chosen_from_the_whole_step), cmocka_unit_test(predictions_respect_what_limits_them),
              cmocka_unit_test(more_devices_are_faster_where_compute_limits),
              cmocka_unit_test(state_that_lives_on_the_devices_is_cut_over_them), cmocka_unit_test(the_faster_route_is_taken),
-             cmocka_unit_test(slices_fit_where_host_memory_is_short), cmocka_unit_test(contradictions_are_refused))
+             cmocka_unit_test(weights_are_gathered_where_links_are_slow), cmocka_unit_test(slices_fit_where_host_memory_is_short),
+             cmocka_unit_test(contradictions_are_refused))
