@@ -232,9 +232,9 @@ static bool decides_the_plan(const mt_settings *s, const char *key)
 {
     static const char *const always[] = { "dataset.max_seq_len", "training.batch_size" };
     static const char *const where_given[] = {
-        "model.dtype",         "model.device",    "model.attn_implementation", "training.gradient_accumulation_steps",
-        "training.grad_dtype", "training.freeze", "training.deterministic",    "training.max_grad_norm",
-        "training.shares",     "training.bundles"
+        "model.dtype",         "model.device",     "model.attn_implementation", "training.gradient_accumulation_steps",
+        "training.grad_dtype", "training.freeze",  "training.deterministic",    "training.max_grad_norm",
+        "training.shares",     "training.bundles", "training.reduce_dtype"
     };
     for (size_t i = 0; i < MT_COUNT(always); i++)
         if (strcmp(key, always[i]) == 0) return true;

@@ -123,18 +123,24 @@ static exchange_slot *slot_of(const mt_state *s, int64_t item)
 }
 
 /* This machine's slice of another's sum, in a slot. */
-static float *received(const mt_state *s, const exchange_slot *slot, int unit, int from, bool tied)
+static char *received(const mt_state *s, const exchange_slot *slot, int unit, int from, bool tied)
 {
     const exchange *x = s->exchange;
     const int others = x->machines - 1, k = (from - x->me + x->machines) % x->machines - 1;
-    return slot->receive + (k + (tied ? others : 0)) * mt_plan_own_slice(s->plan, unit).n;
+    return slot->receive + (size_t)((k + (tied ? others : 0)) * mt_plan_own_slice(s->plan, unit).n) * mt_plan_sent_bytes(s->plan);
+}
+
+/* Elements from `first` on of this machine's sum. */
+static char *own_sum(const mt_state *s, const exchange_slot *slot, int unit, int64_t first, bool tied)
+{
+    return slot->send + (size_t)(first + (tied ? mt__state_layout(s, unit)->n_train : 0)) * mt_plan_sent_bytes(s->plan);
 }
 
 static void sum_received(void *self, void *mark);
 
 static void expect_sum(mt_state *s, exchange_slot *slot, int unit, int from, bool tied)
 {
-    const size_t bytes = (size_t)mt_plan_own_slice(s->plan, unit).n * sizeof(float);
+    const size_t bytes = (size_t)mt_plan_own_slice(s->plan, unit).n * mt_plan_sent_bytes(s->plan);
     slot->to_reduce++;
     mt__exchange_post(s, &(mt_parcel){ .peer = from,
                                        .tag = unit * TAGS_OF_UNIT + (tied ? TAG_SUM_TIED : TAG_SUM),
@@ -207,20 +213,19 @@ static void sum_sent(void *self, void *mark)
 static void send_sum(mt_state *s, exchange_slot *slot, int unit, int to, bool tied)
 {
     const mt_stretch slice = mt_plan_slice(s->plan, unit, to);
-    float *sum = slot->send + (tied ? mt__state_layout(s, unit)->n_train : 0);
     if (!slice.n) return;
     slot->to_free++;
     mt__exchange_post(s, &(mt_parcel){ .peer = to,
                                        .sends = true,
                                        .tag = unit * TAGS_OF_UNIT + (tied ? TAG_SUM_TIED : TAG_SUM),
-                                       .data = sum + slice.first,
-                                       .bytes = (size_t)slice.n * sizeof *sum,
+                                       .data = own_sum(s, slot, unit, slice.first, tied),
+                                       .bytes = (size_t)slice.n * mt_plan_sent_bytes(s->plan),
                                        .what = s->exchange->units[unit].sum,
                                        .done = sum_sent,
                                        .mark = slot });
 }
 
-float *mt__exchange_slot(const mt_state *s, int *unit)
+void *mt__exchange_slot(const mt_state *s, int *unit)
 {
     const exchange *x = s->exchange;
     *unit = -1;
@@ -257,11 +262,23 @@ typedef struct reduction {
     double *chunks;
 } reduction;
 
-static float *bundle_sum(const reduction *r, int machine, bool tied)
+static void *bundle_sum(const reduction *r, int machine, bool tied)
+{
+    if (machine != r->s->exchange->me) return received(r->s, r->slot, r->unit, machine, tied);
+    return own_sum(r->s, r->slot, r->unit, r->slice.first, tied);
+}
+
+/* Bundles that are rounded: the step's sum begins with zero. */
+static float *reduce_rounded(const reduction *r, bool tied, int64_t from, int64_t to)
 {
     const exchange *x = r->s->exchange;
-    if (machine != x->me) return received(r->s, r->slot, r->unit, machine, tied);
-    return r->slot->send + r->slice.first + (tied ? mt__state_layout(r->s, r->unit)->n_train : 0);
+    float *sum = x->units[r->unit].totals[tied];
+    if (!r->turn) memset(sum + from, 0, (size_t)(to - from) * sizeof *sum);
+    for (int m = 0; m < x->machines && has_documents(r->s, r->turn * x->machines + m); m++) {
+        const uint16_t *part = bundle_sum(r, m, tied);
+        for (int64_t i = from; i < to; i++) sum[i] += mt_bf16_to_f32(part[i]);
+    }
+    return sum;
 }
 
 /* Elements [from, to) of the slice.  Returns where the step's sum is. */
@@ -269,6 +286,7 @@ static float *reduce_range(const reduction *r, bool tied, int64_t from, int64_t 
 {
     const exchange *x = r->s->exchange;
     float *total = x->units[r->unit].totals[tied], *sum = r->turn ? total : NULL;
+    if (mt_arithmetic_rounds(&r->s->plan->arithmetic)) return reduce_rounded(r, tied, from, to);
     for (int m = 0; m < x->machines && has_documents(r->s, r->turn * x->machines + m); m++) {
         float *part = bundle_sum(r, m, tied);
         if (sum)

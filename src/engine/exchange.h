@@ -22,10 +22,11 @@ enum exchange_tag {
 
 /* A bundle's sums of a unit, on their way between machines. */
 typedef struct exchange_slot {
-    float *send, *receive; /* receive: [others][own slice], then the same of the tied share */
-    int64_t item;          /* that has it; -1: none */
-    int to_reduce;         /* sums that are missing: of others, and this machine's */
-    int to_free;           /* sends that are not done, and the reduction */
+    char *send,
+        *receive;  /* fp32, or bf16 if bundles are rounded; receive: [others][own slice], then the same of the tied share */
+    int64_t item;  /* that has it; -1: none */
+    int to_reduce; /* sums that are missing: of others, and this machine's */
+    int to_free;   /* sends that are not done, and the reduction */
 } exchange_slot;
 
 typedef struct exchange_unit {

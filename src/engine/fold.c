@@ -112,10 +112,21 @@ typedef struct fold_job {
     mt_dtype t;
     void *g;     /* the finished gradient; NULL: more rounds follow, or other machines' sums are missing */
     bool leaves; /* several machines: a bundle's sum is made, */
-    float *send; /* which leaves from here once it is complete; NULL: more rounds follow */
+    void *send;  /* which leaves from here once it is complete; NULL: more rounds follow */
 } fold_job;
 
 static float *part_sum(const mt_share_sum *p, bool tied) { return tied ? p->tied : p->sum; }
+
+/* A rounded bundle to the step's sum, which begins with zero: in `total`, or where the first bundle is. */
+static float *add_rounded(float *total, float *sum, float *bundle, bool first, int64_t from, int64_t to)
+{
+    float *step = !first ? sum : total ? total : bundle;
+    if (first)
+        for (int64_t i = from; i < to; i++) step[i] = 0.0f + mt_bf16_to_f32(mt_f32_to_bf16(bundle[i]));
+    else
+        mt_fold_range(&(mt_fold){ .to = step, .part = bundle, .bf16 = true }, from, to);
+    return step;
+}
 
 /* Elements [from, to) of the parts, in order.  Returns where the step's sum is. */
 static float *fold_range(const fold_job *j, bool tied, int64_t from, int64_t to)
@@ -131,7 +142,10 @@ static float *fold_range(const fold_job *j, bool tied, int64_t from, int64_t to)
             memcpy(sum[o.sum] + from, part + from, (size_t)(to - from) * sizeof *part);
         else
             sum[o.sum] = part;
-        if (o.ends_bundle) mt_fold_range(&(mt_fold){ .to = sum[0], .part = sum[1] }, from, to);
+        if (o.ends_bundle && j->f->deal->rounds)
+            sum[0] = add_rounded(totals[0], sum[0], sum[1], o.first_bundle, from, to);
+        else if (o.ends_bundle)
+            mt_fold_range(&(mt_fold){ .to = sum[0], .part = sum[1] }, from, to);
     }
     return sum[0];
 }
@@ -139,16 +153,21 @@ static float *fold_range(const fold_job *j, bool tied, int64_t from, int64_t to)
 /* The same of a bundle of several machines. */
 static void fold_bundle(const fold_job *j, bool tied, int64_t from, int64_t to)
 {
-    float *total = j->unit->totals[tied ? 2 : 0], *send = j->send && tied ? j->send + j->n : j->send, *sum = total ? total : send;
-    const size_t bytes = (size_t)(to - from) * sizeof *sum;
+    const mt_dtype t = j->f->deal->rounds ? MT_DTYPE_BF16 : MT_DTYPE_F32;
+    float *total = j->unit->totals[tied ? 2 : 0], *sum = total;
     for (int i = 0; i < j->n_parts; i++) {
         float *part = part_sum(&j->part[i], tied);
-        if (j->share[i] % j->f->deal->shares == 0)
-            memcpy(sum + from, part + from, bytes);
+        const bool first = j->share[i] % j->f->deal->shares == 0;
+        if (first && total)
+            memcpy(sum + from, part + from, (size_t)(to - from) * sizeof *sum);
+        else if (first)
+            sum = part; /* what landed first is added to */
         else
             mt_fold_range(&(mt_fold){ .to = sum, .part = part }, from, to);
     }
-    if (total && send) memcpy(send + from, total + from, bytes);
+    if (!j->send) return;
+    char *send = (char *)j->send + (tied ? (size_t)j->n * mt_dtype_bytes(t) : 0);
+    mt_round_range(&(mt_round_grad){ .t = t, .n = j->n, .acc = sum, .g = send }, from, to);
 }
 
 static void fold_piece(void *arg, int64_t piece)

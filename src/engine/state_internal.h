@@ -48,7 +48,7 @@ typedef struct fold_lane {
 typedef struct fold_unit {
     float *
         totals[4]; /* step's, bundle's (of several machines: bundle's, none); those of the tied share.  NULL: what landed first is
-                         added to, or, of several machines, the bundle's is in the slot that it is sent from */
+                         added to */
     void *gradient; /* finished: where it waits for its update; NULL: in a slab */
     int round;      /* the next to be folded */
 } fold_unit;
@@ -149,7 +149,7 @@ enum { MT_FOLD_PIECE = 16 * 4096 }; /* elements a worker takes at a time: whole 
 /* -- exchange.c; ready, slot and owes with the watch's lock held -- */
 void mt__exchange_begin(mt_state *s); /* a training pass, after the folder knows its deal; with the lock held */
 /* The slot in which the bundle's sum that is folded next leaves; NULL: it is not free yet. */
-float *mt__exchange_slot(const mt_state *s, int *unit);
+void *mt__exchange_slot(const mt_state *s, int *unit);
 void mt__exchange_folded(mt_state *s); /* it is there */
 typedef enum exchange_work { EXCHANGE_NOTHING, EXCHANGE_REDUCE, EXCHANGE_APPLY } exchange_work;
 /* What the updater's thread can do now. */

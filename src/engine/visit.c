@@ -35,12 +35,17 @@ static float *sum_at(const mt_lane *lane, int u, float *sums, int64_t micro)
     return sums + sum * mt_plan_acc_stride(mt__layout(lane, u)->n_train);
 }
 
-/* `part` to `to`, and empty for the next. */
+/* `part` to `to`, and empty for the next; bundles may be rounded before they meet in the step's sum. */
 static mt_rc fold_sum(mt_lane *lane, int u, float *sums, int to, int part, mt_err *err)
 {
     const int64_t n = mt__layout(lane, u)->n_train, stride = mt_plan_acc_stride(n);
     return lane->ops->fold(lane->compute,
-                           &(mt_fold){ .n = n, .to = sums + to * stride, .part = sums + part * stride, .clear = true }, err);
+                           &(mt_fold){ .n = n,
+                                       .to = sums + to * stride,
+                                       .part = sums + part * stride,
+                                       .bf16 = to == 0 && lane->input.deal.rounds,
+                                       .clear = true },
+                           err);
 }
 
 /* A micro-batch has added to unit u's sums.  After the last of its share that meets those before it. */

@@ -544,11 +544,12 @@ typedef struct mt_cross_entropy {
     mt_loss_sum *sum;
 } mt_cross_entropy;
 
-/* to += part, element by element: any cut into ranges gives the same bits.  clear: part is zero afterwards. */
+/* to += part, element by element: any cut into ranges gives the same bits.  bf16: part is rounded to that first.  clear: part is
+ * zero afterwards. */
 typedef struct mt_fold {
     int64_t n;
     float *to, *part;
-    bool clear;
+    bool bf16, clear;
 } mt_fold;
 
 /* g = round(acc (+ acc2)) to t. */

@@ -22,7 +22,10 @@ size_t mt_fold_scratch(const mt_fold *a)
 void mt_fold_range(const mt_fold *a, int64_t from, int64_t to)
 {
     float *restrict sum = a->to, *restrict part = a->part;
-    for (int64_t i = from; i < to; i++) sum[i] += part[i];
+    if (a->bf16)
+        for (int64_t i = from; i < to; i++) sum[i] += mt_bf16_to_f32(mt_f32_to_bf16(part[i]));
+    else
+        for (int64_t i = from; i < to; i++) sum[i] += part[i];
     if (a->clear) memset(part + from, 0, (size_t)(to - from) * sizeof *part);
 }
 

@@ -1,7 +1,7 @@
 /* update.cu - what happens to a gradient: folded, rounded, measured.  And hi + lo made whole.
  *
- * fold         to += part: 8 bytes read, 4 written an element, and 4 more where the part is cleared; the CPU's bits but for NaN's
- *              payload
+ * fold         to += part (rounded to bf16 first, if asked): 8 bytes read, 4 written an element, and 4 more where the part is
+ *              cleared; the CPU's bits but for NaN's payload
  * round_grad   g = round(acc (+ acc2)): 4 (8) bytes read, 2 or 4 written an element; the CPU's bits but for NaN's payload
  * grad_norm    *sum = the tree of sqnorm.h, the same bits as on the CPU: 2 or 4 bytes an element
  * join_halves  w = join(hi, lo), split.h: 4 bytes read, 4 written an element */
@@ -15,19 +15,19 @@ enum { THREADS = 256, W = 4 };
 
 static unsigned blocks_for(int64_t n) { return (unsigned)mt_min_i64(div_up(n, THREADS * W), 132 * 16); }
 
-__global__ void fold_kernel(float *to, float *part, int64_t n, bool clear, bool whole)
+template <typename T> __global__ void fold_kernel(float *to, float *part, int64_t n, bool clear, bool whole)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x * W;
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W; i < n; i += step) {
         if (whole && i + W <= n) {
             vec<float, W> sum = load<float, W>(to + i), v = load<float, W>(part + i), zero = {};
 #pragma unroll
-            for (int k = 0; k < W; k++) sum.at[k] = __fadd_rn(sum.at[k], v.at[k]);
+            for (int k = 0; k < W; k++) sum.at[k] = __fadd_rn(sum.at[k], to_f32(from_f32<T>(v.at[k])));
             store<float, W>(to + i, sum);
             if (clear) store<float, W>(part + i, zero);
         } else {
             for (int64_t j = i; j < i + W && j < n; j++) {
-                to[j] = __fadd_rn(to[j], part[j]);
+                to[j] = __fadd_rn(to[j], to_f32(from_f32<T>(part[j])));
                 if (clear) part[j] = 0.0f;
             }
         }
@@ -38,7 +38,10 @@ mt_rc mt__fold_cuda(mt_stream *s, const mt_fold *a, mt_err *err)
 {
     if (a->n == 0) return MT_OK;
     bool whole = is_aligned(a->to, 16) && is_aligned(a->part, 16);
-    fold_kernel<<<blocks_for(a->n), THREADS, 0, mt_cuda_raw(s)>>>(a->to, a->part, a->n, a->clear, whole);
+    if (a->bf16)
+        fold_kernel<bf16><<<blocks_for(a->n), THREADS, 0, mt_cuda_raw(s)>>>(a->to, a->part, a->n, a->clear, whole);
+    else
+        fold_kernel<float><<<blocks_for(a->n), THREADS, 0, mt_cuda_raw(s)>>>(a->to, a->part, a->n, a->clear, whole);
     return mt__cuda_launched(s, "fold", err);
 }
 

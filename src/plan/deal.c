@@ -97,11 +97,12 @@ mt_fold_order mt_fold_order_of(const mt_deal *d, int share)
 {
     const int bundle = share / d->shares;
     const int64_t begin = d->first[bundle * d->shares], end = d->first[(bundle + 1) * d->shares];
-    const int of_bundle = begin == 0 ? 0 : 1, own = (d->bundles > 1) + (d->shares > 1);
+    const int of_bundle = begin == 0 && !d->rounds ? 0 : 1, own = (d->bundles > 1) + (d->shares > 1);
     const bool first = d->first[share] == begin;
     return (mt_fold_order){ .sum = first ? of_bundle : own,
                             .into = first ? -1 : of_bundle,
-                            .ends_bundle = of_bundle == 1 && d->first[share + 1] == end };
+                            .ends_bundle = of_bundle == 1 && d->first[share + 1] == end,
+                            .first_bundle = begin == 0 };
 }
 
 double mt_fold_numbers(const double *of_share, int bundles, int shares)
@@ -136,6 +137,7 @@ mt_rc mt_deal_init(mt_deal *d, const mt_model *model, const mt_arithmetic *a, in
 {
     *d = (mt_deal){ .bundles = mt_arithmetic_bundles(a),
                     .shares = mt_arithmetic_shares(a),
+                    .rounds = mt_arithmetic_rounds(a),
                     .even_rows = even_rows_of(model),
                     .most_docs = most_docs };
     const size_t docs = (size_t)most_docs, n = (size_t)mt_deal_shares(d);

@@ -6,7 +6,8 @@
  *     bundle = (share 0 + share 1) + share 2 ...      step = (bundle 0 + bundle 1) + bundle 2 ...
  *
  * in fp32 (losses in double), the first one taken as it is, shares without documents left out.  Which device computes a share
- * cannot matter.
+ * cannot matter.  If the arithmetic says so (reduce_bf16), each of several bundles is rounded to bf16 first, and the step begins
+ * with zero.
  *
  * Dealing is a pure function of the documents' lengths, of the model and of bundles x shares.  Change it, and MT_DEAL_VERSION,
  * which the arithmetic's hash includes, must change too. */
@@ -19,6 +20,7 @@ enum { MT_DEAL_VERSION = 1, MT_MOST_SHARES = 4096 };
 
 typedef struct mt_deal {
     int bundles, shares;
+    bool rounds;       /* bundles to bf16, before they are added */
     int64_t even_rows; /* a document this long takes as long for attention as for products; 0: attention takes no time */
     int64_t most_docs;
     /* Of the step dealt last, its documents share by share: */
@@ -53,7 +55,8 @@ static inline int64_t mt_deal_rows(const mt_deal *d, int share)
 typedef struct mt_fold_order {
     int sum;          /* the one that the share's micro-batches add to */
     int into;         /* at its end that is added to this one; -1: it is that one */
-    bool ends_bundle; /* then the bundle's sum (1) is added to the step's (0) */
+    bool ends_bundle; /* then the bundle's sum (1), rounded if bundles are, is added to the step's (0) */
+    bool first_bundle;
 } mt_fold_order;
 mt_fold_order mt_fold_order_of(const mt_deal *d, int share);
 

@@ -479,8 +479,8 @@ static mt_rc check_lanes(const mt_plan *p, mt_err *err)
     if (!p->job.train || p->job.alias_layers)
         return mt_fail(err, MT_EINVAL, "%d lanes and %d machines for a pass that one lane makes", lanes, machines);
     if (lanes > parts) return mt_fail(err, MT_EINVAL, "%d lanes for a step of %d shares", lanes, parts);
-    if (machines > 1 && p->place.fold != MT_FOLD_HOST)
-        return mt_fail(err, MT_EINVAL, "sums that leave for other machines meet in host memory first");
+    if ((machines > 1 || mt_arithmetic_rounds(a)) && p->place.fold != MT_FOLD_HOST)
+        return mt_fail(err, MT_EINVAL, "sums of bundles that are rounded, or leave for other machines, meet in host memory");
     if (p->job.machine < 0 || p->job.machine >= machines)
         return mt_fail(err, MT_EINVAL, "machine %d of %d", p->job.machine, machines);
     if (p->place.gather && (!folds_by_peers(p) || p->job.only_gradients))
@@ -587,7 +587,8 @@ static mt_rc add_exchanged(mt_plan *p, int u, mt_err *err)
 {
     const int64_t n_train = p->model->units[u].layout->n_train;
     const size_t bytes = (size_t)mt_plan_own_slice(p, u).n * sizeof(float);
-    const int sums = mt_plan_turns(p) == 1 ? 0 : mt_unit_is_tied(p->model, u) ? 2 : 1;
+    const bool apart = mt_plan_turns(p) > 1 || mt_arithmetic_rounds(&p->arithmetic); /* else the first bundle's is added to */
+    const int sums = !apart ? 0 : mt_unit_is_tied(p->model, u) ? 2 : 1;
     for (int i = 0; i < sums; i++) MT_TRY(plan_add(p, MT_BUF_SLICE_TOTAL, u, i, MT_HOST, bytes, err));
     return plan_add(p, MT_BUF_UNIT_CHUNKS, u, -1, MT_HOST, mt_sqnorm_n_chunks((size_t)n_train) * sizeof(double), err);
 }
@@ -750,7 +751,8 @@ static mt_rc add_exchange(mt_plan *p, mt_err *err)
 {
     size_t sent[MT_LAND_SLOTS] = { 0 }, received[MT_LAND_SLOTS] = { 0 };
     for (int u = 0; u < p->model->n_units; u++) {
-        const size_t sums = (mt_unit_is_tied(p->model, u) ? 2 : 1) * sizeof(float), others = (size_t)mt_plan_machines(p) - 1;
+        const size_t sums = (mt_unit_is_tied(p->model, u) ? 2 : 1) * mt_plan_sent_bytes(p),
+                     others = (size_t)mt_plan_machines(p) - 1;
         const bool layer = p->model->units[u].layer >= 0;
         for (int s = layer ? 0 : MT_LAND_ENDS; s < (layer ? MT_LAND_TURNS : MT_LAND_SLOTS); s++) {
             sent[s] = max_size(sent[s], (size_t)p->model->units[u].layout->n_train * sums);
@@ -990,7 +992,7 @@ mt_attention_use mt_plan_attention(const mt_plan *p)
 
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    enum { MOST = 16 };
+    enum { MOST = 17 };
     const int64_t all[] = { a->compute,
                             a->grad,
                             a->moments,
@@ -1009,5 +1011,6 @@ uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
     memcpy(fields, all, sizeof all);
     if (a->unit_experts) memcpy(fields + n, of_experts, sizeof of_experts), n += MT_COUNT(of_experts);
     if (mt_arithmetic_parts(a) > 1) memcpy(fields + n, of_shares, sizeof of_shares), n += MT_COUNT(of_shares);
+    if (mt_arithmetic_rounds(a)) fields[n++] = MT_DTYPE_BF16;
     return mt_hash(fields, n * sizeof *fields, 1);
 }

@@ -44,10 +44,12 @@ typedef struct mt_arithmetic {
     int64_t unit_experts; /* the model's; 0: it has no experts, or (before there is a plan) whatever it has */
     mt_attention_use attention; /* which kernels; its docs and longest follow from the job */
     int64_t bundles, shares;    /* a step's documents are dealt to bundles x shares, which are summed apart (deal.h); 0 is 1 */
+    bool reduce_bf16;           /* each of several bundles is rounded to bf16 before it is added, and sent to other machines */
 } mt_arithmetic;
 
 static inline int mt_arithmetic_bundles(const mt_arithmetic *a) { return a->bundles > 1 ? (int)a->bundles : 1; }
 static inline int mt_arithmetic_shares(const mt_arithmetic *a) { return a->shares > 1 ? (int)a->shares : 1; }
+static inline bool mt_arithmetic_rounds(const mt_arithmetic *a) { return a->reduce_bf16 && a->bundles > 1; }
 static inline int mt_arithmetic_parts(const mt_arithmetic *a) { return mt_arithmetic_bundles(a) * mt_arithmetic_shares(a); }
 
 typedef struct mt_unit_place {
@@ -308,6 +310,8 @@ typedef struct mt_stretch {
 } mt_stretch;
 mt_stretch mt_plan_slice(const mt_plan *p, int unit, int machine);
 static inline mt_stretch mt_plan_own_slice(const mt_plan *p, int unit) { return mt_plan_slice(p, unit, p->job.machine); }
+/* Bytes of a number of a bundle's sum, between machines. */
+static inline size_t mt_plan_sent_bytes(const mt_plan *p) { return mt_arithmetic_rounds(&p->arithmetic) ? 2 : sizeof(float); }
 /* Every machine has all low halves of the unit, because weights on the device are made from them. */
 bool mt_plan_low_is_whole(const mt_plan *p, int unit);
 /* What this machine stores of a unit's state: up to two runs of elements, one after the other in memory.  Returns how many there

@@ -58,6 +58,7 @@ void mt__train_put_arithmetic(mt_json_out *j, const mt_arithmetic *a)
     mt_json_put_int(j, "bundles", mt_arithmetic_bundles(a));
     mt_json_put_int(j, "shares", mt_arithmetic_shares(a));
     mt_json_put_int(j, "deal", MT_DEAL_VERSION);
+    if (mt_arithmetic_rounds(a)) mt_json_put_str(j, "reduce", mt_dtype_name(MT_DTYPE_BF16));
 }
 
 static void put_arithmetic(mt_json_out *j, const mt_arithmetic *a)
@@ -228,6 +229,9 @@ static mt_rc read_attention(const mt_value *j, mt_attention_use *use, const char
 static mt_rc read_shares(const mt_value *j, mt_arithmetic *a, const char *what, mt_err *err)
 {
     int64_t version;
+    const char *reduce;
+    MT_TRY(mt_json_str(j, "reduce", "", &reduce, what, err));
+    a->reduce_bf16 = strcmp(reduce, mt_dtype_name(MT_DTYPE_BF16)) == 0;
     MT_TRY(mt_json_i64(j, "bundles", 1, &a->bundles, what, err));
     MT_TRY(mt_json_i64(j, "shares", 1, &a->shares, what, err));
     MT_TRY(mt_json_i64(j, "deal", MT_DEAL_VERSION, &version, what, err));

@@ -143,6 +143,7 @@ typedef struct mt_training_settings {
     double weight_decay;         /* decoupled: w -= lr * weight_decay * w */
     bool decay_norms_and_biases; /* weight decay on norms and biases too, as the original did */
     double max_grad_norm;        /* 0: no clipping; infinity: measure the norm, clip nothing */
+    mt_dtype reduce_dtype;       /* bundles are rounded to it before they are added: BF16 or F32 */
     mt_dtype grad_dtype;         /* finished gradients are rounded to it: BF16 or F32 */
     double router_aux_loss;      /* coefficient of the routers' load-balancing loss; 0: none; negative: config.json's */
     int64_t max_bad_steps;       /* this many non-finite steps in a row stop the run */

@@ -218,6 +218,9 @@ const mt_setting mt__settings[] = {
     BOOL(training, decay_norms_and_biases, ARITHMETIC, "false", "Apply weight decay to norms and biases too."),
     NUM(training, max_grad_norm, ARITHMETIC, "1.0", 0, INFINITY,
         "Clip the gradient's global norm. 0: no clipping, and two bytes a parameter less; .inf: measure only.", .common = true),
+    DTYPE(training, reduce_dtype, grad_dtype, ARITHMETIC, "float32",
+          "Each of several bundles (training.bundles) is rounded to it before they are added: bfloat16 halves what machines send "
+          "each other of gradients."),
     DTYPE(training, grad_dtype, grad_dtype, ARITHMETIC, "bfloat16",
           "Finished gradients are rounded to it before norm and update."),
     NUM(training, router_aux_loss, ARITHMETIC, "0", 0, 1000,

@@ -81,6 +81,7 @@ typedef struct machine_case {
     bool clip;
     const char *freeze[2];
     int64_t bundles, shares;
+    bool reduce_bf16;
 } machine_case;
 
 #define DENSE "\"model_type\":\"qwen3\",\"head_dim\":32,\"tie_word_embeddings\":%s"
@@ -132,7 +133,8 @@ static mt_arithmetic arithmetic_of(const rig *r, const machine_case *c)
                             .mlp_rows = 5,
                             .head_rows = 4,
                             .bundles = c->bundles,
-                            .shares = c->shares };
+                            .shares = c->shares,
+                            .reduce_bf16 = c->reduce_bf16 };
 }
 
 /* A machine's own placement and lanes: no two need be alike. */
@@ -187,7 +189,7 @@ static void check_case(const machine_case *c, int draws, uint64_t seed)
     run_case(&r, c, 1, &first, all);
     assert_string_equal(all[0].err.msg, "");
     for (int i = 0; i < draws; i++) {
-        const int machines = 2 + i % (int)c->bundles; /* one more than there are bundles has slices, and computes nothing */
+        const int machines = 1 + (i + 1) % ((int)c->bundles + 1); /* one more than there are bundles computes nothing */
         script s = { .seed = seed + 1 + (uint64_t)i, .max_norm = 1.5 };
         run_case(&r, c, machines, &s, all);
         for (int m = 0; m < machines; m++) {
@@ -205,14 +207,32 @@ static void check_case(const machine_case *c, int draws, uint64_t seed)
 }
 
 static const machine_case cases[] = {
-    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 4, 1 },
-    { "wide", DENSE, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, true, { "*.0.mlp.*" }, 3, 2 },
-    { "wide, tied", DENSE, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_8BIT, true, { 0 }, 2, 3 },
-    { "wide, tied", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, false, { "*norm*", "*.1.mlp.up_proj.weight" }, 4, 2 },
-    { "wide experts", EXPERTS, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 2, 2 },
-    { "wide experts", EXPERTS, MT_DTYPE_F32, MT_DTYPE_BF16, MT_MOMENTS_8BIT, false, { "*.mlp.gate.weight" }, 3, 1 },
-    { "qwen3_tied", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 3, 2 },
-    { "llama_bias", NULL, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_F32, false, { "*.1.mlp.up_proj.weight", "*norm*" }, 5, 1 },
+    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 4, 1, false },
+    { "wide", DENSE, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, true, { "*.0.mlp.*" }, 3, 2, false },
+    { "wide, tied", DENSE, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_8BIT, true, { 0 }, 2, 3, false },
+    { "wide, tied",
+      DENSE,
+      MT_DTYPE_BF16,
+      MT_DTYPE_BF16,
+      MT_MOMENTS_F32,
+      false,
+      { "*norm*", "*.1.mlp.up_proj.weight" },
+      4,
+      2,
+      false },
+    { "wide experts", EXPERTS, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 2, 2, false },
+    { "wide experts", EXPERTS, MT_DTYPE_F32, MT_DTYPE_BF16, MT_MOMENTS_8BIT, false, { "*.mlp.gate.weight" }, 3, 1, false },
+    { "qwen3_tied", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 3, 2, false },
+    { "llama_bias",
+      NULL,
+      MT_DTYPE_BF16,
+      MT_DTYPE_F32,
+      MT_MOMENTS_F32,
+      false,
+      { "*.1.mlp.up_proj.weight", "*norm*" },
+      5,
+      1,
+      false },
     { "llama_default",
       NULL,
       MT_DTYPE_BF16,
@@ -221,17 +241,59 @@ static const machine_case cases[] = {
       true,
       { "model.layers.0.*", "model.embed_tokens.weight" },
       2,
-      1 },
-    { "qwen3_next", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 2, 2 },
-    { "qwen3_5_tied", NULL, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, true, { 0 }, 3, 1 },
-    { "gpt_oss", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, false, { 0 }, 2, 2 },
+      1,
+      false },
+    { "qwen3_next", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 2, 2, false },
+    { "qwen3_5_tied", NULL, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, true, { 0 }, 3, 1, false },
+    { "gpt_oss", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, false, { 0 }, 2, 2, false },
 };
+
+/* Bundles that are rounded before they meet. */
+static const machine_case rounded[] = {
+    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 4, 1, true },
+    { "wide, tied", DENSE, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, false, { 0 }, 3, 2, true },
+    { "qwen3_tied", NULL, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_F32, true, { 0 }, 2, 2, true },
+    { "qwen3_moe", NULL, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_F32, false, { 0 }, 5, 1, true },
+};
+
+static void so_it_is_with_rounded_bundles(void **state)
+{
+    (void)state;
+    const char *env = getenv("MT_DRAWS");
+    const int draws = env ? atoi(env) : 6;
+    for (size_t i = 0; i < MT_COUNT(rounded); i++) check_case(&rounded[i], draws, 500 + 1000 * (i + 1));
+}
+
+/* Rounding is another arithmetic, unless there is one bundle. */
+static void rounded_bundles_are_noticed(void **state)
+{
+    (void)state;
+    for (int64_t bundles = 1; bundles <= 2; bundles++) {
+        rig r;
+        machine all[1];
+        script s[2] = { { .seed = 2, .max_norm = 1.5 }, { .seed = 2, .max_norm = 1.5 } };
+        machine_case c = rounded[1];
+        uint64_t hash[2];
+        c.bundles = bundles;
+        open_case(&r, &c);
+        for (int i = 0; i < 2; i++) {
+            c.reduce_bf16 = i;
+            const mt_arithmetic a = arithmetic_of(&r, &c);
+            hash[i] = mt_arithmetic_hash(&a);
+            run_case(&r, &c, 1, &s[i], all);
+            assert_string_equal(all[0].err.msg, "");
+        }
+        assert_int_equal(s[0].out[0].checksum == s[1].out[0].checksum, bundles == 1);
+        assert_int_equal(hash[0] == hash[1], bundles == 1);
+        rig_close(&r);
+    }
+}
 
 static void the_number_of_machines_changes_no_bit(void **state)
 {
     (void)state;
     const char *env = getenv("MT_DRAWS");
-    const int draws = env ? atoi(env) : 6;
+    const int draws = env ? atoi(env) : 5;
     for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], draws, 1000 * (i + 1));
 }
 
@@ -326,9 +388,10 @@ static void every_failure_ends_all_machines(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_number_of_machines_changes_no_bit),
-                                        cmocka_unit_test(a_step_that_is_not_finite_is_skipped_by_all),
-                                        cmocka_unit_test(without_clipping_it_ends_all_of_them),
-                                        cmocka_unit_test(every_failure_ends_all_machines) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_number_of_machines_changes_no_bit), cmocka_unit_test(so_it_is_with_rounded_bundles),
+        cmocka_unit_test(rounded_bundles_are_noticed),           cmocka_unit_test(a_step_that_is_not_finite_is_skipped_by_all),
+        cmocka_unit_test(without_clipping_it_ends_all_of_them),  cmocka_unit_test(every_failure_ends_all_machines)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

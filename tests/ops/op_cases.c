@@ -1023,7 +1023,12 @@ CHECKED_OP(cross_entropy, false, false, check_cross_entropy)
 
 /* -- fold ------------------------------------------------------------------------------------------ */
 
-static const mt_fold fold_cases[] = { { .n = 1 }, { .n = 4097, .clear = true }, { .n = 70001 }, { .n = 65536, .clear = true } };
+static const mt_fold fold_cases[] = { { .n = 1 },
+                                      { .n = 4097, .clear = true },
+                                      { .n = 70001 },
+                                      { .n = 65536, .clear = true },
+                                      { .n = 4099, .bf16 = true },
+                                      { .n = 65536, .bf16 = true, .clear = true } };
 
 static void declare_fold(op_run *r, int c)
 {
@@ -1049,8 +1054,9 @@ static const char *check_fold(const op_run *run)
     const mt_fold *a = (const mt_fold *)r->args;
     const op_buf *to = op_named(r, "to"), *part = op_named(r, "part");
     for (int64_t i = 0; i < to->width; i++) {
-        const float want = (float)op_get(to, to->init, 0, i) + (float)op_get(part, part->init, 0, i),
-                    got = (float)op_get(to, to->result, 0, i);
+        float add = (float)op_get(part, part->init, 0, i);
+        if (a->bf16) add = mt_bf16_to_f32(mt_f32_to_bf16(add));
+        const float want = (float)op_get(to, to->init, 0, i) + add, got = (float)op_get(to, to->result, 0, i);
         if (isnan(want) != isnan(got)) return "a NaN is lost, or made";
         if (!isnan(want) && memcmp(&want, &got, sizeof got) != 0) return "to is not the sum";
         if (a->clear && memcmp(part->result + 4 * i, &(float){ 0 }, 4) != 0) return "part is not cleared";

@@ -90,7 +90,7 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
         bool may = pieces && p->units[u].site == MT_SITE_HOST && j->train && !j->only_gradients;
         p->units[u].in_pieces = may ? draw_pieces(m->units[u].layout->n_train, d) : 0;
     }
-    if (j->lanes > 1) p->fold = roll(d, 2) && j->machines <= 1 ? MT_FOLD_PEERS : MT_FOLD_HOST;
+    if (j->lanes > 1) p->fold = roll(d, 2) && j->machines <= 1 && !mt_arithmetic_rounds(a) ? MT_FOLD_PEERS : MT_FOLD_HOST;
     p->gather = j->lanes > 1 && p->fold == MT_FOLD_PEERS && !j->only_gradients && roll(d, 2);
     for (int u = 0; u < m->n_units && (j->lanes > 1 || j->machines > 1); u++) { /* in host memory, or in slices on the devices */
         const bool sliced = p->fold == MT_FOLD_PEERS && !j->only_gradients && roll(d, 2);

@@ -180,8 +180,20 @@ static void the_order_of_folds_is_the_definition(void **state)
                 sums[f.sum] = part[s];
                 if (f.into >= 0) sums[f.into] += sums[f.sum];
                 if (f.ends_bundle) sums[0] += sums[1];
+                assert_int_equal(f.first_bundle, t.d.first[s / shares * shares] == 0);
             }
             if (any) assert_memory_equal(&step, &sums[0], sizeof step);
+            t.d.rounds = bundles > 1; /* then every bundle is summed apart, and ends */
+            for (int s = 0; s < n && t.d.rounds; s++) {
+                if (!mt_deal_docs(&t.d, s)) continue;
+                const mt_fold_order f = mt_fold_order_of(&t.d, s);
+                const int64_t *first = t.d.first, bundle = s / shares;
+                const bool begins = first[s] == first[bundle * shares], ends = first[s + 1] == first[(bundle + 1) * shares];
+                assert_int_equal(f.ends_bundle, ends);
+                assert_int_equal(f.sum, begins ? 1 : 2);
+                assert_int_equal(f.into, begins ? -1 : 1);
+            }
+            t.d.rounds = false;
             if (k || seed == 99) close_deal(&t);
         }
 }
