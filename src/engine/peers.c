@@ -164,7 +164,7 @@ mt_device *mt_peers_device(const mt_peers *p, int lane) { return p->lanes[lane].
 mt_event *mt_peers_updated(const mt_peers *p, int lane, int unit) { return p->lanes[lane].units[unit].updated; }
 void *mt_peers_gradient(const mt_peers *p, int lane, int unit) { return p->lanes[lane].units[unit].gradient; }
 
-static mt_rc update_slice(peer_lane *l, int unit, const mt_adamw *whole, mt_lane_slice cut, mt_err *err)
+static mt_rc update_slice(peer_lane *l, int unit, const mt_adamw *whole, mt_stretch cut, mt_err *err)
 {
     const peer_unit *u = &l->units[unit];
     mt_adamw op = *whole;
@@ -180,13 +180,13 @@ static mt_rc update_slice(peer_lane *l, int unit, const mt_adamw *whole, mt_lane
 mt_rc mt_peers_update(mt_peers *p, int unit, const mt_adamw *whole, mt_err *err)
 {
     for (int k = 0; k < p->n; k++) {
-        const mt_lane_slice cut = mt_plan_lane_slice(p->plan, unit, k);
+        const mt_stretch cut = mt_plan_lane_slice(p->plan, unit, k);
         if (cut.n && update_slice(&p->lanes[k], unit, whole, cut, err)) return mt_note(err, "%s", p->lanes[k].at.name);
     }
     return MT_OK;
 }
 
-static mt_rc refresh_slice(peer_lane *l, int unit, const mt_home *host, mt_lane_slice cut, mt_err *err)
+static mt_rc refresh_slice(peer_lane *l, int unit, const mt_home *host, mt_stretch cut, mt_err *err)
 {
     const peer_unit *u = &l->units[unit];
     const size_t bytes = (size_t)cut.n * sizeof *host->hi;
@@ -198,7 +198,7 @@ static mt_rc refresh_slice(peer_lane *l, int unit, const mt_home *host, mt_lane_
 mt_rc mt_peers_refresh(mt_peers *p, int unit, const mt_home *host, mt_err *err)
 {
     for (int k = 0; k < p->n; k++) {
-        const mt_lane_slice cut = mt_plan_lane_slice(p->plan, unit, k);
+        const mt_stretch cut = mt_plan_lane_slice(p->plan, unit, k);
         if (cut.n && refresh_slice(&p->lanes[k], unit, host, cut, err)) return mt_note(err, "%s", p->lanes[k].at.name);
     }
     return MT_OK;
@@ -210,7 +210,7 @@ static uint16_t *halves_of(const mt_home *h, mt_state_kind kind) { return kind =
 static mt_rc gather_from(mt_peers *p, int lane, int k, mt_stream *s, int unit, mt_state_kind kind, int64_t first, int64_t end,
                          uint16_t *dst, mt_err *err)
 {
-    const mt_lane_slice cut = mt_plan_lane_slice(p->plan, unit, k);
+    const mt_stretch cut = mt_plan_lane_slice(p->plan, unit, k);
     const peer_unit *u = &p->lanes[k].units[unit];
     const int64_t from = mt_max_i64(first, cut.first), to = mt_min_i64(end, cut.first + cut.n);
     if (from >= to) return MT_OK;

@@ -262,7 +262,7 @@ static mt_rc move_rest(mt_state *s, mt_state_range r, char *host, mt_copy_dir di
 static mt_rc move_slices(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
 {
     for (int k = 0; k < mt_plan_lanes(s->plan); k++) {
-        const mt_lane_slice cut = mt_plan_lane_slice(s->plan, r.unit, k);
+        const mt_stretch cut = mt_plan_lane_slice(s->plan, r.unit, k);
         const span p = span_on(s, k, r, cut.first, cut.first + cut.n, 0);
         char *at = host + (size_t)mt_max_i64(0, cut.first - r.first) * mt_state_number_bytes(s, r.kind);
         if (p.r.n) MT_TRY(move_stored(s, &p, at, dir, err));
@@ -283,7 +283,7 @@ mt_rc mt_state_read_sliced_grad(mt_state *s, int unit, void *dst, mt_err *err)
 {
     const size_t each = mt_dtype_bytes(s->plan->arithmetic.grad);
     for (int k = 0; k < mt_plan_lanes(s->plan); k++) {
-        const mt_lane_slice cut = mt_plan_lane_slice(s->plan, unit, k);
+        const mt_stretch cut = mt_plan_lane_slice(s->plan, unit, k);
         if (cut.n)
             MT_TRY(mt__home_move(s, k, unit, mt_peers_gradient(s->folder.peers, k, unit), (char *)dst + (size_t)cut.first * each,
                                  (size_t)cut.n * each, MT_COPY_OUT, err));
