@@ -740,7 +740,7 @@ static mt_rc search_routes(mt_plan **out, const search *how, mt_err *err)
 static mt_rc search_all(mt_plan **out, search *s, mt_err *err)
 {
     *out = NULL;
-    const bool routes = s->in.job->lanes > 1 && s->in.job->machines <= 1 && s->in.machine->peer > 0;
+    const bool routes = mt__knobs_may_use_peers(s->in.job, s->in.arithmetic, s->in.machine);
     return routes ? search_routes(out, s, err) : search_with(out, s, err);
 }
 

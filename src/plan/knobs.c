@@ -30,6 +30,11 @@ int64_t mt__knobs_micro(const mt_plan *trial)
     return trial->model->unit_experts ? mt_pass_rows_at_most(&trial->arithmetic) : trial->arithmetic.micro_tokens;
 }
 
+bool mt__knobs_may_use_peers(const mt_job *j, const mt_arithmetic *a, const mt_machine *m)
+{
+    return j->train && j->lanes > 1 && j->machines <= 1 && !mt_arithmetic_rounds(a) && m->peer > 0;
+}
+
 mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err)
 {
     /* Where nothing is kept there is nothing to limit. */
@@ -38,7 +43,7 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     /* Of models with experts the micro-batches of a pass count as one here. */
     int64_t L = model->config->L, micro = mt__knobs_micro(trial), micros = (mt_plan_part_tokens(trial) + micro - 1) / micro;
     const bool several = mt_plan_by_shares(trial), /* lanes and machines share what is in host memory, */
-        peers = mt_plan_lanes(trial) > 1 && mt_plan_machines(trial) == 1 && m->peer > 0,
+        peers = mt__knobs_may_use_peers(&trial->job, &trial->arithmetic, m),
                on_host = several && !peers;                   /* or lanes have slices on their devices */
     bool train = trial->job.train, more = train && !l->exact; /* more than inputs may be kept */
     MT_TRY(mt_limits_check(l, model, err));

@@ -49,6 +49,9 @@ typedef struct knob_ranges {
 int64_t mt__knobs_micro(const mt_plan *trial);
 /* Of the trial's model, job and arithmetic. */
 mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err);
+/* The sums of several lanes may meet on the devices: they reach each other, and nothing is to be rounded or sent to other
+ * machines before it is added. */
+bool mt__knobs_may_use_peers(const mt_job *j, const mt_arithmetic *a, const mt_machine *m);
 /* The trial's placement, whose arrays are there, from knobs within their ranges. */
 void mt__knobs_fill(mt_plan *trial, const candidate *c);
 

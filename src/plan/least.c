@@ -180,7 +180,7 @@ static mt_rc find_alone(mt_least *out, mt_plan_inputs in, bool all, mt_err *err)
 }
 
 /* Several lanes whose devices reach each other may do without. */
-static bool has_routes(mt_plan_inputs in) { return in.job->lanes > 1 && in.job->machines <= 1 && in.machine->peer > 0; }
+static bool has_routes(mt_plan_inputs in) { return mt__knobs_may_use_peers(in.job, in.arithmetic, in.machine); }
 static mt_machine without_peers(mt_plan_inputs in)
 {
     mt_machine m = *in.machine;

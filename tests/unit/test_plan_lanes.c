@@ -205,6 +205,25 @@ static void weights_are_gathered_where_links_are_slow(void **state)
     close_shape(&s);
 }
 
+/* A bundle that is rounded before bundles are added is rounded in host memory. */
+static void rounded_bundles_meet_in_host_memory(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-0.5b");
+    mt_plan *plan;
+    mt_machine m = machine("h200", 1e12, 64);
+    m.peer = 400e9;
+    const mt_arithmetic form = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .bundles = 2, .shares = 2, .reduce_bf16 = true
+    };
+    const mt_job job = { .train = true, .clip = true, .lanes = 4, .step_tokens = 16384, .step_docs = 16, .longest = 1024 };
+    assert_ok(mt_plan_auto(&plan, (mt_plan_inputs){ s.model, &job, &form, &m }, &err));
+    assert_int_equal(plan->place.fold, MT_FOLD_HOST);
+    mt_plan_free(plan);
+    close_shape(&s);
+}
+
 /* Eight devices hold what host memory cannot. */
 static void slices_fit_where_host_memory_is_short(void **state)
 {
@@ -259,5 +278,5 @@ MT_TEST_MAIN(cmocka_unit_test(several_devices_share_what_is_in_host_memory),
              cmocka_unit_test(attention_is_chosen_from_the_whole_step), cmocka_unit_test(predictions_respect_what_limits_them),
              cmocka_unit_test(more_devices_are_faster_where_compute_limits),
              cmocka_unit_test(state_that_lives_on_the_devices_is_cut_over_them), cmocka_unit_test(the_faster_route_is_taken),
-             cmocka_unit_test(weights_are_gathered_where_links_are_slow), cmocka_unit_test(slices_fit_where_host_memory_is_short),
-             cmocka_unit_test(contradictions_are_refused))
+             cmocka_unit_test(weights_are_gathered_where_links_are_slow), cmocka_unit_test(rounded_bundles_meet_in_host_memory),
+             cmocka_unit_test(slices_fit_where_host_memory_is_short), cmocka_unit_test(contradictions_are_refused))
