@@ -246,7 +246,7 @@ static void guard_round(mpi_wire *w, bool failing, bool failed, const mt_err *e,
     } else if (failing) {
         send_failure(w, e);
         set_failed(w, e);
-    } else if (pthread_mutex_trylock(&w->mpi) == 0) {
+    } else if (lock_within(&w->mpi, SEND_MS)) {
         drain_control(w);
         if (mt_now_ns() >= *beat_ns && !has_failed(w)) {
             send_beats(w);

@@ -34,7 +34,7 @@ static inline void mpirun_init(program *p, const char *dir, int n, const char *b
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     setenv("OMPI_MCA_btl", "self,vader,tcp", 1);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1); /* containers forbid it, and Open MPI then says so */
-    setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1); /* after a failure it would wait two seconds before it kills */
+    setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);          /* after a failure it would wait two seconds before it kills */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     snprintf(count, sizeof count, "%d", n);
     program_init(p, dir);
