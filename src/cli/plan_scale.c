@@ -60,6 +60,7 @@ static mt_rc add_machines(mt_plan_scale *s, const mt_plan_answer *a, int machine
     const mt_network_job job = { .n_trained = a->q.model->n_trained,
                                  .machines = machines,
                                  .whole = plan->arithmetic.compute == MT_DTYPE_F32,
+                                 .rounded = mt_arithmetic_rounds(&plan->arithmetic),
                                  .rate = a->network };
     const mt_network_cost c = mt_network_step(plan->predicted_seconds, &job);
     row->waits = c.waits;
@@ -107,7 +108,7 @@ static void show_machines(mt_str *out, const mt_plan_scale *s, const mt_plan_ans
         else
             mt_str_puts(out, "       -");
         mt_str_printf(out, "   %s", r->bound);
-        if (r->waits > 0) mt_str_printf(out, ", for which a step waits %s", mt_seconds_text(r->waits).s);
+        if (r->waits > 0) mt_str_printf(out, "; a step waits %s for the network", mt_seconds_text(r->waits).s);
         mt_str_puts(out, "\n");
     }
     if (s->most_gpus)

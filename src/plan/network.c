@@ -1,7 +1,7 @@
 #include "plan/network.h"
 
 static const double FORWARD = 0.25; /* of a step, at least: backward redoes what was not kept */
-enum { SUM_BYTES = 4, HALF_BYTES = 2 };
+enum { HALF_BYTES = 2, WHOLE_BYTES = 4 };
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
@@ -9,7 +9,8 @@ mt_network_cost mt_network_step(double alone_s, const mt_network_job *job)
 {
     const double others = job->machines > 1 ? (double)(job->machines - 1) / (double)job->machines : 0,
                  seconds_a_byte = others * (double)job->n_trained / job->rate;
-    mt_network_cost c = { .weights = HALF_BYTES * (job->whole ? 2 : 1) * seconds_a_byte, .sums = SUM_BYTES * seconds_a_byte };
+    mt_network_cost c = { .weights = (job->whole ? WHOLE_BYTES : HALF_BYTES) * seconds_a_byte,
+                          .sums = (job->rounded ? HALF_BYTES : WHOLE_BYTES) * seconds_a_byte };
     c.step = larger(FORWARD * alone_s, c.weights) + larger((1 - FORWARD) * alone_s, c.sums);
     c.waits = c.step - alone_s;
     return c;

@@ -23,8 +23,9 @@ typedef struct mt_network_cost {
 typedef struct mt_network_job {
     int64_t n_trained;
     int machines;
-    bool whole;  /* weights travel as fp32, where the device computes with that: 4 bytes instead of 2 */
-    double rate; /* bytes a second each way of a machine */
+    bool whole;   /* weights travel as fp32, where the device computes with that: 4 bytes instead of 2 */
+    bool rounded; /* sums travel as bf16 (training.reduce_dtype): 2 bytes instead of 4 */
+    double rate;  /* bytes a second each way of a machine */
 } mt_network_job;
 
 /* alone_s: a machine's part of the step without a network. */

@@ -53,6 +53,7 @@ mt_rc mt__train_network(mt_trainer *t, mt_err *err)
     const mt_network_job job = { .n_trained = t->net.model->n_trained,
                                  .machines = t->comm->n_ranks,
                                  .whole = t->exec.plan->arithmetic.compute == MT_DTYPE_F32,
+                                 .rounded = mt_arithmetic_rounds(&t->exec.plan->arithmetic),
                                  .rate = t->ranks.network };
     const mt_network_cost c = mt_network_step(t->exec.plan->predicted_seconds, &job);
     t->ranks.network_wait = c.waits;

@@ -52,7 +52,7 @@ static void memory_is_called_what_it_is(void **state)
     expect_program(four, 0, "all of them give the same bits (training.bundles 4)");
     expect_program(four, 0, "tokens keeps 9 GPUs busy over this network; more would wait for weights");
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --batch-size 16 --machines 4 --network 1G", 0,
-                   "the network, for which a step waits ");
+                   "   the network; a step waits ");
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --batch-size 512 --machines 4 --json", 0,
                    "\"machines\": [{\"machines\": 1, ");
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 8 --peer 400G --batch-size 64", 0,

@@ -33,6 +33,8 @@ static void what_it_does_not_hide_is_waited_for(void **state)
     assert_true(fabs(c.waits - (c.step - 0.001)) < 1e-9);
     const mt_network_job whole = { .n_trained = 7000000000, .machines = 2, .rate = 1e9, .whole = true };
     assert_true(fabs(mt_network_step(0.001, &whole).weights - 14) < 1e-6);
+    const mt_network_job rounded = { .n_trained = 7000000000, .machines = 2, .rate = 1e9, .rounded = true };
+    assert_true(fabs(mt_network_step(0.001, &rounded).sums - 7) < 1e-6);
 }
 
 /* More machines move more bytes, never more than twice what two move, and a faster network is never slower. */
