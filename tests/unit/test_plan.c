@@ -55,6 +55,40 @@ static void a_segment_longer_than_the_engine_can_redo_is_refused(void **state)
     }
 }
 
+/* What is on its way between the device and a caller passes through pieces of at most 1 MiB, of a small model the largest unit. */
+static void bounce_buffers_are_no_larger_than_the_largest_unit(void **state)
+{
+    (void)state;
+    for (int large = 0; large <= 1; large++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        mt_model *m;
+        mt_plan *plan;
+        char text[512];
+        size_t largest = 0, bounce = 0;
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+                 "\"intermediate_size\": %d, \"vocab_size\": 320}",
+                 large ? 8192 : 192);
+        assert_ok(mt_config_parse(&c, text, strlen(text), "text", &err));
+        assert_ok(mt_model_create(&m, c, NULL, &err));
+        const mt_job job = { .train = true, .clip = true, .step_tokens = 8, .step_docs = 1, .longest = 8 };
+        const mt_arithmetic a = {
+            .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8
+        };
+        assert_ok(mt_plan_choose(&plan, m, &job, &a, 0, &err));
+        for (int u = 0; u < m->n_units; u++)
+            if ((size_t)m->units[u].layout->n_elems > largest) largest = (size_t)m->units[u].layout->n_elems;
+        for (size_t i = 0; i < plan->n_buffers; i++)
+            if (plan->buffers[i].kind == MT_BUF_BOUNCE) bounce = plan->buffers[i].bytes;
+        assert_true(bounce == mt_plan_bounce_bytes(plan) && bounce % 4096 == 0);
+        assert_true(large ? bounce == MT_BOUNCE_BYTES : bounce >= largest * sizeof(float) && bounce < MT_BOUNCE_BYTES / 2);
+        mt_plan_free(plan);
+        mt_model_free(m);
+        mt_config_close(c);
+    }
+}
+
 /* An odd number of rows and heads: the row sums of attention come first and must not push what follows off its alignment. */
 static void kept_arrays_have_room_to_be_aligned(void **state)
 {
@@ -471,6 +505,7 @@ static void flops_count_what_is_multiplied(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused),
+             cmocka_unit_test(bounce_buffers_are_no_larger_than_the_largest_unit),
              cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(a_gpu_s_copies_of_mapped_files_are_counted),
              cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(what_is_left_keeps_norms_then_activations), cmocka_unit_test(a_strict_interval_is_held_exactly),
