@@ -52,10 +52,11 @@ static inline mt_rc fake_run(const void *ctx, void *scratch, const mt_value *rec
     if (*reason != MT_REASON_NONE) return mt_fail(err, MT_EFORMAT, "record %lld is bad on purpose", (long long)id), MT_OK;
     *n = (size_t)fake_int(record, "parts", 1);
     assert_true(*n <= FAKE_PARTS && length <= FAKE_LONGEST);
+    bool trained = !mt_value_get(record, "untrained");
     for (size_t p = 0; p < *n; p++) {
         for (int64_t k = 0; k < length; k++) {
             s->ids[p][k] = fake_token(id, (int64_t)p, k);
-            s->labels[p][k] = k && !mt_value_get(record, "untrained") ? s->ids[p][k] : MT_IGNORE;
+            s->labels[p][k] = k && trained ? s->ids[p][k] : MT_IGNORE;
         }
         s->samples[p] = (mt_sample){ .ids = s->ids[p], .labels = s->labels[p], .n = length, .n_uncut = uncut };
     }

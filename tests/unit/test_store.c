@@ -536,7 +536,7 @@ static void a_large_store_is_verified_where_it_is_read(void **state)
 {
     enum { WORD = 2 };
     mt_err err = { 0 };
-    char *data = fake_records(*state, "data.jsonl", 0, 150000, 60), *path = mt_path_join(*state, "store");
+    char *data = fake_records(*state, "data.jsonl", 0, 12000, 250), *path = mt_path_join(*state, "store");
     mt_store_job job = job_of(data, 2);
     mt_store *s;
     int32_t ids[FAKE_LONGEST], labels[FAKE_LONGEST];
