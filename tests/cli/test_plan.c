@@ -119,9 +119,9 @@ static void every_line_fits_eighty_columns(void **state)
         char out[32768];
         assert_int_equal(run_program(questions[i], out, sizeof out), 0);
         if (widest_line(out) > 80) fail_msg("%s prints a line of %d columns:\n%s", questions[i], widest_line(out), out);
+        /* Where settings alone are not enough, what they and more memory would do comes before what memory alone would. */
+        if (i == 1 && !strstr(out, "adam_state: 8bit, 4")) fail_msg("no 8-bit moments in:\n%s", out);
     }
-    /* Where settings alone are not enough, what they and more memory would do comes before what memory alone would. */
-    expect_program(questions[1], 0, "adam_state: 8bit, 4");
 }
 
 static void json_has_what_it_says_it_has(void **state)
