@@ -73,17 +73,18 @@ static void devices_copy_to_each_other(void **state)
     (void)state;
     mt_err err = { 0 };
     fixture f, g;
-    int n = 0, *p = &n;
-    int *far;
+    gated counted = { 0 }, *p = &counted;
+    int *far, n = 0;
     open_fixture(&f, 0);
     open_fixture(&g, 0);
     assert_true(f.dev->api->reaches(f.dev, g.dev));
     assert_ok(mt_device_alloc(g.dev, (void **)&far, sizeof *far, "a number", &err));
-    for (int i = 0; i < 10; i++) assert_ok(mt_cpu_enqueue(f.a, slow_increment, &p, sizeof p, &err));
-    assert_ok(mt_copy_peer(f.a, far, g.dev, &n, f.dev, sizeof n, &err));
+    for (int i = 0; i < 10; i++) assert_ok(mt_cpu_enqueue(f.a, gated_increment, &p, sizeof p, &err));
+    assert_ok(mt_copy_peer(f.a, far, g.dev, &counted.n, f.dev, sizeof n, &err));
     assert_ok(mt_record(f.a, f.e, &err));
     assert_ok(mt_wait(g.a, f.e, &err)); /* another device's */
     assert_ok(mt_copy(g.a, &n, far, sizeof n, MT_COPY_OUT, &err));
+    counted.open = true; /* all of it is queued */
     assert_ok(mt_record(g.a, g.e, &err));
     assert_ok(mt_sync(g.e, &err));
     assert_int_equal(n, 10);
