@@ -78,7 +78,7 @@ static void comm_fail(mt_comm *base, const mt_err *e) { ((parcels *)base)->wire-
 /* One that hears nobody is cut off, and not the one to tell; of two ranks that cannot be known. */
 bool mt__wire_speaks(const mt_wire *w, double timeout_s)
 {
-    const int64_t now = mt_now_ns();
+    const int64_t failed_ns = atomic_load(&w->failed_ns), now = failed_ns ? failed_ns : mt_now_ns();
     int heard = 0;
     for (int r = 0; r < w->n_ranks; r++) {
         const bool silent = (double)(now - atomic_load(&w->peers[r].heard_ns)) * 1e-9 > timeout_s;

@@ -51,7 +51,6 @@ typedef struct mpi_wire {
     pthread_cond_t changed;
     bool failing, failed, closing;
     mt_err error;
-    int64_t failed_ns;
 
     /* The guard's. */
     control in, out;
@@ -139,7 +138,7 @@ static void set_failed(mpi_wire *w, const mt_err *e)
     if (!w->failed) {
         w->failed = w->failing = true;
         w->error = *e;
-        w->failed_ns = mt_now_ns();
+        atomic_store(&w->base.failed_ns, mt_now_ns());
     }
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
@@ -163,6 +162,15 @@ static bool has_failed(mpi_wire *w)
 {
     pthread_mutex_lock(&w->lock);
     bool yes = w->failed;
+    pthread_mutex_unlock(&w->lock);
+    return yes;
+}
+
+/* It is about to be. */
+static bool is_failing(mpi_wire *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool yes = w->failing;
     pthread_mutex_unlock(&w->lock);
     return yes;
 }
@@ -242,7 +250,7 @@ static void guard_round(mpi_wire *w, bool failing, bool failed, const mt_err *e,
 {
     if (failed) {
         const int64_t ms = mt__wire_speaks(&w->base, mt__comm_timeout(&w->how)) ? FORCE_MS : FAREWELL_MS + FORCE_MS;
-        if (mt_now_ns() - w->failed_ns > ms * 1000000) end_by_force(w, e);
+        if (mt_now_ns() - atomic_load(&w->base.failed_ns) > ms * 1000000) end_by_force(w, e);
     } else if (failing) {
         send_failure(w, e);
         set_failed(w, e);
@@ -321,6 +329,7 @@ static bool all_have_ended(const mpi_wire *w)
 /* All say farewell, so that nobody waits in MPI_Finalize for a rank that has more to do, or has failed.  False: a failure came. */
 static bool part(mpi_wire *w)
 {
+    while (is_failing(w) && !has_failed(w)) nap_ms(1); /* the guard says that instead */
     pthread_mutex_lock(&w->mpi);
     if (!has_failed(w)) send_last(w, &(control){ .is = { .kind = FAREWELL, .waits_for = -1 } }, sizeof(beat));
     pthread_mutex_unlock(&w->mpi);

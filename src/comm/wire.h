@@ -46,7 +46,8 @@ struct mt_wire {
     const mt_wire_api *api;
     int rank, n_ranks, local_rank, n_local;
     char (*hosts)[MT_COMM_NAME_BYTES];
-    mt_wire_peer *peers; /* [n_ranks] */
+    mt_wire_peer *peers;    /* [n_ranks] */
+    atomic_llong failed_ns; /* from then on ranks are not heard any more; 0: it has not failed */
 };
 
 /* Parcels and records over a wire, which belongs to it from then on, also if this fails. */
