@@ -45,11 +45,25 @@ void mt_str_printf(mt_str *b, const char *fmt, ...)
     va_end(ap);
 }
 
+/* How many bytes at s stand for themselves in JSON and are ASCII. */
+static size_t plain_run(const char *s, size_t n)
+{
+    size_t k = 0;
+    while (k < n && s[k] >= 0x20 && (unsigned char)s[k] < 0x80 && s[k] != '"' && s[k] != '\\') k++;
+    return k;
+}
+
 void mt_str_json(mt_str *b, const char *s, size_t n)
 {
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt"; /* those with a short escape */
     mt_str_putc(b, '"');
     for (size_t i = 0; i < n;) {
+        size_t plain = plain_run(s + i, n - i);
+        if (plain) {
+            mt_str_add(b, s + i, plain);
+            i += plain;
+            continue;
+        }
         uint32_t cp = 0xfffd;
         int len = mt_utf8_decode(s + i, n - i, &cp);
         const char *hit = cp && cp < 0x80 ? strchr(special, (int)cp) : NULL;
