@@ -73,9 +73,23 @@ static mt_rc check_nothing_made(const mt_trainer *t, mt_err *err)
 static mt_rc join_dir(mt_trainer *t, mt_err *err)
 {
     MT_TRY(mt_output_dir_join(&t->dir, t->s->save.output_dir, err));
-    if (t->s->save.overwrite) return MT_OK;
-    MT_TRY(mt__train_read_earlier(t, err));
-    return mt__train_find_resume(t, err);
+    return t->s->save.overwrite ? MT_OK : mt__train_read_earlier(t, err);
+}
+
+/* The first rank has looked for the checkpoint and read all of it, to see whether it is whole: once is enough. */
+static mt_rc share_resume(mt_trainer *t, mt_err *err)
+{
+    struct {
+        char name[256];
+        int32_t any, here;
+    } found = { .any = t->resume.from != NULL, .here = t->resume.here };
+    if (t->resume.from) snprintf(found.name, sizeof found.name, "%s", mt_path_base(t->resume.from));
+    MT_TRY(mt_ranks_take_first(t->comm, &found, sizeof found, "the checkpoint to continue from", err));
+    if (t->comm->rank == 0) return MT_OK;
+    t->resume.here = found.here;
+    if (!found.any) return MT_OK;
+    t->resume.from = found.here ? mt_path_join(t->dir.path, found.name) : mt_strdup(t->s->save.resume);
+    return t->resume.from ? MT_OK : mt_no_memory(err, "resuming");
 }
 
 static mt_rc open_dir(void *user, mt_err *err)
@@ -493,6 +507,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     mt__train_be_patient(t, true);
     MT_TRY(mt_ranks_in_turn(t->comm, open_dir, t, "the output directory", err));
     MT_TRY(mt_ranks_share_dir(t->comm, t->dir.path, err));
+    MT_TRY(share_resume(t, err));
     if (first) MT_TRY(mt__train_check_metrics(t, err));
     MT_TRY(open_model(t, err));
     MT_TRY(open_devices(t, err));

@@ -174,12 +174,12 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     MT_TRY(refuse_finished(t, err));
     MT_TRY(mt_ckpt_find_newest(&t->resume.from, t->dir.path, err));
     t->resume.here = true;
-    if (t->resume.from && t->comm->rank == 0) {
+    if (t->resume.from) {
         mt_err why = { 0 }; /* a kill may have come between saving and this; what stays costs room, not the run */
         if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why))
             mt_warn("an old checkpoint could not be removed: %s", why.msg);
+        return MT_OK;
     }
-    if (t->resume.from) return MT_OK;
     if (t->resume.began_from)
         return mt_fail(
             err, MT_EINVAL,
