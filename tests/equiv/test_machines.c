@@ -379,7 +379,7 @@ static void every_failure_ends_all_machines(void **state)
         assert_string_equal(alone[0].err.msg, "");
         for (size_t k = 0; k < MT_COUNT(kinds); k++) {
             bool delivered = true;
-            const long stride = getenv("MT_DRAWS") ? 1 : kinds[k].stride;
+            const long stride = getenv("MT_THOROUGH") ? 1 : kinds[k].stride;
             for (long n = (long)i; delivered; n += stride) check_fault(&r, &c, kinds[k].kind, n, one.out[0].checksum, &delivered);
         }
         rig_close(&r);

@@ -162,7 +162,7 @@ static void a_failed_file_ends_all_machines(void **state)
     run_ok(root, &(part){ .machines = 1 });
     const test_path one = keep(root, "one");
     int hits = 0;
-    for (long n = 40; n < 400; n += getenv("MT_DRAWS") ? 7 : 90) {
+    for (long n = 40; n < 400; n += getenv("MT_THOROUGH") ? 7 : 90) {
         const part p = { .machines = 2 };
         mt_err err = { 0 };
         mt_fault_arm(MT_FAULT_FILE, n);

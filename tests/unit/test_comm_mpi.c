@@ -53,7 +53,7 @@ static const comm_case *case_of(const char *name)
 static int rank_main(const char *name)
 {
     const comm_case *k = case_of(name);
-    const mt_comm_options o = { .timeout_s = 3, .piece_bytes = CASE_PIECE_BYTES, .last = last_words };
+    const mt_comm_options o = { .timeout_s = 8, .piece_bytes = CASE_PIECE_BYTES, .last = last_words };
     mt_err err = { 0 };
     mt_comm *c = NULL;
     if (!k || mt_comm_launched(&c, &o, &err)) return printf("not opened: %s\n", err.msg), 2;
