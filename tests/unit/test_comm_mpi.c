@@ -36,7 +36,7 @@ static const char *case_killed(mt_comm *c, mt_err *err)
 }
 
 static const comm_case mpi_cases[] = {
-    { "stopped", case_stopped, { "from rank 1 (", ", which is silent" } },
+    { "stopped", case_stopped, { " rank 1 (", ", which is silent" } },
     { "elsewhere", case_elsewhere, { "the disk is gone" } },
     { "killed", case_killed, { "nothing" } },
 };
@@ -101,8 +101,8 @@ static void a_stopped_rank_is_silent(void **state)
     MPIRUN_OR_SKIP();
     run_ranks(3, "stopped");
     assert_int_equal(p.status, 1);
-    assert_printed(&p, "rank 0 says: rank 0 (");
-    assert_printed(&p, "s for the gradient of layer 12 from rank 1 (");
+    assert_printed(&p, "rank 0 says: rank "); /* 0, which waits for its gradient, or 2, which waits to hear from it */
+    assert_printed(&p, " rank 1 (");
     assert_printed(&p, ", which is silent: its process, its machine or its network is down");
 }
 
