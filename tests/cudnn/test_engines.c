@@ -112,7 +112,7 @@ static void where_none_serves_it_says_so_and_is_not_asked_again(void **state)
     size_t workspace;
     PROPOSE({ .mode = CUDNN_HEUR_MODE_A, .workspace = SMALL + 1 }, { .mode = CUDNN_HEUR_MODE_FALLBACK, .refuses = true });
     assert_int_equal(prepare(false, &workspace, &err), MT_EUNSUPPORTED);
-    assert_says("1048577 bytes of workspace where 1048576 were planned"); /* the best proposal's reason */
+    assert_says("1048577 bytes of workspace, but 1048576 were planned"); /* the best proposal's reason */
     int tried = fake->n_tried;
     assert_int_equal(prepare(false, &workspace, &err), MT_EUNSUPPORTED);
     assert_int_equal(fake->n_tried, tried);
