@@ -3,7 +3,7 @@
  * Between lock and unlock the next updates wait (engine/locks.c), and a disk is slow.  Copying in memory takes a fraction of
  * that, mostly less than the step that computes meanwhile; so the saver copies what there is room for, the units that are updated
  * first before the others, and unlocks each at once.  Then it writes: copied units from here, the rest, still locked, from their
- * homes. Each unit's copy goes back to the system as soon as it is written.
+ * homes.  Each unit's copy goes back to the system as soon as it is written.
  *
  *     take      (saver's thread, after mt_engine_lock)   copies and unlocks
  *     read      a unit's state, from wherever it is

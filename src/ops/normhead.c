@@ -1,5 +1,5 @@
 /* normhead.c - logits z = u / |w| by column, u = x w'.   With dz given:  du = dz / |w|,   dw -= w / |w| * sum over rows of du *
- * z. That is the whole derivative: u's own goes through linear, and d(1/|w|)/dw = -w / |w|^3. */
+ * z.  That is the whole derivative: u's own goes through linear, and d(1/|w|)/dw = -w / |w|^3. */
 #include "ops/ops_cpu.h"
 
 #include <math.h>

@@ -379,7 +379,7 @@ typedef struct mt_grouped_linear {
 } mt_grouped_linear;
 
 /* sum[n] (+)= sum over the experts of row n in [e0, e0 + c), ascending, of weights[n, k] y[packed row].   out = round(sum (+
- * add)). Units follow each other in ascending order: the first has `start` and writes the sum, later ones add to it, the last
+ * add)).  Units follow each other in ascending order: the first has `start` and writes the sum, later ones add to it, the last
  * has `out`. */
 typedef struct mt_combine {
     mt_dtype t;

@@ -80,7 +80,7 @@ static mt_rc plan_speed(const mt_question *q, int64_t batch, double *tokens_s, m
     return MT_OK;
 }
 
-/* What the state takes of the host's memory where all of it lives there. */
+/* Host memory of the state if all of it has its home there. */
 static mt_rc state_bytes(const mt_question *q, size_t *out, mt_err *err)
 {
     mt_question all = *q;
@@ -93,7 +93,7 @@ static mt_rc state_bytes(const mt_question *q, size_t *out, mt_err *err)
     return MT_OK;
 }
 
-/* With a fifth of the device's memory to spare, and of what the state leaves of the host's. */
+/* Leaves a fifth of device memory free, and a fifth of the host memory that the state leaves. */
 static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
 {
     mt_question spare = *q;
@@ -105,10 +105,10 @@ static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
     return MT_OK;
 }
 
-#define FAR_OFF 0.85         /* so much slower: half as many will not be faster */
-enum { FEWEST_SAMPLES = 8 }; /* of a step that somebody is told to take: with fewer its gradient is mostly noise */
+#define FAR_OFF 0.85         /* if it is this much slower, half as many samples will not be faster */
+enum { FEWEST_SAMPLES = 8 }; /* samples of a recommended step: with fewer, the gradient is mostly noise */
 
-/* From 262,144 tokens a step, beyond which little gets faster, down as long as little is lost. */
+/* Starts at 262,144 tokens a step, beyond which hardly anything gets faster, and goes down while little is lost. */
 static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
 {
     const int64_t fewest = mt_min_i64(FEWEST_SAMPLES, out->largest);
@@ -121,7 +121,7 @@ static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
         MT_TRY(quick_speed(q, batch, &hint, &speed, err));
         best = fmax(best, speed);
         if (speed < FAR_OFF * best) break;
-        if (speed < 0.97 * best) continue; /* one that fits in a single sweep may yet be faster than more in several */
+        if (speed < 0.97 * best) continue; /* a batch that fits in a single sweep can be faster than a larger one in several */
         out->recommended = batch;
         out->tokens_s = speed;
     }
@@ -137,11 +137,10 @@ mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
 
 /* -- updates that are not hidden ------------------------------------------------------------------- */
 
-#define HIDDEN 0.05 /* of a step: a wait that is not worth a word */
+#define HIDDEN 0.05 /* fraction of a step: a shorter wait is not worth reporting */
 
-/* Seconds by which a step of the plan would be shorter if the host updated in no time.  Pieces are part of what the host updates,
- * copies leave host memory to Adam only while that runs, and kept activations have a slot more: with two they leave no faster than
- * layers are updated. */
+/* Seconds the plan's step would save if host updates took no time.  Pieces count as host updates, copies leave host memory to
+ * Adam only while Adam runs, and kept activations get one more slot: with two, they leave no faster than layers are updated. */
 static mt_rc update_wait(const mt_plan *plan, const mt_machine *machine, double *out, mt_err *err)
 {
     mt_machine fast = *machine;
@@ -170,7 +169,7 @@ static mt_rc update_wait(const mt_plan *plan, const mt_machine *machine, double 
     return rc;
 }
 
-/* The question with this batch or these moments: tokens a second, and the share of a step that waits for updates. */
+/* The question with this batch or these moments: tokens/s, and the fraction of a step that waits for updates. */
 static mt_rc waits_of(const mt_question *q, int64_t batch, double *tokens_s, double *share, mt_err *err)
 {
     const mt_job job = mt_question_job(q, batch);
@@ -196,7 +195,7 @@ static mt_rc try_hidden(mt_update_advice *out, const mt_question *q, int64_t bat
     return MT_OK;
 }
 
-/* The first of twice, four times, ... as many samples with which next to nothing waits, or three quarters of it. */
+/* Tries twice, four times, ... as many samples until next to nothing waits, or at most three quarters of the wait is left. */
 static mt_rc find_hidden(mt_update_advice *out, const mt_question *q, mt_err *err)
 {
     bool is_hidden = false;
@@ -241,7 +240,7 @@ typedef struct changes {
     int n;
 } changes;
 
-/* Samples of a step as it would then be. */
+/* Samples per step after the change. */
 static mt_rc batch_of(const mt_question *q, int64_t *out, mt_err *err)
 {
     mt_batch_advice b;
@@ -252,7 +251,7 @@ static mt_rc batch_of(const mt_question *q, int64_t *out, mt_err *err)
     return MT_OK;
 }
 
-/* Keeps a changed question as a remedy if that makes it fit. */
+/* Records a changed question as a remedy if it fits. */
 static mt_rc try(changes *c, const mt_question *changed, const char *change, const char *cost, mt_err *err)
 {
     if (c->n == MT_REMEDIES || !advise_fits(changed, changed->batch)) return MT_OK;
@@ -263,7 +262,7 @@ static mt_rc try(changes *c, const mt_question *changed, const char *change, con
     return plan_speed(changed, r->batch, &r->tokens_s, err);
 }
 
-/* Fewer samples a step: what is recommended, in whole batches where a step is gathered from several. */
+/* Fewer samples per step: the recommended number, in whole batches if gradient accumulation joins several. */
 static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
 {
     mt_question q = c->q;
@@ -281,7 +280,7 @@ static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
     return try(c, &q, change, "fewer samples a step: gradients with more noise", err);
 }
 
-/* Host bytes a trained parameter, masters aside. */
+/* Host bytes per trained parameter, without masters. */
 static size_t bytes_each(const mt_question *q)
 {
     return 2 * mt_moments_bytes(q->form.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK +
@@ -292,7 +291,7 @@ typedef struct cost {
     char s[152];
 } cost;
 
-/* Of doing without clipping and of smaller moments, as far as they are changed: "" if they are not. */
+/* Cost of turning clipping off and of smaller moments, for those that were changed; "" for none. */
 static cost cost_of_less(const mt_question *was, const mt_question *now)
 {
     static const char *const forms[] = { [MT_MOMENTS_F32] = "",
@@ -313,7 +312,7 @@ static void set_device(mt_question *q, size_t bytes)
     q->form.attention.workspace = mt_attention_workspace(&q->form.attention, bytes);
 }
 
-/* Without what settings keep from the run, on the host, on the device or both. */
+/* Without the settings' memory limits: on the host, on the device, or both. */
 static mt_question lifted(const mt_question *asked, bool host, bool device)
 {
     mt_question q = *asked;
@@ -333,7 +332,7 @@ static mt_rc try_limits(changes *c, mt_err *err)
 {
     const bool host = c->q.host_there, device = c->q.device_there;
     const int before = c->n;
-    for (int i = 1; i <= 3 && c->n == before; i++) { /* one of them, and both if one is not enough */
+    for (int i = 1; i <= 3 && c->n == before; i++) { /* one of the two, then both if one is not enough */
         bool with_host = i & 1, with_device = i & 2;
         if (with_host > host || with_device > device) continue;
         mt_question q = lifted(&c->q, with_host, with_device);
@@ -371,7 +370,7 @@ static mt_rc try_settings(changes *c, mt_err *err)
     return MT_OK;
 }
 
-/* Adam's moments in a smaller form; without clipping too, if nothing else has been found. */
+/* Adam's moments in a smaller form; also without clipping, if nothing else was found. */
 static mt_rc try_moments(changes *c, mt_err *err)
 {
     char change[96];
@@ -387,7 +386,7 @@ static mt_rc try_moments(changes *c, mt_err *err)
     return MT_OK;
 }
 
-/* Shorter samples, as many of them, until they fit. */
+/* The same number of shorter samples, shortened until they fit. */
 static mt_rc try_shorter(changes *c, mt_err *err)
 {
     mt_question q = c->q;
@@ -402,10 +401,10 @@ static mt_rc try_shorter(changes *c, mt_err *err)
 
 #define GIB ((size_t)1 << 30)
 
-/* Whole gibibytes, and a little more than it takes: what is free on a machine is not all taken. */
+/* Whole gibibytes, and a little more than needed: a run does not use all memory that is free. */
 static size_t enough(size_t bytes) { return (bytes + bytes / 50 + GIB - 1) / GIB * GIB; }
 
-/* A machine it fits, no smaller than the one there is; false: there is none. */
+/* A machine that it fits, no smaller than the present one; false: there is none. */
 static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
 {
     mt_need need;
@@ -419,7 +418,7 @@ static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
     return MT_OK;
 }
 
-/* That machine instead of the one there is, with `settings` changed (none: ""). */
+/* That machine instead of the present one, with `settings` changed ("" for none). */
 static mt_rc try_machine(changes *c, const mt_question *q, const mt_machine *there, const char *settings, mt_err *err)
 {
     char change[sizeof c->out->change], price[sizeof c->out->cost], gpu[40] = "", ram[40] = "";
@@ -429,7 +428,7 @@ static mt_rc try_machine(changes *c, const mt_question *q, const mt_machine *the
         snprintf(gpu, sizeof gpu, "a GPU with %zu GiB%s", (q->machine.device_bytes + q->machine.base_device) / GIB,
                  more ? " and " : " free");
     if (more) snprintf(ram, sizeof ram, "%zu GiB of RAM free", q->machine.host_bytes / GIB);
-    /* Nothing, where limits were all that was in the way. */
+    /* Adds nothing if the settings' limits were the only obstacle. */
     const char *buy = card ? "another card" : "";
     if (more) buy = "more memory, or another machine";
     snprintf(change, sizeof change, "%s%s%s%s", settings, *settings && *buy ? ", " : "", gpu, ram);
@@ -437,8 +436,8 @@ static mt_rc try_machine(changes *c, const mt_question *q, const mt_machine *the
     return try(c, q, change, price, err);
 }
 
-/* What to buy, as asked; before that, where no setting alone is enough and they make that less, with the smallest of them.
- * Either way the settings that keep memory from the run go first. */
+/* What to buy for the question as it is.  Before that, if no setting alone is enough but settings reduce the need, what to buy
+ * together with the smallest ones.  In both cases the memory limits of the settings are lifted first. */
 static mt_rc try_memories(changes *c, mt_err *err)
 {
     const bool host = c->q.host_there, device = c->q.device_there;
@@ -447,7 +446,7 @@ static mt_rc try_memories(changes *c, mt_err *err)
     const char *limits = limits_text(host, device);
     bool found;
     char settings[96];
-    if ((host || device) && advise_fits(&there, there.batch)) return MT_OK; /* said already */
+    if ((host || device) && advise_fits(&there, there.batch)) return MT_OK; /* already listed */
     least.clip = false;
     least.form.moments = MT_MOMENTS_8BIT;
     MT_TRY(enlarge(&plain, &found, err));

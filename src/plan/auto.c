@@ -1,33 +1,33 @@
-/* auto.c - a fresh run's arithmetic: how many rows pass through the kernels at a time.
+/* auto.c - chooses a fresh run's arithmetic: how many rows pass through the kernels at a time.
  *
- * Larger micro-batches make larger products and leave less memory for everything else; the fastest that fits is taken.  It
- * decides bits, so it should not hang on how much memory happens to be free today: it is chosen for a machine whose memory is
- * rounded down to five binary digits, with usual rates, and only the placement uses what there is, unless that makes a tenth of
- * the speed. */
+ * Larger micro-batches make larger products and leave less memory for everything else; auto.c takes the fastest that fits.  The
+ * choice decides bits, so it should not depend on how much memory happens to be free today.  It is made for a machine with
+ * typical rates and memory rounded down to five binary digits; only the placement uses the real machine.  The exception: if that
+ * would cost a tenth of the speed, the real machine decides. */
 #include "base/mem.h"
 #include "plan/plan.h"
 
 #include <math.h>
 
-enum { MLP_ROWS = 32768, HEAD_ROWS = 4096, HEAD_SHARE = 32 }; /* at most, at a time; logits take up to a 32nd of the device */
+enum { MLP_ROWS = 32768, HEAD_ROWS = 4096, HEAD_SHARE = 32 }; /* most rows at a time; logits take up to a 32nd of the device */
 enum { MOE_TOKENS = 65536, MOE_SHARE = 8 };                   /* that pass an expert together */
 
 typedef struct rows {
     int64_t micro, mlp, head;
 } rows;
 
-/* From comfortable to small; a micro-batch holds the longest document at least. */
+/* From large to small; a micro-batch holds at least the longest document. */
 static const rows sizes[] = { { 32768, MLP_ROWS, 1024 },
                               { 16384, MLP_ROWS, 1024 },
                               { 8192, MLP_ROWS, 1024 },
                               { 4096, MLP_ROWS, 512 },
                               { 2048, MLP_ROWS, 256 } };
-/* Fewer kernels for the same rows, each with a start and an end: a percent of small models' steps on a GPU, and worth no layer's
- * redoing. */
+/* Fewer kernels for the same rows save their start-up time: about 1% of a small model's step on a GPU, not worth recomputing a
+ * layer for. */
 static const rows large = { 65536, 2 * MLP_ROWS, 1024 };
 static const rows small[] = { { 1, 2048, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
 
-/* Each chunk of the head's rows adds to all of its gradient in fp32, so few chunks are better, and logits are large. */
+/* Each chunk of the head's rows adds to its whole gradient in fp32, so few chunks are better; but logits are large. */
 static int64_t head_rows(int64_t least, mt_plan_inputs in)
 {
     size_t row = (size_t)in.model->config->V * 6;
@@ -42,15 +42,15 @@ static mt_plan_inputs with(mt_plan_inputs in, const mt_arithmetic *a)
     return in;
 }
 
-/* Rows of a share, which micro-batches and passes do not leave: about its part of the step, and one document more. */
+/* Rows of a share, which micro-batches and passes do not cross: about its part of the step plus one document. */
 static int64_t share_tokens(mt_plan_inputs in)
 {
     const int64_t parts = mt_arithmetic_parts(in.arithmetic), step = in.job->step_tokens;
     return parts == 1 ? step : mt_min_i64(step, (step + parts - 1) / parts + in.job->longest);
 }
 
-/* Every pass through an expert reads and writes all of its gradient's sums, so few passes are better; their rows take memory.
- * They are so many that a pass works in at most an eighth of the device. */
+/* Every pass through an expert reads and writes all of its gradient sums, so few passes are better; but their rows take memory.
+ * A pass may use up to an eighth of the device. */
 int64_t mt_plan_moe_tokens(mt_plan_inputs in)
 {
     const mt_arithmetic *a = in.arithmetic;
@@ -80,7 +80,7 @@ static size_t five_digits(size_t n)
 
 enum { FITTED = 3, LARGE = MT_COUNT(sizes) + FITTED, TRIES };
 
-/* Between the sizes: a fifth, a sixth or a tenth of the step in whole documents, for sweeps of one or two micro-batches that come
+/* Sizes in between: a fifth, a sixth or a tenth of the step in whole documents, so that sweeps of one or two micro-batches come
  * out even. */
 static rows fitted(const mt_job *job, int i)
 {
@@ -107,7 +107,7 @@ static bool redoes(const mt_plan *p)
 mt_arithmetic mt_plan_smallest(mt_plan_inputs in)
 {
     mt_arithmetic a = arithmetic_of(&small[MT_COUNT(small) - 1], in);
-    a.attention.workspace = 0; /* which grows in steps with the device's memory: what fits is to fit a larger one */
+    a.attention.workspace = 0; /* grows in steps with the device's memory, so that what fits a device also fits a larger one */
     return a;
 }
 
@@ -119,13 +119,13 @@ static mt_rc choose_small(mt_arithmetic *best, mt_plan_inputs in, mt_err *err)
         *best = i + 1 < MT_COUNT(small) ? arithmetic_of(&small[i], in) : mt_plan_smallest(in);
         if (mt_plan_fits(with(in, best))) return MT_OK;
     }
-    mt_rc rc = mt_plan_search(&plan, with(in, best), err); /* which says what is short */
+    mt_rc rc = mt_plan_search(&plan, with(in, best), err); /* its error names what is short */
     mt_plan_free(plan);
     return rc;
 }
 
-/* The fastest of the comfortable sizes, or the first small one that fits; seconds: about what a step takes, INFINITY with a small
- * one.  hint: 0, or the rows that were best for a step somewhat larger: then only those and the first that fit are looked at. */
+/* The fastest of the comfortable sizes, or the first small one that fits; seconds: approximate step time, INFINITY for a small
+ * size. hint: 0, or the best rows for a somewhat larger step: then only those and the first that fit are tried. */
 static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, mt_plan_inputs in, int64_t hint, mt_err *err)
 {
     int64_t last = 0, first = arithmetic_of(&sizes[0], in).micro_tokens;
@@ -149,7 +149,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, mt_plan_inp
     return *seconds < INFINITY ? MT_OK : choose_small(best, in, err);
 }
 
-/* Chosen with usual rates and memory rounded down. */
+/* Chooses with typical rates and memory rounded down. */
 static mt_rc choose_steadily(mt_arithmetic *best, mt_plan_inputs in, mt_err *err)
 {
     const mt_machine *machine = in.machine;
@@ -162,11 +162,11 @@ static mt_rc choose_steadily(mt_arithmetic *best, mt_plan_inputs in, mt_err *err
     mt_plan_inputs usual = in;
     usual.machine = &rounded;
     mt_rc rc = choose_arithmetic(best, &seconds, usual, 0, err);
-    bool fits = !rc && mt_plan_fits(with(in, best)); /* this machine's runtime may take more than the usual one's */
+    bool fits = !rc && mt_plan_fits(with(in, best)); /* this machine's runtime may need more than the typical one's */
     return rc == MT_ENOMEM || (!rc && !fits) ? choose_arithmetic(best, &seconds, in, 0, err) : rc;
 }
 
-/* Is more than nine tenths of a memory taken in any case? */
+/* True if every placement uses more than nine tenths of a memory. */
 static mt_rc is_tight(bool *out, mt_plan_inputs in, mt_err *err)
 {
     const mt_arithmetic a = mt_plan_smallest(in);
@@ -176,10 +176,10 @@ static mt_rc is_tight(bool *out, mt_plan_inputs in, mt_err *err)
     return MT_OK;
 }
 
-/* Another kind of GPU than the usual one? */
+/* True for another kind of GPU than the typical one. */
 static bool is_unusual(const mt_machine *m) { return !m->shared && fabs(m->flops / mt_machine_typical().flops - 1) > 0.1; }
 
-/* Where usual rates or rounded memory would cost a tenth of the speed, what there is decides. */
+/* If typical rates or rounded memory would cost a tenth of the speed, the real machine decides. */
 static mt_rc improve(mt_arithmetic *a, mt_plan_inputs in, mt_err *err)
 {
     mt_machine whole = *in.machine; /* compared by plans without pieces, as choose_arithmetic makes them */
@@ -203,7 +203,7 @@ static mt_rc choose_for(mt_arithmetic *a, mt_plan_inputs in, mt_err *err)
     return tight || is_unusual(in.machine) ? improve(a, in, err) : MT_OK;
 }
 
-/* As many devices and machines as there are decide no bit: the arithmetic is that of one, unless it does not fit. */
+/* The number of devices and machines decides no bit: the arithmetic is that of one device, unless it does not fit. */
 static mt_rc choose_for_lanes(mt_arithmetic *a, mt_plan_inputs in, mt_err *err)
 {
     mt_job job = *in.job;

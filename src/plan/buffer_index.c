@@ -1,7 +1,7 @@
-/* buffer_index.c - finds a buffer of a plan by what it is for.
+/* buffer_index.c - finds a buffer of a plan by its kind and index.
  *
- * A row for each (kind, i), and in a row a cell for each j up to its largest.  So both the tables and a look-up are as small as
- * the list of buffers makes them, however many units there are. */
+ * The table has a row for each (kind, i), and a row has a cell for each j up to its largest.  So the tables stay as small as the
+ * list of buffers, however many units there are. */
 #include "plan/buffer_index.h"
 
 #include "base/mem.h"
@@ -21,7 +21,7 @@ static int count_rows(mt_buffer_index *x, const mt_buffer *list, size_t n)
 
 static int row_of(const mt_buffer_index *x, const mt_buffer *b) { return x->first_row[b->kind] + b->i + 1; }
 
-/* Cells of each row, as the place of its first. */
+/* Cells of each row, as the position of its first. */
 static int place_cells(mt_buffer_index *x, const mt_buffer *list, size_t n, int n_rows)
 {
     int sum = 0;

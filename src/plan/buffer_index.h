@@ -2,7 +2,7 @@
  *
  *     create   once the list of buffers is whole; the index does not keep the list
  *     find     a buffer's place in the list
- *     free     accepts what create left behind when it failed */
+ *     free     also accepts an index whose create failed */
 #ifndef MT_PLAN_BUFFER_INDEX_H
 #define MT_PLAN_BUFFER_INDEX_H
 
@@ -11,7 +11,7 @@
 typedef struct mt_buffer_index {
     int first_row[MT_BUFFER_KINDS + 1]; /* of a kind */
     int *first_cell;                    /* [rows + 1] */
-    int *cells;                         /* a place in the list; -1: no such buffer */
+    int *cells;                         /* position in the list; -1: no such buffer */
 } mt_buffer_index;
 
 mt_rc mt_buffer_index_create(mt_buffer_index *x, const mt_buffer *list, size_t n, mt_err *err);

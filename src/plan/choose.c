@@ -1,11 +1,11 @@
-/* choose.c - the fastest placement that fits.
+/* choose.c - finds the fastest placement that fits.
  *
- * A placement is made of a dozen knobs (how many units live on the device, how many layers keep everything, ...).  The search
- * tries a coarse grid of them, takes the best of each kind and turns one knob or two at a time, in ever smaller steps down to a
- * single layer, while that helps and the kind keeps up with the others.  What does not fit is compared by how much it lacks, so
- * the same walk leads to a placement that fits; whether there is one is least.c's to say, and what it found is among the starts.
- * Ties go to the earlier candidate, which moves less.  No candidate is listed buffer by buffer: sizes are counted, only what
- * could win is timed, and nothing is judged twice. */
+ * A placement is made of a dozen knobs (how many units have their home on the device, how many layers keep everything, ...).  The
+ * search tries a coarse grid of them, takes the best of each kind and turns one knob or two at a time, in ever smaller steps down
+ * to a single layer, while that helps and the kind keeps up with the others.  Candidates that do not fit are compared by how much
+ * memory they lack, so the same walk leads to one that fits. least.c decides whether any fits, and its placement is among the
+ * starts.  Ties go to the earlier candidate, which moves less.  The search lists no buffers: it counts sizes, times only what
+ * could win, and judges nothing twice. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "plan/knobs.h"
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* How good: what fits comes before what does not, then seconds or what is missing. */
+/* How good a candidate is: fitting ones first, then by seconds or by missing bytes. */
 typedef struct merit {
     bool fits;
     double cost;
@@ -25,16 +25,15 @@ enum {
     KEEPS = 5,
     LEAST = 3 * KEEPS,
     STARTS
-}; /* kinds of starts: what layers keep, in one sweep or several, or staged; and
-                                                * the smallest */
+}; /* kinds of starts: by what layers keep, in one sweep, several, or staged; and the smallest */
 enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
-#define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late, */
-/* Updates on the host above all: the forward of their units stands behind them, and cores have other work. */
+#define HIDDEN_COST 0.02 /* overlapped work is not quite free: it can be late */
+/* Host updates above all: the forward of their units waits for them, and cores have other work. */
 #define ADAM_COST 0.1
-#define NEAR      1.02 /* starts this little slower may become the best in smaller steps */
-/* Of a step: what a slot more must save, and what pieces must, who must save WORTH also where host memory gives less than it
- * should (LEAN of it): on an H200 4% predicted were 18% lost where Adam and copies shared its last bandwidth, and 25% predicted
- * were 23% won where the cores were the limit (docs/notebook). */
+#define NEAR      1.02 /* starts within this of the best may become the best in smaller steps */
+/* Fraction of a step that another slot must save, and that pieces must save.  Pieces must save WORTH even if host memory is
+ * slower than measured (LEAN of it): on an H200 a predicted gain of 4% was a loss of 18% where Adam and copies shared the last of
+ * the bandwidth, and a predicted gain of 25% was 23% where the cores were the limit (docs/notebook). */
 #define WORTH        0.03
 #define PIECES_WORTH 0.06
 #define LEAN         0.7
@@ -43,13 +42,13 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 
 typedef struct search {
     mt_plan_inputs in;
-    bool rough;     /* near enough to compare by: only the most promising starts walk, and in large steps */
-    bool gather;    /* several lanes: weights are gathered from slices */
-    double give_up; /* seconds: what takes longer is of no use */
+    bool rough;     /* short search, for comparisons: only the most promising starts walk, in large steps */
+    bool gather;    /* several lanes: gather weights from slices */
+    double give_up; /* seconds: slower candidates are useless */
     knob_ranges range;
-    mt_plan trial; /* its placement is the one being looked at */
+    mt_plan trial; /* its placement is the current candidate's */
     mt_step_drawing drawing;
-    struct { /* of a model with many units: what is timed instead */
+    struct { /* for a model with many units: the merged model that is timed instead */
         mt_merged m;
         mt_plan trial;
         mt_step_drawing drawing;
@@ -63,15 +62,15 @@ typedef struct search {
     struct known {
         candidate c;
         merit m;
-        bool bound; /* m.cost is not the candidate's but less */
-    } * known;      /* [KNOWN] what was judged lately, by its hash */
+        bool bound; /* m.cost is only a lower bound */
+    } * known;      /* [KNOWN] recently judged candidates, by hash */
     mt_least least;
-    int64_t left; /* units of candidates that may still be measured */
+    int64_t left; /* budget: units of candidates that may still be measured */
 } search;
 
 /* Mixtures of experts have hundreds or thousands of units, and a candidate takes time for each.  So the search times them with
- * equal layers merged (merge.h), their grid is coarser, and their walks end at some point: the last one has all layers.  No other
- * model gets there. */
+ * equal layers merged (merge.h), uses a coarser grid and limits the walks; the last walk uses all layers.  No other model reaches
+ * these limits. */
 enum { MANY_UNITS = 512, MOST_MEASURED = 3000000, MOST_ROUGHLY = 500000, MOST_UNMERGED = 200000 };
 static bool has_many_units(const search *s) { return s->in.model->n_units > MANY_UNITS; }
 static bool is_spent(const search *s) { return has_many_units(s) && s->left < 0; }
@@ -82,7 +81,7 @@ static bool better(merit a, merit b) { return a.fits != b.fits ? a.fits : a.cost
 
 static double lack(size_t need, size_t have) { return need <= have ? 0 : (double)(need - have) / (double)(have ? have : 1); }
 
-/* The trial's step as the merged model has it.  What rounding to its layers changes of compute is known exactly. */
+/* The trial's step time by the merged model.  The change of compute from rounding to its layers is known exactly. */
 static mt_rc time_merged(search *s, const candidate *c, double give_up, mt_times *out, bool *simulated, mt_err *err)
 {
     mt_plan *t = &s->merged.trial;
@@ -97,7 +96,7 @@ static mt_rc time_merged(search *s, const candidate *c, double give_up, mt_times
     return MT_OK;
 }
 
-/* The trial, which was filled from the candidate and measured. */
+/* Merit of the trial, which was filled from the candidate and measured. */
 static mt_rc time_trial(search *s, const candidate *c, double give_up, mt_times *out, bool *simulated, mt_err *err)
 {
     if (s->merges) return time_merged(s, c, give_up, out, simulated, err);
@@ -123,8 +122,8 @@ static mt_rc choose_measure(search *s, const candidate *c, merit than, struct kn
 
 static struct known *known_at(const search *s, const candidate *c) { return &s->known[mt_hash(c->k, sizeof c->k, 0) % KNOWN]; }
 
-/* Merit of a candidate; one that cannot be better than `than` may come back with less than it costs, but not less than `than`.
- * Walks cross their own paths and each other's, so half of all candidates have been judged before. */
+/* Merit of a candidate.  For one that cannot beat `than`, the cost may be too low, but never below `than`.  Walks cross their own
+ * paths and each other's, so half of all candidates have been judged before. */
 static mt_rc choose_judge(search *s, const candidate *c, merit than, merit *out, mt_err *err)
 {
     struct known *k = known_at(s, c);
@@ -135,7 +134,7 @@ static mt_rc choose_judge(search *s, const candidate *c, merit than, merit *out,
     return MT_OK;
 }
 
-/* Within its range; did that change it? */
+/* Clamps a knob to its range; true if that changed it. */
 static bool turn(const search *s, candidate *c, int k, int by)
 {
     int before = c->k[k];
@@ -145,7 +144,7 @@ static bool turn(const search *s, candidate *c, int k, int by)
 
 /* -- the grid -------------------------------------------------------------------------------------- */
 
-/* The best of each kind is kept. */
+/* Keeps the best of each kind. */
 static mt_rc offer(search *s, int kind, const candidate *c, mt_err *err)
 {
     struct start new = { .c = *c };
@@ -166,7 +165,7 @@ static candidate candidate_of(const search *s)
     return c;
 }
 
-/* Does it fit with weights of its own for no layer?  If not, it does with none for any. */
+/* True if the plan fits with no resident layer; otherwise no number of resident layers fits. */
 static mt_rc fits_plainly(search *s, int kind, candidate c, bool *out, mt_err *err)
 {
     merit m;
@@ -177,7 +176,7 @@ static mt_rc fits_plainly(search *s, int kind, candidate c, bool *out, mt_err *e
     return MT_OK;
 }
 
-/* Homes, weights that stay, staging. */
+/* Homes, resident weights, staging. */
 static mt_rc offer_units(search *s, int kind, candidate c, mt_err *err)
 {
     const int step = has_many_units(s) ? 2 : 1;
@@ -194,7 +193,7 @@ static mt_rc offer_units(search *s, int kind, candidate c, mt_err *err)
                 MT_TRY(offer(s, staged ? 2 * KEEPS + kind / 2 : kind, &c, err));
             }
         }
-        if (home == 4) c.k[RESIDENT] = 0; /* everything lives there */
+        if (home == 4) c.k[RESIDENT] = 0; /* every home is the device */
     }
     return MT_OK;
 }
@@ -227,7 +226,7 @@ static mt_rc offer_all(search *s, mt_err *err)
     return MT_OK;
 }
 
-/* Does it fit the device, the host? */
+/* True if it fits the device; the host. */
 static mt_rc find_room(search *s, const candidate *c, bool room[2], mt_err *err)
 {
     mt__knobs_fill(&s->trial, c);
@@ -237,7 +236,7 @@ static mt_rc find_room(search *s, const candidate *c, bool room[2], mt_err *err)
     return MT_OK;
 }
 
-/* As few units on the device as the host's memory allows. */
+/* The fewest device homes that host memory allows. */
 static mt_rc turn_homes(search *s, candidate *c, mt_err *err)
 {
     bool room[2];
@@ -251,7 +250,7 @@ static mt_rc turn_homes(search *s, candidate *c, mt_err *err)
     return MT_OK;
 }
 
-/* The longest sweeps there is memory for; 0: none. */
+/* The longest sweeps that fit in memory; 0: none. */
 static mt_rc turn_micros(search *s, candidate *c, mt_err *err)
 {
     bool room[2];
@@ -265,8 +264,8 @@ static mt_rc turn_micros(search *s, candidate *c, mt_err *err)
     return MT_OK;
 }
 
-/* Where memory is short the grid is too coarse: with one of each slot and no more than must be on the device, the longest sweeps
- * of each kind. */
+/* If memory is short, the grid is too coarse.  Then try the longest sweeps of each kind, with one of each slot and only what must
+ * be on the device. */
 static mt_rc offer_tight(search *s, mt_err *err)
 {
     int L = (int)s->in.model->config->L;
@@ -296,7 +295,7 @@ static mt_rc try_turn(search *s, struct start *at, const candidate *c, bool *mov
     merit m;
     MT_TRY(choose_judge(s, c, at->m, &m, err));
     if (!better(m, at->m)) return MT_OK;
-    /* A bit of time is not worth a walk. */
+    /* A tiny gain is not worth a walk. */
     *moved |= !(m.fits && at->m.fits && m.cost > 0.9999 * at->m.cost);
     at->c = *c;
     at->m = m;
@@ -319,8 +318,8 @@ static mt_rc turn_one(search *s, struct start *at, int part, bool *moved, mt_err
     return MT_OK;
 }
 
-/* One step of knob `to`, for as many of knob `from` (by steps of this size) as its memory takes: a unit's state is worth several
- * layers' kept inputs. */
+/* Trades one step of knob `to` for as many steps of knob `from` as its memory needs: a unit's state is worth several layers' kept
+ * inputs. */
 static mt_rc trade(search *s, struct start *at, int from, int step, int to, int part, bool *moved, mt_err *err)
 {
     candidate c = at->c;
@@ -368,8 +367,8 @@ static const struct start *best_start(const search *s)
     return best;
 }
 
-/* Not worth another walk: as good as an earlier one, which is then likely to be the same but for knobs that do not matter; one
- * that still does not fit where others do; or slower than the best by more than finer steps are likely to win back. */
+/* True if a start is not worth another walk: it is as good as an earlier one and so probably the same but for knobs that do not
+ * matter; it still does not fit while others do; or it is slower than the best by more than finer steps are likely to gain. */
 static bool left_behind(const search *s, int i, double far)
 {
     const merit *at = &s->starts[i].m, *best = &best_start(s)->m;
@@ -378,7 +377,7 @@ static bool left_behind(const search *s, int i, double far)
     return best->fits && (at->fits ? at->cost > far * fmin(best->cost, s->give_up) : far < FAR_OFF);
 }
 
-/* All but the best few starts are forgotten. */
+/* Drops all but the best few starts. */
 static void thin_out(search *s, int left)
 {
     for (int i = 0; i < STARTS; i++) {
@@ -390,7 +389,7 @@ static void thin_out(search *s, int left)
     }
 }
 
-/* Steps of ever smaller size, and how far behind a start may be to be walked on. */
+/* Step sizes, getting smaller, and how much slower than the best a start may be to continue. */
 static const struct {
     int part;
     double far;
@@ -430,8 +429,8 @@ static bool hopeless(search *s)
     return mt_step_compute(&s->drawing, &s->trial, s->in.machine) >= s->give_up;
 }
 
-/* What is cheap to redo gains little for its memory, norms twice as much as activations: it gets what nothing else has a
- * use for, on a device whose memory is its own. */
+/* Keeping what is cheap to recompute gains little for its memory (norms twice as much as activations).  So it gets only the
+ * memory that nothing else uses, on a device with memory of its own. */
 static mt_rc spend_the_rest(search *s, mt_err *err)
 {
     struct start *at = &s->starts[0];
@@ -452,7 +451,7 @@ static mt_rc spend_the_rest(search *s, mt_err *err)
 
 /* -- waits ----------------------------------------------------------------------------------------- */
 
-/* A start again, with some of each unit updated in pieces if that may be: beside what it stages, and instead of that. */
+/* A start again with part of each unit updated in pieces, if that is allowed: beside its staged updates, and instead of them. */
 static mt_rc offer_without_waits(search *s, int kind, const candidate *from, mt_err *err)
 {
     int step = PIECE_SHARES / 4;
@@ -466,7 +465,7 @@ static mt_rc offer_without_waits(search *s, int kind, const candidate *from, mt_
     return MT_OK;
 }
 
-/* With this share of host memory's bandwidth; NO_WAITS: and updates on the host in no time. */
+/* Step time with this fraction of host memory's bandwidth; NO_WAITS: with host updates in no time. */
 static mt_rc time_of(search *s, const candidate *c, double share, mt_times *out, mt_err *err)
 {
     bool simulated;
@@ -524,7 +523,7 @@ static mt_rc walk_on(search *s, struct start *at, mt_err *err)
     return MT_OK;
 }
 
-/* True if updates on the host make the step so much longer that pieces could be worth it. */
+/* True if host updates lengthen the step enough for pieces to be worth it. */
 static mt_rc waits_for_updates(search *s, const struct start *at, bool *out, mt_err *err)
 {
     mt_times now, then;
@@ -536,7 +535,7 @@ static mt_rc waits_for_updates(search *s, const struct start *at, bool *out, mt_
     return MT_OK;
 }
 
-/* True if the step is shorter by what it must be, with pieces also where host memory is slower. */
+/* True if the step is shorter by the required amount; with pieces, also if host memory is slower. */
 static mt_rc is_worth(search *s, const candidate *c, const candidate *plain, bool *out, mt_err *err)
 {
     const bool pieces = c->k[PIECES] > 0;
@@ -550,7 +549,7 @@ static mt_rc is_worth(search *s, const candidate *c, const candidate *plain, boo
     return MT_OK;
 }
 
-/* No step could be shorter: everything is kept, and nothing waits. */
+/* True if no step could be shorter: everything is kept, and nothing waits. */
 static double least_seconds(search *s, const candidate *best)
 {
     candidate c = *best;
@@ -561,7 +560,7 @@ static double least_seconds(search *s, const candidate *best)
     return mt_step_compute(&s->drawing, &s->trial, s->in.machine);
 }
 
-/* With a slot more, in others[0]; and if updates are waited for, in others[1] with pieces, with the slot and without. */
+/* others[0]: with one more slot. others[1], if the step waits for updates: with pieces, with and without the slot. */
 static mt_rc find_others(search *s, const struct start *best, struct start others[2], mt_err *err)
 {
     struct start from[STARTS];
@@ -575,25 +574,25 @@ static mt_rc find_others(search *s, const struct start *best, struct start other
     for (int slot = 1; slot >= 0 && waits; slot--) {
         allow(s, true, slots + slot);
         MT_TRY(walk_without_waits(s, from, &others[1], err));
-        waits = better(others[1].m, others[0].m); /* else they win nothing beside the slot */
+        waits = better(others[1].m, others[0].m); /* otherwise pieces gain nothing beyond the slot */
     }
     allow(s, false, slots);
     return MT_OK;
 }
 
-/* Where compute waits for updates, pieces may shorten that; where it waits for kept activations to leave, another slot for them:
- * with two, a layer cannot begin before those of the layer before it have left.  They are tried last, and the plan takes them
- * only if they are worth it: else it is the one without them. */
+/* If compute waits for updates, pieces may shorten that.  If it waits for kept activations to leave, another slot may: with two,
+ * a layer cannot begin before the activations of the layer before it have left.  Both are tried last, and the plan uses them only
+ * if they are worth it. */
 static mt_rc shorten_waits(search *s, mt_err *err)
 {
     struct start best = *best_start(s), others[2];
     mt_times plain = { 0 };
     bool may = s->in.job->train && !s->in.job->only_gradients && !s->in.machine->shared && !s->in.machine->limits.whole_units &&
-               s->in.job->lanes <= 1 && s->in.job->machines <= 1, /* several update whole units or slices, on the host */
+               s->in.job->lanes <= 1 && s->in.job->machines <= 1, /* several lanes update whole units or slices, on the host */
         found = false;
     int slots = s->range.lowest[KEEP_SLOTS];
     if (may && best.m.fits) MT_TRY(time_of(s, &best.c, 1, &plain, err));
-    if (plain.step * (1 - WORTH) > least_seconds(s, &best.c)) { /* else there is too little to win */
+    if (plain.step * (1 - WORTH) > least_seconds(s, &best.c)) { /* otherwise there is too little to gain */
         MT_TRY(find_others(s, &best, others, err));
         const int first = better(others[1].m, others[0].m);
         for (int i = 0; i < 2 && !found; i++) {
@@ -609,7 +608,7 @@ static mt_rc shorten_waits(search *s, mt_err *err)
     return MT_OK;
 }
 
-/* The best was found with layers merged: from there in small steps with all of them. */
+/* The best was found with merged layers: continue from it in small steps with all layers. */
 static mt_rc walk_unmerged(search *s, mt_err *err)
 {
     struct start at = *best_start(s);
@@ -623,7 +622,7 @@ static mt_rc walk_unmerged(search *s, mt_err *err)
     return MT_OK;
 }
 
-/* What is known to fit is one of the starts, so something always comes of it. */
+/* A placement that is known to fit is one of the starts, so the search always finds one. */
 static mt_rc choose_find(search *s, mt_err *err)
 {
     MT_TRY(mt__least_find(&s->least, &s->trial, &s->range, s->in.machine, false, err));
@@ -662,7 +661,7 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
     return MT_OK;
 }
 
-/* What timing placements of a model with many units takes. */
+/* Prepares what timing needs for a model with many units. */
 static mt_rc open_merged(search *s, mt_err *err)
 {
     const int most = mt_merge_how_many(s->in.model);
@@ -714,8 +713,8 @@ static void keep_faster(mt_plan **best, mt_plan *other)
     if (better) *best = other;
 }
 
-/* Several lanes whose devices reach each other: by all routes, which have little in common.  Where none fits, what the one
- * through host memory says. */
+/* Several lanes whose devices reach each other: search each route, which have little in common.  If none fits, report the error
+ * of the route through host memory. */
 static mt_rc search_routes(mt_plan **out, const search *how, mt_err *err)
 {
     mt_machine apart = *how->in.machine;

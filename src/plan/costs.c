@@ -1,5 +1,5 @@
-/* costs.c - what kernels cost.  The constants are measured (docs/notebook, ops at the shapes of a layer); a device's rates
- * scale them. */
+/* costs.c - the cost of kernels.  The constants are measured (docs/notebook, ops at the shapes of a layer) and scaled by a
+ * device's rates. */
 #include "plan/costs.h"
 
 #include "base/mem.h"
@@ -19,7 +19,8 @@ static double product(const mt_costs *c, double rows, double columns, double dep
     return 2 * rows * columns * depth / peak * mt_cost_small(c->m, rows, columns, depth);
 }
 
-/* dx and dw of y = x w', rows at a time.  dw reads and writes its fp32 sums, most of it behind the products of other tiles. */
+/* dx and dw of y = x w', `rows` rows at a time. dw reads and writes its fp32 sums, mostly overlapped with the products of other
+ * tiles. */
 static double product_backward(const mt_costs *c, double rows, double n, double k)
 {
     return product(c, rows, k, n) + product(c, n, k, rows) + 0.3 * 8 * n * k / c->m->device_bandwidth;
@@ -30,9 +31,9 @@ static double moved(const mt_costs *c, double numbers) { return numbers * (c->m-
 
 /* -- attention ------------------------------------------------------------------------------------- */
 
-/* How the kernels of docs/notebook compare with our own forward over long documents (mt_machine.attention), forward and
- * backward: rates with heads of 128 in a run of seconds, where power holds them to 0.75 to 0.85 of what they reach alone; the
- * share of it that narrower, odd and wider heads reach (narrow ones wait for exponentials, not for power); and how often a row of
+/* Rates of the kernels of docs/notebook relative to our own forward over long documents (mt_machine.attention), forward and
+ * backward: with heads of 128 in a run of seconds, where the power limit holds them to 0.75 to 0.85 of their rate alone; the
+ * fraction that narrower, odd and wider heads reach (narrow ones wait for exponentials, not for power); and how often a row of
  * all heads crosses memory. */
 typedef struct kernel {
     double rate, narrow, odd, wide, rows;
@@ -42,7 +43,7 @@ static const kernel kernels[MT_ATTENTION_WAYS][2] = {
     [MT_ATTENTION_CUDNN] = { { 1.45, 0.74, 0.84, 1.00, 2 }, { 0.95, 0.70, 0.74, 0.68, 10 } },
     [MT_ATTENTION_CUDNN_FAST] = { { 1.45, 0.74, 0.84, 1.00, 2 }, { 1.30, 0.80, 0.75, 0.67, 20 } },
 };
-enum { HALF_TILE = 64 }; /* keys a row sees in vain: what tiles reach beyond the diagonal, and beyond a window */
+enum { HALF_TILE = 64 }; /* keys computed in vain per row: tiles reach beyond the diagonal and beyond a window */
 
 static double head_share(const kernel *k, int64_t Dh)
 {
@@ -51,7 +52,7 @@ static double head_share(const kernel *k, int64_t Dh)
     return Dh == 128 ? 1 : k->wide;
 }
 
-/* The kernel that the engine will take for this attention, at the size of the plan's micro-batches. */
+/* The kernel that the engine uses for this attention, at the size of the plan's micro-batches. */
 static mt_attention_way way_of(const mt_costs *k, const mt_attention *shape, bool backward)
 {
     mt_attention a = *shape;
@@ -71,7 +72,7 @@ static double attention(const mt_costs *k, const mt_work_item *w, bool backward)
     double keys = mt_flops_keys((int64_t)k->document, a) / k->document, each = (backward ? 5 : 2) * (w->n + w->k);
     mt_attention_way way = way_of(k, a, backward);
     const kernel *at = &kernels[way][backward];
-    /* On a GPU, of kernels without tensor cores. */
+    /* On a GPU, for kernels without tensor cores. */
     if (way == MT_ATTENTION_PLAIN) return each * keys / (k->m->shared ? k->m->attention : k->m->flops_f32 / 4);
     keys += a->window && (double)a->window < k->document ? 2 * HALF_TILE : HALF_TILE;
     return each * keys / (k->m->attention * at->rate * head_share(at, a->Dh)) +
@@ -104,7 +105,7 @@ static double forward_of(const mt_costs *k, const mt_work_item *w)
     return 0;
 }
 
-/* What follows from it in backward. */
+/* The resulting cost of backward. */
 static double backward_of(const mt_costs *k, const mt_work_item *w)
 {
     switch (w->kind) {
@@ -118,16 +119,16 @@ static double backward_of(const mt_costs *k, const mt_work_item *w)
 
 /* -- experts --------------------------------------------------------------------------------------- */
 
-/* What products of experts take longer than one at full rate, by the kernels of docs/notebook (gate and up of five models,
- * from 1,280 to 8,192 rows an expert): forward, the gradient of rows, whose sums may be short, and that of weights, which reads
- * and writes all of its fp32 sums. */
+/* Slowdown of expert products against the full rate, by the kernels of docs/notebook (gate and up of five models, from 1,280 to
+ * 8,192 rows an expert): forward, the gradient of rows, whose sums may be short, and that of weights, which reads and writes all
+ * of its fp32 sums. */
 #define GROUPED_FORWARD  1.08
 #define GROUPED_DX       1.10
 #define GROUPED_DX_SHORT 250
 #define GROUPED_DW       1.31
 #define GROUPED_DW_SUMS  1.70
 
-/* Seconds of the product of one expert's rows; a CPU, and fp32, take the same kernels as others. */
+/* Seconds of the product of one expert's rows; a CPU, and fp32, use the same kernels as other products. */
 static double grouped(const mt_costs *k, double rows, double n, double depth, bool backward)
 {
     const double flops = 2 * rows * n * depth / k->m->flops;
@@ -136,7 +137,7 @@ static double grouped(const mt_costs *k, double rows, double n, double depth, bo
     return (GROUPED_DX + GROUPED_DX_SHORT / n + GROUPED_DW) * flops + GROUPED_DW_SUMS * 8 * n * depth / k->m->device_bandwidth;
 }
 
-/* Seconds a row, in the T experts it passes.  Each expert multiplies its own rows of a pass: about T / E of them. */
+/* Seconds a row, in the T experts it passes.  Each expert multiplies its own rows of a pass, about T / E of all. */
 static double expert_product(const mt_costs *k, const mt_work_item *w, bool backward)
 {
     const double rows = fmax(1, k->pass_rows * w->T / w->E), n = w->n / w->T;
@@ -161,7 +162,7 @@ static void cost_around_experts(const mt_costs *k, const mt_layer_kind *kind, mt
     out->unit[1] = kind->unit_backward_kernels * k->m->launch;
 }
 
-/* What a layer with experts keeps always is what the last product of its mixer makes. */
+/* A layer with experts always keeps the result of its mixer's last product. */
 static bool always_kept(const mt_layer_kind *kind, int i)
 {
     const mt_work_item *w = &kind->work[i];
@@ -242,7 +243,7 @@ double mt_cost_backward(const mt_costs *k, int layer, double rows, double micros
 double mt_cost_redo(const mt_costs *k, int layer, mt_keep keep, bool finish, double rows, double micros)
 {
     const mt_kind_cost *c = cost_of(k, layer);
-    bool parts = keep < MT_KEEP_ALL || finish; /* more than norms and activations is queued again */
+    bool parts = keep < MT_KEEP_ALL || finish; /* more than norms and activations is recomputed */
     return rows * c->redo[keep][finish] + (parts ? micros * c->micro_forward : 0);
 }
 
@@ -257,7 +258,7 @@ double mt_cost_experts(const mt_costs *k, int unit, bool backward, double rows, 
 double mt_cost_close(const mt_costs *k, int layer, double rows) { return rows * cost_of(k, layer)->close; }
 double mt_cost_reopen(const mt_costs *k, int layer, double rows) { return rows * cost_of(k, layer)->reopen; }
 
-/* Cleared, rounded, squared: bytes as measured, 12 of memory's and as long again in the norm's last stage. */
+/* Clear, round, square: measured as 12 bytes of memory traffic, and as long again in the norm's last stage. */
 double mt_cost_finish_grad(const mt_costs *k) { return 18 / k->m->device_bandwidth; }
 double mt_cost_fold(const mt_costs *k) { return 16 / k->m->device_bandwidth; }
 double mt_cost_adam_device(const mt_costs *k) { return 26 / k->m->device_bandwidth; }

@@ -9,7 +9,7 @@ static int64_t longest_micro(const int32_t *doc_start, int64_t n_docs, int64_t f
     return end;
 }
 
-/* The fewest micro-batches that take documents [first, n_docs). */
+/* The fewest micro-batches that hold documents [first, n_docs). */
 static int64_t count_micros(const int32_t *doc_start, int64_t n_docs, int64_t first, int64_t micro_tokens)
 {
     int64_t n = 0;
@@ -17,7 +17,7 @@ static int64_t count_micros(const int32_t *doc_start, int64_t n_docs, int64_t fi
     return n;
 }
 
-/* The end of a micro-batch that starts with `first`, when `left` of them take what is left. */
+/* The end of the micro-batch that starts with `first`, when `left` micro-batches hold the rest. */
 static int64_t equal_micro(const int32_t *doc_start, int64_t n_docs, int64_t first, int64_t left, int64_t micro_tokens)
 {
     int64_t most = longest_micro(doc_start, n_docs, first, micro_tokens), end = first + 1;
@@ -75,7 +75,7 @@ int64_t mt_cut_passes(mt_cut_pass *passes, const mt_cut *cuts, int64_t n_cuts, i
     int64_t n = 0;
     for (int64_t i = 0; i < n_cuts; i++) passes[i] = (mt_cut_pass){ i, i + 1, cuts[i].first_row, cuts[i].n_rows };
     if (moe_tokens <= 0) return n_cuts;
-    for (int64_t first = 0, end; first < n_cuts; first = end) { /* n <= first: what is written has been read */
+    for (int64_t first = 0, end; first < n_cuts; first = end) { /* n <= first, so entries are read before they are overwritten */
         end = mt_cut_sweep(passes, n_cuts, first, moe_tokens);
         int64_t rows = passes[end - 1].first_row + passes[end - 1].n_rows - passes[first].first_row;
         passes[n++] = (mt_cut_pass){ first, end, passes[first].first_row, rows };

@@ -9,7 +9,7 @@
 
 enum { MOST_EVEN_ROWS = 1 << 30 };
 
-/* Multiplications of a row's products, and of a row and each key before it: a window makes them a row's. */
+/* Multiplications of a row's products, and of a row with each earlier key; with a window, those count as a row's. */
 static int64_t even_rows_of(const mt_model *m)
 {
     double row = (double)mt_flops_weights(m), pair = 0;
@@ -27,7 +27,7 @@ static int64_t even_rows_of(const mt_model *m)
     return pair > 0 ? mt_max_i64(1, mt_min_i64((int64_t)(row / pair), MOST_EVEN_ROWS)) : 0;
 }
 
-/* Whole numbers, so that no rounding decides.  A step has less than 2^31 rows, so no sum of this overflows. */
+/* Integers, so that rounding decides nothing.  A step has less than 2^31 rows, so no sum of this overflows. */
 static int64_t work_of(const mt_deal *d, int64_t rows) { return d->even_rows ? rows * (d->even_rows + rows) : rows; }
 
 /* -- dealing --------------------------------------------------------------------------------------- */
@@ -46,14 +46,14 @@ static int least_work(const mt_deal *d)
     return best;
 }
 
-/* Documents are in their shares (taken): list them share by share, in the batch's order. */
+/* Each document's share is known (taken): list the documents share by share, in the batch's order. */
 static void list_shares(mt_deal *d, const int32_t *doc_start, int64_t n_docs)
 {
     const int n = mt_deal_shares(d);
     for (int s = 0; s <= n; s++) d->first[s] = 0;
     for (int64_t i = 0; i < n_docs; i++) d->first[d->taken[i] + 1]++;
     for (int s = 0; s < n; s++) d->first[s + 1] += d->first[s];
-    for (int s = 0; s < n; s++) d->work[s] = d->first[s]; /* from here on: where its next document goes */
+    for (int s = 0; s < n; s++) d->work[s] = d->first[s]; /* from here on: the position of its next document */
     for (int64_t i = 0; i < n_docs; i++) d->order[d->work[d->taken[i]]++] = (int32_t)i;
     d->n_docs = n_docs;
     d->starts[0] = 0;

@@ -1,16 +1,16 @@
-/* deal.h - a step's documents dealt to shares, and the order in which the shares' sums meet.
+/* deal.h - deals a step's documents to shares, and fixes the order in which the shares' sums are added.
  *
- * Arithmetic, not placement: it decides bits.  A step has bundles x shares; each share is summed by itself, micro-batch by
- * micro-batch (A2), then the sums are folded in order:
+ * This is arithmetic, not placement: it decides bits.  A step has bundles x shares; each share is summed by itself, micro-batch
+ * by micro-batch (A2), then the sums are folded in order:
  *
  *     bundle = (share 0 + share 1) + share 2 ...      step = (bundle 0 + bundle 1) + bundle 2 ...
  *
- * in fp32 (losses in double), the first one taken as it is, shares without documents left out.  Which device computes a share
- * cannot matter.  If the arithmetic says so (reduce_bf16), each of several bundles is rounded to bf16 first, and the step begins
- * with zero.
+ * in fp32 (losses in double), starting from the first one as it is, and leaving out shares without documents.  The device that
+ * computes a share therefore makes no difference.  With reduce_bf16, each of several bundles is first rounded to bf16, and the
+ * step's sum starts at zero.
  *
- * Dealing is a pure function of the documents' lengths, of the model and of bundles x shares.  Change it, and MT_DEAL_VERSION,
- * which the arithmetic's hash includes, must change too. */
+ * Dealing is a pure function of the documents' lengths, the model and bundles x shares.  A change to it must also change
+ * MT_DEAL_VERSION, which the arithmetic's hash includes. */
 #ifndef MT_PLAN_DEAL_H
 #define MT_PLAN_DEAL_H
 
@@ -20,10 +20,10 @@ enum { MT_DEAL_VERSION = 1, MT_MOST_SHARES = 4096 };
 
 typedef struct mt_deal {
     int bundles, shares;
-    bool rounds;       /* bundles to bf16, before they are added */
-    int64_t even_rows; /* a document this long takes as long for attention as for products; 0: attention takes no time */
+    bool rounds;       /* round bundles to bf16 before adding them */
+    int64_t even_rows; /* document length at which attention takes as long as the products; 0: attention takes no time */
     int64_t most_docs;
-    /* Of the step dealt last, its documents share by share: */
+    /* Documents of the step dealt last, share by share: */
     int64_t n_docs;
     int32_t *order;  /* [n_docs] their numbers in the batch */
     int32_t *starts; /* [n_docs + 1] their first rows */
@@ -33,15 +33,16 @@ typedef struct mt_deal {
     int32_t *taken;  /* [n_docs] */
 } mt_deal;
 
-/* Room for steps of most_docs documents. */
+/* Allocates for steps of up to most_docs documents. */
 mt_rc mt_deal_init(mt_deal *d, const mt_model *model, const mt_arithmetic *a, int64_t most_docs, mt_err *err);
 void mt_deal_deinit(mt_deal *d);
-/* Longest first, each to the share with the least work so far, the first of several; within a share in the batch's order. */
+/* Deals the longest document first, each to the share with the least work so far (the first of equals).  Within a share,
+ * documents keep the batch's order. */
 void mt_deal_documents(mt_deal *d, const int32_t *doc_start, int64_t n_docs);
-/* All of them to the first share, as they come: a pass that sums nothing. */
+/* Deals all of them to the first share in order: for a pass that sums nothing. */
 void mt_deal_none(mt_deal *d, const int32_t *doc_start, int64_t n_docs);
-/* Rows of a share, at most, of steps of step_tokens rows in documents of `longest`: dealing gives a share a document only while
- * no other has less work. */
+/* Most rows a share can get in a step of step_tokens rows with documents up to `longest`: dealing gives a share another document
+ * only while no share has less work. */
 int64_t mt_deal_most_rows(const mt_model *model, const mt_arithmetic *a, int64_t step_tokens, int64_t longest);
 static inline int mt_deal_shares(const mt_deal *d) { return d->bundles * d->shares; }
 static inline int64_t mt_deal_docs(const mt_deal *d, int share) { return d->first[share + 1] - d->first[share]; }
@@ -50,19 +51,19 @@ static inline int64_t mt_deal_rows(const mt_deal *d, int share)
     return d->starts[d->first[share + 1]] - d->starts[d->first[share]];
 }
 
-/* How a share's sum meets the others', where one device computes all of them.  It has mt_plan_acc_count() sums of a gradient: the
- * step's, then a bundle's, then a share's. */
+/* How one device adds up the shares it computes.  It has mt_plan_acc_count() sums of a gradient: the step's, a bundle's, a
+ * share's. */
 typedef struct mt_fold_order {
-    int sum;          /* the one that the share's micro-batches add to */
-    int into;         /* at its end that is added to this one; -1: it is that one */
+    int sum;          /* the share's micro-batches add to this sum */
+    int into;         /* at the share's end, `into` is added to this sum; -1: they are the same */
     bool ends_bundle; /* then the bundle's sum (1), rounded if bundles are, is added to the step's (0) */
     bool first_bundle;
 } mt_fold_order;
 mt_fold_order mt_fold_order_of(const mt_deal *d, int share);
 
-/* Losses of all shares; those without documents are zero. */
+/* Adds the losses of all shares; the loss of a share without documents is zero. */
 mt_loss_sum mt_fold_losses(const mt_loss_sum *of_share, int bundles, int shares);
-/* Other numbers, likewise. */
+/* Adds other numbers in the same order. */
 double mt_fold_numbers(const double *of_share, int bundles, int shares);
 
 #endif

@@ -1,10 +1,10 @@
-/* describe.c - a plan in words. */
+/* describe.c - describes a plan in words. */
 #include "base/str.h"
 #include "plan/plan.h"
 
 #include <stdio.h>
 
-/* "every layer keeps everything", or how many keep what.  Norms and activations are cheap to redo. */
+/* "every layer keeps everything", or how many keep what.  Norms and activations are cheap to recompute. */
 static void put_kept(mt_str *s, const mt_plan *p)
 {
     char mixer[64];

@@ -2,7 +2,7 @@
 
 #include "model/layer.h"
 
-/* Multiplications of forward's products over a row of a kind of layer. */
+/* Multiplications of a row's products in forward, for a kind of layer. */
 static double weights_of(const mt_layer_kind *k)
 {
     double sum = 0;
@@ -45,7 +45,7 @@ static double attention_of(const mt_layer_kind *k, const int32_t *doc_start, int
     return sum;
 }
 
-/* Multiplications of the delta rule over a row: what its state is multiplied with. */
+/* Multiplications of the delta rule per row: those with its state. */
 static double delta_of(const mt_layer_kind *k)
 {
     double sum = 0;

@@ -1,11 +1,11 @@
-/* flops.h - the one formula FLOPs are counted by, everywhere:
+/* flops.h - the one formula for FLOPs, used everywhere:
  *
  *     6 x (weights multiplied per token: no input embedding, no norms) x tokens + 12 x H x Dh x (keys seen, summed over rows and
  *     layers)
  *
- * and for each layer with a gated delta net 18 x (numbers of its state: value heads x key width x value width) x tokens;
- * that is two operations a multiplication, forward once and backward twice; attention counts the keys a row really sees, and the
- * head only the tokens that are trained, because no other row passes through it. */
+ * and for each layer with a gated delta net 18 x (numbers of its state: value heads x key width x value width) x tokens; That is
+ * two operations per multiplication, once in forward and twice in backward.  Attention counts the keys that a row sees; the head
+ * counts only trained tokens, because no other row reaches it. */
 #ifndef MT_PLAN_FLOPS_H
 #define MT_PLAN_FLOPS_H
 
@@ -15,9 +15,9 @@
 
 /* Weights multiplied per token. */
 int64_t mt_flops_weights(const mt_model *m);
-/* Keys seen by the rows of a document of n under an attention's window and chunks. */
+/* Keys that the rows of a document of length n see, given the attention's window and chunks. */
 double mt_flops_keys(int64_t n, const mt_attention *a);
-/* Of a training step over documents of these lengths, so many tokens of them trained. */
+/* FLOPs of a training step over documents of these lengths with n trained tokens. */
 double mt_flops_step(const mt_model *m, const int32_t *doc_start, int64_t n_docs, int64_t n_trained);
 
 #endif

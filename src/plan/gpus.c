@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The h200's rates are measured (docs/notebook).  The others have the same shares of their published peaks: 0.72 of dense
- * bf16 with fp32 sums (desktop cards, which are not held back by power, 0.88; laptops like servers; the l4, which 72 W hold back
- * most, 0.5: others measured 55 to 59), 0.83 of memory bandwidth, and attention at 0.53 of products on Hopper, whose kernel is
- * its own, 0.4 elsewhere. */
+/* The h200's rates are measured (docs/notebook).  The others have the same shares of their published peaks: 0.72 of dense bf16
+ * with fp32 sums (desktop cards, which the power limit does not slow down, 0.88; laptops like servers; the l4, slowed down most
+ * by its 72 W, 0.5: others measured 55 to 59), 0.83 of memory bandwidth, and attention at 0.53 of products on Hopper, which has
+ * its own kernel, and 0.4 elsewhere. */
 const mt_gpu mt_gpus[] = {
     /*  name             driver              GiB  TFLOP/s  att  GB/s  link  host  held */
     { "h200", "H200", 139.0, 706, 380, 4000, 55, 400, true },
@@ -48,7 +48,7 @@ const mt_gpu mt_gpus[] = {
 };
 const size_t mt_n_gpus = MT_COUNT(mt_gpus);
 
-/* Cards whose name holds the word ("a100", "6000"), or begins it ("h100-sxm"): "a100-40g or a100-80g". */
+/* Lists cards whose name contains the word ("a100", "6000") or begins it ("h100-sxm"): "a100-40g or a100-80g". */
 static void put_kin(mt_str *out, const char *word)
 {
     char plain[64];
@@ -73,7 +73,7 @@ static bool holds_words(const char *text, const char *words)
 const mt_gpu *mt_gpu_of_driver(const char *driver_name)
 {
     const mt_gpu *best = NULL;
-    const bool laptop = holds_words(driver_name, "Laptop"); /* which has little of the card it is named for */
+    const bool laptop = holds_words(driver_name, "Laptop"); /* a MIG slice has only a part of the card it is named for */
     for (size_t i = 0; i < mt_n_gpus; i++)
         if (laptop == holds_words(mt_gpus[i].driver, "Laptop") && holds_words(driver_name, mt_gpus[i].driver) &&
             (!best || strlen(mt_gpus[i].driver) > strlen(best->driver)))
@@ -81,7 +81,7 @@ const mt_gpu *mt_gpu_of_driver(const char *driver_name)
     return best;
 }
 
-/* Letters and digits alone, in lower case: "RTX 4090" is rtx4090. */
+/* Only letters and digits, in lower case: "RTX 4090" is rtx4090. */
 static void squeeze(const char *name, char *out, size_t n)
 {
     size_t at = 0;
@@ -98,7 +98,7 @@ static bool same_name(const char *a, const char *b)
     return strcmp(x, y) == 0;
 }
 
-/* By its name here, or by what its driver calls it. */
+/* Finds a card by our name or by the driver's name. */
 mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
 {
     mt_nearest near = { .word = name };
@@ -121,7 +121,7 @@ mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
     return rc;
 }
 
-/* Less than others by what two seconds of measuring may be off; where nobody has seen others, by what the table may. */
+/* Allows for the error of two seconds of measuring; for cards that were never measured in runs, for the error of the table. */
 bool mt_gpu_reaches(const mt_gpu *gpu, double flops) { return flops > (gpu->held ? 0.85 : 0.75) * gpu->tflops * 1e12; }
 
 mt_machine mt_machine_of_gpu(const mt_gpu *gpu, int cores)

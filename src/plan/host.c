@@ -16,7 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* A small file of /proc or /sys, whose size nobody knows before it is read; NULL: it is not there. */
+/* Reads a small file of /proc or /sys, whose size is unknown until it is read; NULL: it does not exist. */
 static char *read_small(const char *root, const char *path)
 {
     enum { MOST = 1 << 16 };
@@ -33,7 +33,7 @@ static char *read_small(const char *root, const char *path)
     return text;
 }
 
-/* The number behind `key` at the start of a line; SIZE_MAX: there is none (cgroups write "max"). */
+/* The number after `key` at the start of a line; SIZE_MAX: none (cgroups write "max"). */
 static size_t number_after(const char *text, const char *key)
 {
     size_t n = strlen(key);
@@ -80,7 +80,7 @@ static void apply_cgroup(mt_host *h, const char *root, const char *dir, const ch
     size_t limit = read_number(root, dir, v2 ? "memory.max" : "memory.limit_in_bytes", "");
     size_t used = read_number(root, dir, v2 ? "memory.current" : "memory.usage_in_bytes", "");
     if (limit == SIZE_MAX || used == SIZE_MAX || limit > h->ram_total) return;
-    for (int i = 0; i < 2; i++) { /* as MemAvailable counts them: the program's own libraries are among them */
+    for (int i = 0; i < 2; i++) { /* as MemAvailable counts them: this includes the program's own libraries */
         size_t cache = read_number(root, dir, "memory.stat", droppable[v2][i]);
         if (cache != SIZE_MAX) used -= cache < used ? cache : used;
     }
@@ -91,8 +91,8 @@ static void apply_cgroup(mt_host *h, const char *root, const char *dir, const ch
     snprintf(h->limited_by, sizeof h->limited_by, "the memory cgroup %.70s", *name ? name : "/");
 }
 
-/* The group and every one above it.  In a container its path may not exist below the mount, whose top is then the group
- * itself. */
+/* The group and every group above it.  In a container its path may not exist below the mount; then the top of the mount is the
+ * group itself. */
 static void apply_cgroups(mt_host *h, const char *root, const char *mount, const char *group, bool v2)
 {
     char path[512];
@@ -180,8 +180,8 @@ static bool may_use(long core)
     return core >= 0 && core < CPU_SETSIZE && sched_getaffinity(0, sizeof ours, &ours) == 0 && CPU_ISSET(core, &ours);
 }
 
-/* A line of /proc/stat, "cpu3 user nice system idle iowait irq softirq stolen ...", in ticks, if it is of a core this process may
- * use. */
+/* A line of /proc/stat, "cpu3 user nice system idle iowait irq softirq stolen ...", in ticks, if this process may use that
+ * core. */
 static void add_core(mt_cores_used *u, char *line)
 {
     if (strncmp(line, "cpu", 3) != 0 || line[3] < '0' || line[3] > '9' || !may_use(strtol(line + 3, &line, 10))) return;
@@ -207,7 +207,7 @@ mt_cores_used mt_cores_look(const char *root)
 
 bool mt_cores_crowded(const mt_cores_used *before, const mt_cores_used *after, int threads)
 {
-    const double enough = 0.8; /* ticks are coarse, and some core always has something to do */
+    const double enough = 0.8; /* ticks are coarse, and some core is always busy */
     double all = after->all - before->all, wall = after->clock - before->clock;
     double others = all - (after->idle - before->idle) - (after->own - before->own);
     return before->all > 0 && all > 0 && all - fmax(others, 0) < enough * threads * wall;
@@ -218,7 +218,7 @@ size_t mt_disk_free(const char *path)
     struct statvfs v;
     char *at = mt_strdup(path);
     size_t bytes = 0;
-    while (at && *at) { /* what does not exist yet will lie where its parent does */
+    while (at && *at) { /* a path that does not exist yet will be on its parent's file system */
         if (statvfs(at, &v) == 0) {
             bytes = (size_t)v.f_bavail * v.f_frsize;
             break;

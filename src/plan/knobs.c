@@ -5,8 +5,8 @@
 /* -- ranges ---------------------------------------------------------------------------------------- */
 
 enum { MOST_SLABS = 8 };
-/* Of pieces one slot is filled, one updated, one written back, and one is there for whatever is late.  They take a 64th of the
- * device's memory or less; a copy of 2^20 elements still reaches the link's speed, more than 2^25 gain nothing. */
+/* Piece slots: one is being filled, one updated, one written back, and one is spare for whatever is late.  They take at most a
+ * 64th of the device's memory.  A copy of 2^20 elements still reaches the link's speed; more than 2^25 gains nothing. */
 enum { PIECE_SLOTS = 4, SMALLEST_PIECE = 20, LARGEST_PIECE = 25, PIECE_MEMORY = 64 };
 
 static void set_range(knob_ranges *r, knob k, int64_t lowest, int64_t highest)
@@ -37,10 +37,10 @@ bool mt__knobs_may_use_peers(const mt_job *j, const mt_arithmetic *a, const mt_m
 
 mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err)
 {
-    /* Where nothing is kept there is nothing to limit. */
+    /* If nothing is kept, there is nothing to limit. */
     const mt_limits none = { 0 }, *l = trial->job.train ? &m->limits : &none;
     const mt_model *model = trial->model;
-    /* Of models with experts the micro-batches of a pass count as one here. */
+    /* For models with experts, the micro-batches of a pass count as one here. */
     int64_t L = model->config->L, micro = mt__knobs_micro(trial), micros = (mt_plan_part_tokens(trial) + micro - 1) / micro;
     const bool several = mt_plan_by_shares(trial), /* lanes and machines share what is in host memory, */
         peers = mt__knobs_may_use_peers(&trial->job, &trial->arithmetic, m),
@@ -73,15 +73,15 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
 
 /* -- from knobs to a placement --------------------------------------------------------------------- */
 
-/* Is i one of `take` that are spread over [0, n)? */
+/* True if i is one of `take` numbers spread evenly over [0, n). */
 static bool spread(int i, int take, int n)
 {
-    if (take <= 0 || take >= n) return take > 0; /* mostly; and this is asked millions of times */
+    if (take <= 0 || take >= n) return take > 0; /* the common case, and this is called millions of times */
     return (int64_t)(i + 1) * take / n > (int64_t)i * take / n;
 }
 
-/* What a layer keeps costs the device nothing where it goes to host memory, so those layers are the first to keep everything;
- * they are spread, because the link needs the time of the layers between them. */
+/* Activations kept in host memory cost the device nothing, so those layers are the first to keep everything.  They are spread
+ * evenly, because the link needs the time of the layers between them. */
 static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
 {
     int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
@@ -100,7 +100,7 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
     }
 }
 
-/* Update unit u through the device: in borrowed memory if it may and can, or else in a slot of its own. */
+/* Stages unit u's updates: in reused memory if that is allowed and possible, otherwise in a staging slot. */
 static void stage(mt_plan *trial, int u, mt_reuse_search *lending, bool may_borrow)
 {
     mt_unit_place *at = &trial->place.units[u];
@@ -111,14 +111,14 @@ static void stage(mt_plan *trial, int u, mt_reuse_search *lending, bool may_borr
     trial->place.staging_slots += !borrows;
 }
 
-/* Elements of n, after a whole number of blocks of moments. */
+/* Part of n elements that starts after a whole number of blocks of moments. */
 static int64_t share_in_pieces(int64_t n, int shares)
 {
     int64_t workers = n / PIECE_SHARES * (PIECE_SHARES - shares);
     return n - workers / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
 }
 
-/* Sums of experts that pass through host memory: one unit's come in while another's are added to. */
+/* Expert sums that pass through host memory: one unit's are copied in while another's are added to. */
 static void pair_sums(mt_placement *p, const mt_model *m, int u)
 {
     mt_group_place *g = &p->groups[m->units[u].group];
@@ -130,7 +130,7 @@ static void fill_units(mt_plan *trial, const candidate *c)
     const mt_model *m = trial->model;
     bool all = c->k[HOMES] >= m->n_units;
     int skip = all ? 0 : c->k[HOMES_SKIP], first_free = c->k[HOMES] + skip, free_layers = 0, at = 0;
-    const bool several = mt_plan_lanes(trial) > 1; /* then what lives on the devices is in slices, and weights stay or do not */
+    const bool several = mt_plan_lanes(trial) > 1; /* then device homes are in slices, and weights are resident or not */
     for (int u = several ? 0 : first_free; u < m->n_units; u++) free_layers += m->units[u].layer >= 0;
     for (int u = 0; u < m->n_units; u++) {
         bool home = u >= skip && u < first_free, layer = m->units[u].layer >= 0, there = home && !several;

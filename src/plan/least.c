@@ -1,11 +1,10 @@
-/* least.c - does anything fit, and how much memory does it take?
+/* least.c - decides whether anything fits, and finds the least memory.
  *
- * Of all knobs few make a placement smaller, and most of them by trading one memory for the other, byte for byte: state in device
- * memory for state in host memory, kept inputs in host memory for kept inputs on the device.  So the smallest placements are few:
- * with one of each slot, in one sweep or in the shortest ones, for each length of segments, with as many units on the device as
- * it has room for, or more, for which kept inputs make room.  (A staged unit in a slot of its own takes as much there as one that
- * lives there, and frees less of the host's: they are for those who want all homes in host memory.  Borrowing needs more device
- * memory than such slots.) */
+ * Few knobs make a placement smaller, and most of those trade one memory for the other, byte for byte: state on the device for
+ * state on the host, kept inputs on the host for kept inputs on the device.  So there are few smallest placements: one of each
+ * slot; one sweep or the shortest ones; each length of segments; as many device homes as fit, or more, for which kept inputs move
+ * to the host.  (A private staging slot takes as much device memory as a device home and frees less host memory: such slots are
+ * for users who want all homes on the host.  Reusing memory needs more device memory than such slots.) */
 #include "base/mem.h"
 #include "base/units.h"
 #include "plan/knobs.h"
@@ -39,7 +38,7 @@ static mt_rc look(hunt *h, const candidate *c, size_t *device, mt_err *err)
     return MT_OK;
 }
 
-/* The first `n` units live on the device, or are updated there where all homes are to be the host's. */
+/* The first `n` units have their home on the device, or staged updates if all homes must be the host. */
 static int most_units(const hunt *h) { return h->range->highest[HOMES] ? h->range->highest[HOMES] : h->range->highest[STAGED]; }
 
 static void set_units(const hunt *h, candidate *c, int n)
@@ -79,8 +78,8 @@ static size_t smallest_kept(const mt_plan *t)
     return least;
 }
 
-/* With so much of what layers keep in host memory that the rest fits the device; it passes through two slots there.  *fits: can
- * that be? */
+/* Keeps enough activations in host memory, through two device slots, for the rest to fit the device. *fits: whether that is
+ * possible. */
 static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err *err)
 {
     const mt_plan *t = h->trial;
@@ -90,7 +89,7 @@ static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err 
     if (*fits || h->range->highest[OFFLOADED] == c.k[OFFLOADED]) return MT_OK;
     const size_t host = mt_plan_host_total(t, h->machine), layer = largest_kept(t);
     const size_t kept = (size_t)((h->range->highest[OFFLOADED] + c.k[INTERVAL] - 1) / c.k[INTERVAL]);
-    while (device > h->machine->device_bytes) { /* once, where all layers keep as much */
+    while (device > h->machine->device_bytes) { /* one step if all layers keep the same amount */
         n += (device - h->machine->device_bytes + layer - 1) / layer;
         *fits = n <= kept;
         if (!*fits || host + n * smallest_kept(t) >= h->least->need.host) return MT_OK;
@@ -100,7 +99,7 @@ static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err 
     return MT_OK;
 }
 
-/* How many units the device has room for; -1: not even for the rest. */
+/* How many units fit on the device; -1: not even the rest fits. */
 static mt_rc find_room(hunt *h, const candidate *c, int *out, mt_err *err)
 {
     int lo = -1, hi = most_units(h) + 1;
@@ -114,7 +113,7 @@ static mt_rc find_room(hunt *h, const candidate *c, int *out, mt_err *err)
     return MT_OK;
 }
 
-/* Of the device's memory alone. */
+/* Considers device memory alone. */
 static mt_rc look_smallest(hunt *h, candidate c, mt_err *err)
 {
     size_t device;
@@ -122,7 +121,7 @@ static mt_rc look_smallest(hunt *h, candidate c, mt_err *err)
     return look(h, &c, &device, err);
 }
 
-/* Of thousands of units not every number is looked at: each look counts them all. */
+/* With thousands of units, not every number is tried, because each trial counts them all. */
 static mt_rc look_at_units(hunt *h, const candidate *c, mt_err *err)
 {
     enum { LOOKS = 256 };
@@ -179,7 +178,7 @@ static mt_rc find_alone(mt_least *out, mt_plan_inputs in, bool all, mt_err *err)
     return rc;
 }
 
-/* Several lanes whose devices reach each other may do without. */
+/* Several lanes whose devices reach each other may need less. */
 static bool has_routes(mt_plan_inputs in) { return mt__knobs_may_use_peers(in.job, in.arithmetic, in.machine); }
 static mt_machine without_peers(mt_plan_inputs in)
 {
@@ -213,7 +212,7 @@ mt_rc mt_plan_need(mt_need *out, mt_plan_inputs in, mt_err *err)
 
 /* -- refusal --------------------------------------------------------------------------------------- */
 
-/* Would a step of one document fit? */
+/* True if a step of one document would fit. */
 static bool one_fits(const mt_plan *trial, const mt_machine *m)
 {
     mt_job one = trial->job;

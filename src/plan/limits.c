@@ -1,15 +1,15 @@
-/* limits.c - what the memory settings allow a plan. */
+/* limits.c - the limits that the memory settings put on a plan. */
 #include "base/mem.h"
 #include "plan/plan.h"
 
-enum { USUAL_SEGMENT = 8 }; /* when nothing is said: longer ones save little more */
+enum { USUAL_SEGMENT = 8 }; /* the default: longer segments save little more */
 
 int mt_limits_longest(const mt_limits *l, const mt_model *m)
 {
     int64_t n = l->exact ? 1 : USUAL_SEGMENT;
     if (l->interval > 0) n = l->interval;
     n = mt_min_i64(n, m->config->L);
-    if (m->unit_experts && !l->exact) return 1; /* a layer with experts is redone alone */
+    if (m->unit_experts && !l->exact) return 1; /* a layer with experts is recomputed alone */
     return (int)(l->exact ? n : mt_min_i64(n, MT_MAX_SEGMENT));
 }
 

@@ -5,7 +5,7 @@
 
 mt_machine mt_machine_typical(void)
 {
-    /* An H200 beside 16 cores (docs/notebook).  Products alone reach 740 to 830 TFLOP/s, in a run of minutes 706. */
+    /* An H200 beside 16 cores (docs/notebook).  Products reach 740 to 830 TFLOP/s alone and 706 in a run of minutes. */
     return (mt_machine){ .device_bytes = SIZE_MAX,
                          .host_bytes = SIZE_MAX,
                          .base_host = (size_t)590 << 20,
@@ -28,8 +28,7 @@ mt_machine mt_machine_typical(void)
                          .adam_host = { 5.4e9, 6.4e9, 4.3e9 } };
 }
 
-/* A core of a recent server, of which `flops` says how fast it multiplies.  Loops over numbers are plain C, whatever type they
- * have. */
+/* A core of a recent server with this many FLOP/s.  Elementwise loops are plain C for every type. */
 mt_machine mt_machine_cpu(double flops, int n_threads)
 {
     return (mt_machine){ .device_bytes = SIZE_MAX,
@@ -51,8 +50,8 @@ mt_machine mt_machine_cpu(double flops, int n_threads)
                          .adam_host = { 0.8e9 * n_threads, 0.6e9 * n_threads, 0.4e9 * n_threads } };
 }
 
-/* Measured: 16 cores update 5.4 G parameters a second and move 165 GB/s; with moments in bf16 6.4 G, in 8 bits 4.3 G: those move
- * less and cost a core more. */
+/* Measured: 16 cores update 5.4 G parameters a second and move 165 GB/s; with moments in bf16 6.4 G, in 8 bits 4.3 G: smaller
+ * moments move fewer bytes and need more work per core. */
 void mt_machine_set_cores(mt_machine *m, int cores, double most)
 {
     static const double core[MT_MOMENTS_FORMS] = { 0.9e9, 0.40e9, 0.27e9 };

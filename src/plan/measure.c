@@ -20,25 +20,28 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* Of the rate a product reaches alone, a run of minutes keeps this much: the card warms up, and other kernels run between. */
+/* A run of minutes keeps this fraction of the rate that a product reaches alone: the card warms up, and other kernels run in
+ * between. */
 #define LASTS 0.95
-/* Of the rate of updates alone, a run keeps this much. */
+/* A run keeps this fraction of the rate that updates reach alone. */
 #define ADAM_LASTS 0.9
-/* What is measured beside somebody else's work holds for so many seconds: for a row of runs, not for the next day's. */
+/* A measurement made while other processes were working is valid for this many seconds: for a series of runs, not for the next
+ * day. */
 #define BUSY_HOLDS 60
-/* What was seen in runs of minutes is worth more than a second's measurement that agrees with it so far: that moves by 5% with
- * what ran before. */
+/* A rate known from runs of minutes is better than a measurement of a second that agrees with it this closely: the latter varies
+ * by 5% with what ran before. */
 #define AGREES 0.15
-/* Seconds after which a CPU's threads have a core each: 80 to 120 ms were seen, in which every rate was half of what it is. */
+/* Seconds until a CPU's threads have a core each: we saw 80 to 120 ms with every rate at half its value. */
 #define CPU_WAKES 0.15
 
-/* What a process takes besides a plan on a CPU: pages of the program, its libraries and the data, and what they allocate. */
+/* Memory of a CPU process besides the plan: pages of the program, its libraries and the data, and their allocations. */
 #define MOST_FILES ((int64_t)512 << 20)
 #define CPU_OWN    ((size_t)24 << 20)
 
 /* Far more than caches hold. */
 enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 };
-#define MEASURING_BYTES ((size_t)ADAM_PARAMS * 14 + 2 * (size_t)COPY_BYTES) /* of host memory, beside a GPU */
+#define MEASURING_BYTES                                                                                                          \
+    ((size_t)ADAM_PARAMS * 14 + 2 * (size_t)COPY_BYTES) /* bytes of host memory to measure with, beside a GPU */
 
 static double now(void) { return mt_now_s(); }
 
@@ -80,7 +83,7 @@ static mt_rc open_lab(lab *l, mt_err *err)
     MT_TRY(api->alloc(l->dev, &l->x, COPY_BYTES, "measuring", err));
     MT_TRY(api->alloc(l->dev, &l->y, COPY_BYTES, "measuring", err));
     MT_TRY(api->alloc(l->dev, &l->w, (size_t)WIDTH * WIDTH * 2, "measuring", err));
-    /* bf16 numbers of magnitude 1/2 to 2: zeros would multiply faster than what a model holds. */
+    /* bf16 numbers of magnitude 1/2 to 2: zeros would multiply faster than a model's weights. */
     uint16_t *numbers = l->host[0];
     for (size_t i = 0; i < COPY_BYTES / 2; i++) numbers[i] = (uint16_t)((mt_rng_u64(1, 2, i) & 0x80ff) | 0x3f00);
     MT_TRY(mt_copy(l->compute, l->x, numbers, COPY_BYTES, MT_COPY_IN, err));
@@ -103,7 +106,7 @@ static mt_rc multiply(lab *l, int times, double *seconds, mt_err *err)
     return MT_OK;
 }
 
-/* Until it neither gains nor loses: a card that was idle takes a moment to wake up, and another to run into its power limit. */
+/* Repeats until the rate is steady: an idle card takes a moment to wake up, and another to reach its power limit. */
 static mt_rc measure_products(lab *l, mt_machine *m, mt_err *err)
 {
     double seconds, before;
@@ -133,7 +136,7 @@ static mt_rc copy_rate(lab *l, bool in, bool out, double *rate, mt_err *err)
     return MT_OK;
 }
 
-/* Right behind the products, while the card is awake. */
+/* Right after the products, while the card is awake. */
 static mt_rc measure_bandwidth(lab *l, mt_machine *m, mt_err *err)
 {
     enum { TIMES = 40 };
@@ -181,7 +184,7 @@ static double adam_rate(mt_pool *pool, char *block, int64_t n, mt_moments form)
 {
     mt_adamw w = adam_over(block, n, form);
     double best = INFINITY;
-    for (int i = 0; i < 4; i++) { /* the first brings the pages */
+    for (int i = 0; i < 4; i++) { /* the first run faults the pages in */
         double start = now();
         mt_pool_for(pool, n / PIECE, adam_piece, &w);
         best = fmin(best, now() - start);
@@ -189,7 +192,7 @@ static double adam_rate(mt_pool *pool, char *block, int64_t n, mt_moments form)
     return (double)n / best;
 }
 
-/* Bytes a second that host memory gives when Adam and copies both ways want it at once, as they do in a step. */
+/* Bytes per second of host memory when Adam and copies both ways use it at once, as in a step. */
 static mt_rc shared_rate(lab *l, const mt_machine *m, mt_pool *pool, char *block, int64_t n, double *rate, mt_err *err)
 {
     enum { TIMES = 3, COPIES = 24 };
@@ -203,7 +206,7 @@ static mt_rc shared_rate(lab *l, const mt_machine *m, mt_pool *pool, char *block
     double end = now();
     MT_TRY(settle(l->in, l->done[0], err));
     MT_TRY(settle(l->out, l->done[1], err));
-    double copied = 2.0 * COPY_BYTES * COPIES - 2 * m->copy_both * (now() - end); /* what was left went at full speed */
+    double copied = 2.0 * COPY_BYTES * COPIES - 2 * m->copy_both * (now() - end); /* the rest ran at full speed */
     *rate = (TIMES * mt_machine_adam_bytes(MT_MOMENTS_F32) * (double)n + fmax(copied, 0)) / (end - start);
     return MT_OK;
 }
@@ -274,7 +277,7 @@ static mt_rc cpu_attention(cpu_lab *l, mt_dtype t, mt_err *err)
                                             err);
 }
 
-/* Products for as long as the system may leave threads that have just woken up on one core, before it spreads them. */
+/* Runs products until the system has spread threads that just woke up over the cores. */
 static mt_rc wake_up(cpu_lab *l, mt_err *err)
 {
     for (double start = now(); now() - start < CPU_WAKES;) {
@@ -284,7 +287,7 @@ static mt_rc wake_up(cpu_lab *l, mt_err *err)
     return MT_OK;
 }
 
-/* The best of a few times: cores that others use meanwhile are no reason to plan for slow ones. */
+/* The best of a few runs: cores that other processes use for a moment are not a reason to plan for slow ones. */
 static mt_rc seconds_of(cpu_lab *l, experiment run, mt_dtype t, double *best, mt_err *err)
 {
     *best = INFINITY;
@@ -371,12 +374,12 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     if (mt_user_cache(&dir, &ignored)) return NULL;
     snprintf(key, sizeof key, "8|%s|%s|%d", device, h->cpu, cores); /* 8: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
-    if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* it is measured each time, then */
+    if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* without a cache it is measured each time */
     mt_free(dir);
     return path;
 }
 
-/* Ends a file whose rates were measured beside somebody else's work. */
+/* Marks the end of a file whose rates were measured while other processes were working. */
 static const char busy[] = "busy\n";
 
 static double seconds_since(const char *path)
@@ -404,7 +407,7 @@ static bool recall(mt_machine *m, const char *path)
     return all;
 }
 
-/* A machine that is not remembered is measured again: nothing is lost when this fails. */
+/* If this fails, the machine is measured again next time: nothing is lost. */
 static void remember(mt_machine *m, const char *path, bool calm)
 {
     mt_err ignored = { 0 };
@@ -417,7 +420,7 @@ static void remember(mt_machine *m, const char *path, bool calm)
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
-/* Is it as fast as others of its kind? */
+/* True if it is as fast as others of its kind. */
 static bool itself(const mt_machine *m, const mt_gpu *known)
 {
     if (!known || mt_gpu_reaches(known, m->flops)) return true;
@@ -435,7 +438,8 @@ static bool crowded_since(const mt_cores_used *before, int threads)
     return crowded;
 }
 
-/* A run may have less room than measuring takes (--device-memory); what decides speed alone must not stop it. */
+/* A run may have less memory than measuring needs (--device-memory).  Rates affect only speed, so their absence must not stop
+ * it. */
 static mt_rc rates_of_kind(mt_machine *m, const mt_machine *kind, mt_err *err)
 {
     mt_info("there is too little memory to measure it (%s): planned with what others of its kind reach", err->msg);
@@ -446,7 +450,8 @@ static mt_rc rates_of_kind(mt_machine *m, const mt_machine *kind, mt_err *err)
 
 static bool agree(double measured, double known) { return fabs(measured / known - 1) < AGREES; }
 
-/* room: host memory that a run may use.  Half of it at most is taken for a moment, lest the system ends what asks for more. */
+/* room: host memory that a run may use.  Measuring takes at most half of it for a moment, so that the system does not kill the
+ * process. */
 static mt_rc measure_within(mt_machine *m, mt_device *dev, int cores, size_t room, mt_err *err)
 {
     if (room / 2 < MEASURING_BYTES)
@@ -459,7 +464,7 @@ static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, co
                           mt_err *err)
 {
     *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
-    m->cudnn = known && m->cudnn; /* of a card nobody knows the slower kernels are the safe guess */
+    m->cudnn = known && m->cudnn; /* for an unknown card, the slower kernels are the safe guess */
     if (recall(m, path)) return MT_OK;
     mt_info("measuring this machine once (about two seconds)");
     const mt_machine kind = *m;
@@ -507,7 +512,7 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     MT_TRY(mt_host_read(&h, "", err));
     size_t room = given->ram ? given->ram : mt_host_usable(&h);
     if (given->ram_most && given->ram_most < room) room = given->ram_most;
-    /* A GPU that is not here is not beside these cores. */
+    /* A GPU that is not here does not work with these cores. */
     int cores = gpu ? MT_USUAL_CORES : h.cores;
     if (given->cores) cores = given->cores;
     if (gpu)

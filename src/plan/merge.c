@@ -47,8 +47,8 @@ static void add_layer(mt_merged *out, int layer, int stands_for)
     for (int i = 0; i < from->n; i++) add_unit(to, out->whole->units[from->first + i], l);
 }
 
-/* Of each sort of layer every `most`-th, and the last.  waiting: layers of a sort that are not merged yet, and left: those to
- * come, by its first. */
+/* Keeps every `most`-th layer of each sort, and the last.  By the first layer of a sort, waiting: layers not merged yet; left:
+ * layers to come. */
 static void merge_layers(mt_merged *out, int most, int *waiting, int *left)
 {
     const mt_model *m = out->whole;
@@ -101,7 +101,7 @@ void mt_merged_free(mt_merged *m)
     *m = (mt_merged){ 0 };
 }
 
-/* None and all stay none and all. */
+/* Zero stays zero, and all stays all. */
 static int scaled(int k, double from, double to)
 {
     return k >= (int)from ? (int)lround(to / from * k) : k > 0 ? (int)fmin(round(to / from * k), to - 1) : k;

@@ -1,8 +1,8 @@
-/* merge.h - a model with fewer layers whose step takes as long, for searches that time hundreds of placements.
+/* merge.h - builds a model with fewer layers whose step takes equally long, for searches that time hundreds of placements.
  *
- * Mixtures of experts have up to thousands of units.  Their layers are equal but for a few, so one layer is timed for several:
- * all it computes and copies counts that many times.  Rings and slots hold the same share of a layer as before, so what waits
- * for what is the same.  Only the sizes of buffers do not follow from the merged model. */
+ * Mixtures of experts have up to thousands of units.  Nearly all of their layers are equal, so one layer is timed for several:
+ * its compute and copies count that many times.  Rings and slots hold the same fraction of a layer as before, so the same tasks
+ * wait for each other.  Only the sizes of buffers do not follow from the merged model. */
 #ifndef MT_PLAN_MERGE_H
 #define MT_PLAN_MERGE_H
 
@@ -15,12 +15,12 @@ typedef struct mt_merged {
     double *stands_for;    /* [L of the merged model] layers of the whole one */
 } mt_merged;
 
-/* Merges up to `most` layers into one.  Layers are equal if their kinds and the groups of their units are. */
+/* Merges up to `most` layers into one.  Two layers are equal if their kinds and the groups of their units are equal. */
 mt_rc mt_merged_init(mt_merged *out, const mt_model *model, int most, mt_err *err);
 void mt_merged_free(mt_merged *m);
-/* How many layers to merge so that a placement is timed quickly; 1: it is already. */
+/* Number of layers to merge so that timing a placement is quick; 1: it already is. */
 int mt_merge_how_many(const mt_model *model);
-/* The same placement of the merged model, as nearly as whole layers and units allow. */
+/* The nearest placement of the merged model, in whole layers and units. */
 candidate mt_merged_candidate(const mt_merged *m, const candidate *c);
 
 #endif

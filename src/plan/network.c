@@ -1,6 +1,6 @@
 #include "plan/network.h"
 
-static const double FORWARD = 0.25; /* of a step, at least: backward redoes what was not kept */
+static const double FORWARD = 0.25; /* fraction of a step, at least: backward recomputes what was not kept */
 enum { HALF_BYTES = 2, WHOLE_BYTES = 4 };
 
 static double larger(double a, double b) { return a > b ? a : b; }

@@ -29,7 +29,7 @@ mt_work_rows mt_plan_work_rows(const mt_plan *p)
                            .router_loss = mt_plan_balances(p) };
 }
 
-/* As few as can be, so two that are neighbors in a share do not fit in one. */
+/* Micro-batches are as few as possible, so two neighbors in a share do not fit in one. */
 int64_t mt_plan_most_micros(const mt_plan *p)
 {
     const int64_t parts = mt_arithmetic_parts(&p->arithmetic);
@@ -101,7 +101,7 @@ int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[
     const mt_layout *l = p->model->units[unit].layout;
     const bool whole = kind == MT_STATE_HI || (kind == MT_STATE_LO && mt_plan_low_is_whole(p, unit));
     out[0] = mt_plan_own_slice(p, unit);
-    out[1] = (mt_stretch){ l->n_train, l->n_low - l->n_train }; /* the frozen do not change: every machine has them */
+    out[1] = (mt_stretch){ l->n_train, l->n_low - l->n_train }; /* frozen parameters do not change: every machine has them */
     if (whole) out[0] = (mt_stretch){ 0, kind == MT_STATE_HI ? l->n_elems : l->n_low };
     return kind == MT_STATE_LO && !whole ? 2 : 1;
 }
@@ -143,10 +143,10 @@ static size_t widest_row(const mt_model *m)
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
 {
     enum { TILE_ROWS = 512, TILE_COLS = 128 }; /* ops/linear.c */
-    enum { CUDNN_HOST = 153 << 20 };           /* its libraries and the kernels it makes */
+    enum { CUDNN_HOST = 153 << 20 };           /* for its libraries and compiled kernels */
     size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS);
     size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest_row(p->model);
-    size_t pools = p->host_bytes / MT_HOST_POOL_BYTES + 4; /* engine/memory.c: each half a page too large on average */
+    size_t pools = p->host_bytes / MT_HOST_POOL_BYTES + 4; /* engine/memory.c: each is half a page too large on average */
     bool cudnn = p->arithmetic.attention.ways >> MT_ATTENTION_CUDNN & 1;
     return m->base_host + (cudnn ? CUDNN_HOST : 0) + (!m->shared && p->job.mapped ? MT_DEVICE_SLOTS_BYTES : 0) +
            pools * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
@@ -164,7 +164,7 @@ size_t mt_plan_moment_bytes(const mt_plan *p)
 
 static size_t moment_bytes(const mt_plan *p, size_t n) { return mt_moments_bytes(p->arithmetic.moments, n); }
 
-/* Is hi updated where it stays? */
+/* True if hi is updated in its resident slot. */
 static bool in_place(const mt_plan *p, int unit)
 {
     return p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16;
@@ -216,24 +216,24 @@ mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit)
     return l;
 }
 
-/* Bytes layer `layer` keeps on the device, which a unit may borrow. */
+/* Bytes that layer `layer` keeps on the device, which a unit may reuse. */
 static size_t lendable(const mt_plan *p, int layer)
 {
     const mt_layer_place *at = &p->place.layers[layer];
     return at->place == MT_DEVICE ? mt_plan_kept_bytes(p, layer, at->keep) : 0;
 }
 
-/* The last layer from `from` down to `to` that lends so much; -1: none. */
+/* The last layer from `from` down to `to` that keeps this much; -1: none. */
 static int find_lender(const mt_plan *p, int from, int to, size_t bytes)
 {
     while (from >= to && lendable(p, from) < bytes) from--;
     return from >= to ? from : -1;
 }
 
-/* Lenders of all that borrow. */
+/* Finds lenders for all units that reuse memory. */
 static bool lend(mt_plan *p)
 {
-    int next = (int)p->model->config->L - 1; /* those behind it are taken, or lend too little */
+    int next = (int)p->model->config->L - 1; /* later layers are taken or keep too little */
     for (int u = p->model->n_units - 1; u >= 0; u--) {
         mt_unit_place *at = &p->place.units[u];
         if (!at->reuses) continue;
@@ -250,14 +250,14 @@ static bool lend(mt_plan *p)
     return true;
 }
 
-/* Whatever others do, this one has an accumulator to borrow, and lenders may have something. */
+/* True if, regardless of other units, this one has sums to reuse, and layers may keep enough. */
 static bool may_borrow(const mt_plan *p, int unit)
 {
     bool lends = p->model->units[unit].kind == MT_UNIT_LAYER || unit == p->model->embed;
     return lends && mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE;
 }
 
-/* The first layer from l->next on that lends so much, and is then taken; false: none. */
+/* Takes the first layer from l->next on that keeps this much; false: there is none. */
 static bool take_lender(const mt_plan *p, mt_reuse_search *l, size_t bytes)
 {
     int L = (int)p->model->config->L, at = l->next;
@@ -268,8 +268,8 @@ static bool take_lender(const mt_plan *p, mt_reuse_search *l, size_t bytes)
     return true;
 }
 
-/* Lenders keep the order of those that borrow, so taking the first that will do in ascending order succeeds if and only if taking
- * the last in descending order (lend) does; and units granted before need not be looked at again. */
+/* Lenders keep the order of the units they serve.  So taking the first that is large enough in ascending order succeeds if and
+ * only if taking the last in descending order (lend) does, and units granted before need no second look. */
 bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
@@ -281,7 +281,7 @@ bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit)
     if (granted)
         *l = with;
     else if (u->kind == MT_UNIT_LAYER)
-        l->refused = with.refused; /* later ones begin no earlier */
+        l->refused = with.refused; /* later units start no earlier */
     return granted;
 }
 
@@ -298,7 +298,7 @@ int mt_plan_alias_kept(const mt_plan *p, int layer)
     return p->job.alias_layers && at->place == MT_HOST ? p->shared_keep[at->keep] : layer;
 }
 
-/* -- what follows from places ---------------------------------------------------------------------- */
+/* -- what follows from the placement ---------------------------------------------------------------------- */
 
 static void count_groups(mt_plan *p)
 {
@@ -349,7 +349,7 @@ static void count_layers(mt_plan *p)
     }
 }
 
-/* A slot for each unit that takes one, if there are enough. */
+/* Gives each unit that needs one a private slot, if there are enough. */
 static void number_stage_slots(mt_plan *p)
 {
     int n = 0;
@@ -408,7 +408,7 @@ static mt_rc check_keeps(const mt_plan *p, mt_err *err)
 
 static bool sums_pass_through(const mt_plan *p) { return !(mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE); }
 
-/* What segments use at once has room. */
+/* Fails if a segment needs more slots at once than its group has. */
 static mt_rc check_segments(const mt_plan *p, mt_err *err)
 {
     if (p->longest_segment > MT_MAX_SEGMENT)
@@ -425,7 +425,7 @@ static mt_rc check_segments(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-/* A unit's update in pieces, where it has any. */
+/* Checks a unit's update in pieces, if it has any. */
 static mt_rc check_pieces(const mt_plan *p, int u, mt_err *err)
 {
     const mt_unit_place *at = &p->place.units[u];
@@ -468,8 +468,8 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
 
 static bool folds_by_peers(const mt_plan *p) { return mt_plan_lanes(p) > 1 && p->place.fold == MT_FOLD_PEERS; }
 
-/* Several lanes and machines share what is in host memory.  State lives there and is updated there, or, on one machine, on the
- * devices in slices, where the gradients' slices are, too. */
+/* Several lanes and machines share host memory.  Its home and update site is the host, or, on one machine, the devices in slices,
+ * where the gradients' slices are too. */
 static mt_rc check_lanes(const mt_plan *p, mt_err *err)
 {
     const mt_arithmetic *a = &p->arithmetic;
@@ -556,13 +556,13 @@ static mt_rc plan_add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place pl
     return MT_OK;
 }
 
-/* A unit's own, at its home; in host memory layers may share it. */
+/* A unit's own buffer at its home; in host memory, layers may share it (alias). */
 static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, mt_err *err)
 {
     return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
 }
 
-/* Where sums of shares meet, and bytes of a lane's part of n numbers of them, in a slot. */
+/* Where sums of shares are added, and bytes of a lane's part of n of their numbers, in a slot. */
 static mt_place place_of_sums(const mt_plan *p) { return folds_by_peers(p) ? MT_DEVICE : MT_HOST; }
 static size_t sum_bytes(const mt_plan *p, int64_t n)
 {
@@ -574,20 +574,21 @@ static size_t landing_bytes(const mt_plan *p, int64_t n)
     return (size_t)(mt_plan_lanes(p) * mt_plan_acc_stride(mt_plan_most_slice(p, n))) * sizeof(float);
 }
 
-/* Sums of a unit that wait on the host.  One machine: the step's and a bundle's, unless each lane has one share at most; then what
- * landed first is added to.  Several: a bundle's, which then leaves. */
+/* A unit's sums on the host.  One machine: the step's and a bundle's, unless each lane has at most one share; then the first to
+ * land is added to.  Several machines: a bundle's, which is then sent. */
 int mt_plan_total_count(const mt_plan *p)
 {
     if (mt_plan_machines(p) > 1) return mt_plan_bundle_rounds(p) > 1;
     return mt_plan_rounds(p) == 1 ? 0 : 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1);
 }
 
-/* Of several machines: what this one's slice of unit u needs. */
+/* With several machines: what this machine's slice of unit u needs. */
 static mt_rc add_exchanged(mt_plan *p, int u, mt_err *err)
 {
     const int64_t n_train = p->model->units[u].layout->n_train;
     const size_t bytes = (size_t)mt_plan_own_slice(p, u).n * sizeof(float);
-    const bool apart = mt_plan_turns(p) > 1 || mt_arithmetic_rounds(&p->arithmetic); /* else the first bundle's is added to */
+    const bool apart = mt_plan_turns(p) > 1 || mt_arithmetic_rounds(&p->arithmetic); /* otherwise the first bundle's sum is added
+                                                                                      * to */
     const int sums = !apart ? 0 : mt_unit_is_tied(p->model, u) ? 2 : 1;
     for (int i = 0; i < sums; i++) MT_TRY(plan_add(p, MT_BUF_SLICE_TOTAL, u, i, MT_HOST, bytes, err));
     return plan_add(p, MT_BUF_UNIT_CHUNKS, u, -1, MT_HOST, mt_sqnorm_n_chunks((size_t)n_train) * sizeof(double), err);
@@ -616,7 +617,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
                  n_low_home = (size_t)mt_plan_stored(p, u, MT_STATE_LO);
     size_t n_low = (size_t)l->n_low, n_exact = f32 ? 0 : (size_t)l->n_exact; /* fp32 weights are exact */
     const bool sliced = mt_plan_is_sliced(p, u),
-               apart = at->home == MT_HOST || sliced; /* weights are not computed with at home */
+               apart = at->home == MT_HOST || sliced; /* the device does not compute with weights at this home */
     if (at->home == MT_DEVICE || !p->job.mapped)
         MT_TRY(add_at_home(p, MT_BUF_HI, u, 2 * (sliced ? (size_t)mt_plan_slice_elems(p, u, MT_STATE_HI) : n), err));
     if (updates || f32)
@@ -635,7 +636,8 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_own), err));
     if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_own), err));
     bool shares = mt_plan_alias(p, u) != u, shared = p->job.alias_layers && at->home == MT_HOST;
-    const bool parks = p->job.clip || mt_plan_machines(p) > 1; /* until the norm is known: of all units, or of this one */
+    const bool parks =
+        p->job.clip || mt_plan_machines(p) > 1; /* until the norm is known: the norm of all units, or of this one */
     if (parks && !shares && (at->site == MT_SITE_HOST || shared))
         MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_own * g, err));
     if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_own * g, err));
@@ -655,7 +657,7 @@ static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
            a->in_pieces == b->in_pieces;
 }
 
-/* Where only sizes are wanted, a layer that is placed like the one before it takes as much. */
+/* If only sizes are wanted, a layer placed like the one before it takes the same memory. */
 static mt_rc add_units(mt_plan *p, mt_err *err)
 {
     size_t device = 0, host = 0; /* of the unit before */
@@ -678,7 +680,7 @@ static mt_rc add_units(mt_plan *p, mt_err *err)
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* What the units of a group share. */
+/* Buffers that the units of a group share. */
 static mt_rc add_group(mt_plan *p, int g, mt_err *err)
 {
     const mt_layout *l = &p->model->layouts[g];
@@ -697,7 +699,7 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     return MT_OK;
 }
 
-/* A slot for each unit that needs one, or sized for the largest. */
+/* A slot for each unit that needs one, or slots sized for the largest. */
 static mt_rc add_stage_slots(mt_plan *p, mt_err *err)
 {
     size_t largest = 0;
@@ -723,7 +725,7 @@ static mt_rc add_piece_slots(mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-/* What a finished slice passes through on its way to the host, and what it is measured in. */
+/* Buffers for a finished slice on its way to the host, and for its norm. */
 static mt_rc add_slices(mt_plan *p, int64_t largest, mt_err *err)
 {
     const int64_t n = mt_plan_most_slice(p, largest);
@@ -746,7 +748,8 @@ static mt_rc add_landing(mt_plan *p, mt_err *err)
     return folds_by_peers(p) ? add_slices(p, mt_max_i64(layers, ends), err) : MT_OK;
 }
 
-/* Slots of bundles' sums on their way between machines, by turns as they land: both sums of a tied unit, one after the other. */
+/* Slots for bundles' sums on their way between machines, used in turn as sums land: both sums of a tied unit, one after the
+ * other. */
 static mt_rc add_exchange(mt_plan *p, mt_err *err)
 {
     size_t sent[MT_LAND_SLOTS] = { 0 }, received[MT_LAND_SLOTS] = { 0 };
@@ -792,8 +795,8 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
     const mt_config *c = p->model->config;
     size_t rows = (size_t)p->place.sweep_tokens, largest = 0, bytes = 0;
     mt_dtype t = p->arithmetic.compute;
-    const mt_layer_kind *kind = NULL; /* whose bytes are known, and */
-    mt_keep keep = MT_KEEPS;          /* of which level */
+    const mt_layer_kind *kind = NULL; /* the layer kind whose bytes are cached, */
+    mt_keep keep = MT_KEEPS;          /* and its level */
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
         if (mt_layer_kind_of(p->model, l) != kind || at->keep != keep) {
@@ -810,7 +813,7 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
     return plan_add(p, MT_BUF_DX, -1, -1, MT_DEVICE, rows * (size_t)c->D * size_of(t), err);
 }
 
-/* Workspace of the kind of layer that takes most. */
+/* Workspace of the kind of layer that needs the most. */
 static size_t work_bytes(const mt_plan *p, bool shared)
 {
     size_t most = 0;
@@ -822,7 +825,7 @@ static size_t work_bytes(const mt_plan *p, bool shared)
     return most;
 }
 
-/* What the layers keep of sequences that are being generated, and where their logits land. */
+/* Caches of the sequences being generated, and the buffer for their logits. */
 static mt_rc add_cache(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
@@ -840,7 +843,7 @@ static mt_rc add_cache(mt_plan *p, mt_err *err)
     return plan_add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
 }
 
-/* Bytes of op scratch, which no placement changes: searches ask for it thousands of times. */
+/* Bytes of op scratch, which no placement changes; cached, because searches need it thousands of times. */
 static size_t scratch_bytes(mt_plan *p)
 {
     const mt_arithmetic *a = &p->arithmetic;

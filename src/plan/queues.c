@@ -87,15 +87,15 @@ static double ready_at(const mt_queues *q, int id)
     return at;
 }
 
-/* The device has one engine for copies each way, which takes them as they become ready: a gradient stands behind all write-backs
- * that were queued before it.  Must queue i's head, ready at this time, let another copy of its way go first? */
+/* The device has one copy engine per direction, which takes copies as they become ready: a gradient waits for all write-backs
+ * that were queued before it.  True if queue i's head, ready at this time, must let another copy in its direction go first. */
 static bool behind_another(const mt_queues *q, const int head[MT_QUEUES], unsigned busy, int i, double ready)
 {
-    /* Which goes first of those that become ready together. */
+    /* Order of copies that become ready together. */
     static const int ways[2][3] = { { MT_Q_IN, MT_Q_PIECE_IN, -1 }, { MT_Q_BACK, MT_Q_PIECE_BACK, MT_Q_OUT } };
     if (!is_copy(i)) return false;
     const int *way = ways[i != MT_Q_IN && i != MT_Q_PIECE_IN];
-    bool before = true; /* in the way's order */
+    bool before = true; /* in the order of its direction */
     for (int k = 0; k < 3 && way[k] >= 0; k++) {
         int other = way[k];
         if (other == i) {
@@ -109,7 +109,7 @@ static bool behind_another(const mt_queues *q, const int head[MT_QUEUES], unsign
     return false;
 }
 
-/* Which queues have begun the task at their head: a bit each. */
+/* Queues that have begun the task at their head: one bit each. */
 static unsigned begin_tasks(const mt_queues *q, const int head[MT_QUEUES], double left[MT_QUEUES], unsigned busy, int n)
 {
     for (int i = 0; i < n; i++) {

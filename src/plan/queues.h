@@ -1,17 +1,17 @@
 /* queues.h - a small simulation: tasks in a few queues that share the link and host memory.
  *
  * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.
- * What runs at the same time shares what it shares: copies both ways are slower than one way, those of one way take turns, Adam
- * gets what they leave of host memory's bandwidth, and products run a little slower beside copies. */
+ * Tasks that run at the same time share resources: copies both ways are slower than one way, copies in one direction take turns,
+ * Adam gets the host memory bandwidth that copies leave, and products run a little slower beside copies. */
 #ifndef MT_PLAN_QUEUES_H
 #define MT_PLAN_QUEUES_H
 
 #include "base/err.h"
 #include "plan/machine.h"
 
-/* Work is counted in seconds (compute, PIECE), bytes (copies) and parameters (Adam).  BACK: staged state on its way home, beside
- * OUT.  Pieces of units that are updated on the device have three queues of their own, so that neither weights nor activations
- * wait for them: PIECE_IN, PIECE (the update) and PIECE_BACK.  PEER: bytes between devices, which host memory does not see. */
+/* Work is counted in seconds (compute, PIECE), bytes (copies) and parameters (Adam).  BACK: write-backs of staged state, beside
+ * OUT. Updates in pieces have three separate queues, so that neither weights nor activations wait for them: PIECE_IN, PIECE (the
+ * update) and PIECE_BACK. PEER: bytes between devices, which do not use host memory. */
 typedef enum mt_queue {
     MT_Q_COMPUTE,
     MT_Q_IN,
@@ -41,12 +41,12 @@ typedef struct mt_queues {
 
 void mt_queues_clear(mt_queues *q);
 void mt_queues_free(mt_queues *q);
-/* The task's number.  It comes after up to three others; -1: no more. */
+/* Returns the task's number.  It starts after up to three others; -1: none. */
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3);
-/* The task also comes after another; it has at most MT_QUEUES - 1 of them, for a queue is in order. */
+/* The task also starts after another one.  It has at most MT_QUEUES - 1 of them, because a queue is in order. */
 void mt_queues_after(mt_queues *q, int task, int after);
-/* Runs everything, Adam with moments of this form; afterwards tasks[i].end is known.  False: a task waits for one behind it (a
- * bug of the caller's). */
+/* Runs all tasks, with Adam's moments in this form, and fills tasks[i].end.  False: a task waits for a later one of its own queue
+ * (a bug in the caller). */
 bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form);
 
 #endif

@@ -66,7 +66,7 @@ static mt_rc learn_routes(mt_sequence *s, int layer, mt_err *err)
     return MT_OK;
 }
 
-/* Its units of experts, in order, and what they add up to. */
+/* The layer's expert units, in order, and their sum. */
 static mt_rc forward_experts(mt_sequence *s, int layer, mt_err *err)
 {
     const mt_layer_units *at = &s->model->layers[layer];
@@ -76,7 +76,7 @@ static mt_rc forward_experts(mt_sequence *s, int layer, mt_err *err)
         MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_EXPERTS, .unit = u, .layer = layer }, err));
         MT_TRY(leave(s, u, err));
     }
-    s->routed = -1; /* those of the next sweep will be others */
+    s->routed = -1; /* the next sweep's will be different */
     return seq_issue(s, &(mt_action){ .kind = MT_DO_CLOSE, .unit = at->first, .layer = layer }, err);
 }
 
@@ -120,7 +120,7 @@ static mt_rc head(mt_sequence *s, mt_err *err)
 
 /* -- backward -------------------------------------------------------------------------------------- */
 
-/* Layers [first, end), redone from the first one's kept input: all of their weights and sums are in use at once. */
+/* Layers [first, end), recomputed from the first one's kept input: all of their weights and sums are in use at once. */
 static mt_rc acquire_segment(mt_sequence *s, int first, int end, mt_err *err)
 {
     for (int l = first; l < end; l++) {
@@ -149,8 +149,8 @@ static int lowest_layer(const mt_sequence *s)
     return first >= s->model->config->L ? first : mt_plan_segment_start(s->plan, first);
 }
 
-/* The experts of a layer whose first unit is lent and stays so; they ascend, so that sums meet as in forward.  The last visit is
- * not left: the layer's own backward is part of it. */
+/* The experts of a layer whose first unit stays in use.  They run in ascending order, so that sums are added as in forward.  The
+ * last visit stays open: the layer's own backward is part of it. */
 static mt_rc backward_experts(mt_sequence *s, int layer, mt_err *err)
 {
     const mt_layer_units *at = &s->model->layers[layer];
@@ -267,7 +267,7 @@ void mt_sequence_forget(mt_sequence *s, int u)
     if (at->private_stage >= 0) s->stages[at->private_stage].version = -1;
 }
 
-/* -- what a port asks ------------------------------------------------------------------------------ */
+/* -- queries of a port ------------------------------------------------------------------------------ */
 
 int mt_sequence_events(const mt_sequence *s) { return s->n_events; }
 int mt_sequence_written(const mt_sequence *s, int u) { return (void)s, unit_event(u, WRITTEN); }

@@ -11,7 +11,8 @@ mt_rc mt__seq_keeps_begin(mt_sequence *s, int layer, mt_err *err)
     if (s->mode != MT_MODE_TRAIN || layer >= s->model->config->L) return MT_OK;
     for (int loan = s->layers[layer].loans; loan >= 0; loan = seq_next_loan(s, loan)) {
         MT_TRY(mt__seq_updates_return(s, loan / 2, err));
-        MT_TRY(seq_wait(s, MT_Q_COMPUTE, unit_event(loan / 2, KEPT_WRITTEN), err)); /* U7: its state is still here */
+        MT_TRY(
+            seq_wait(s, MT_Q_COMPUTE, unit_event(loan / 2, KEPT_WRITTEN), err)); /* U7: a staged unit's state may still be here */
     }
     int slot = slot_of(s, layer);
     if (slot < 0) return MT_OK;
@@ -55,11 +56,11 @@ mt_rc mt__seq_keeps_release(mt_sequence *s, int layer, mt_err *err)
 {
     int slot = slot_of(s, layer);
     if (slot < 0) return MT_OK;
-    s->keeps[slot] = -1; /* backward overwrites part of it: it is not what was saved any more */
+    s->keeps[slot] = -1; /* backward overwrites part of it, so it no longer equals what was saved */
     return seq_record(s, MT_Q_COMPUTE, keep_event(s, slot, FREE), err);
 }
 
-/* At the head of its lenders' lists; once, where both are the same. */
+/* Puts the unit at the head of its lenders' lists; once if both are the same. */
 static void list_loans(mt_sequence *s, int u)
 {
     const mt_unit_place *at = seq_place(s, u);

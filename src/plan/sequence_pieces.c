@@ -7,9 +7,9 @@
  *     PIECE        Adam in the slot
  *     PIECE_BACK   state to its home; after the unit's last piece its gate opens (U11)
  *
- * Each has a queue of its own: pieces run beside the forward pass and nothing of that waits for them but the fetch of their own
- * unit.  They are issued in the order of forward, a limited number ahead of it: a device takes only so much queued work before it
- * makes the engine's thread wait.  A piece of a locked unit is not issued before it must be (H1, R6). */
+ * Each action has its own queue: pieces run beside the forward pass, and only the fetch of their own unit waits for them.  They
+ * are issued in the order of forward, a limited number ahead of it, because a device accepts only a limited amount of queued work
+ * before it makes the engine's thread wait.  A piece of a locked unit is issued as late as possible (H1, R6). */
 #include "plan/sequence_internal.h"
 
 /* -- one piece ------------------------------------------------------------------------------------- */

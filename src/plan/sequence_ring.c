@@ -1,15 +1,16 @@
-/* sequence_ring.c - which weights are in which slot, and when they are fetched.
+/* sequence_ring.c - decides which weights are in which slot, and when they are fetched.
  *
- * A unit's weights are in a slot: its own if it is resident, else one of its group's few.  A slot's content is named by
- * (unit, version); a unit whose version has moved on must be fetched again, unless it was updated in place.
+ * A unit's weights are in a slot: its own if it is resident, otherwise one of its group's.  A slot's content is identified by
+ * (unit, version); a unit with a newer version must be fetched again, unless it was updated in place.
  *
  *     fetch    waits for the unit's update (host) or its event (device), then issues the copy, after the slot's last reader
  *     acquire  compute waits for that copy
  *     release  marks where the last reader ends
  *
- * Generation fetches only experts that rows have chosen, once their layer's routes are known, so such a slot serves one visit (E4).
+ * Generation fetches only experts that rows have chosen, once their layer's routes are known, so such a slot is valid for one
+ * visit (E4).
  *
- * Which slot is overwritten: the one whose unit is needed last (R3).  Rules R1 to R6: docs/invariants.md. */
+ * A fetch overwrites the slot whose unit is needed last (R3).  Rules R1 to R6: docs/invariants.md. */
 #include "plan/sequence_internal.h"
 
 #include <assert.h>
@@ -22,7 +23,7 @@ static seq_ring_slot *slot_holding(mt_sequence *s, int u)
     return r && r->unit == u && r->version == at->version ? r : NULL;
 }
 
-/* Visits in which weights may be fetched: none across the end of a step (R5). */
+/* Visits whose weights may be fetched: none beyond the end of a step (R5). */
 static int horizon_of(const mt_sequence *s) { return s->wraps ? s->n_visits : s->n_visits - s->visit; }
 
 /* Visits until unit u is used again; INT_MAX: not before the step ends. */
@@ -35,7 +36,7 @@ static int next_use(mt_sequence *s, int u)
     return distance < horizon_of(s) ? distance : INT_MAX;
 }
 
-/* Which visit each is followed by, of the same unit; the last by the first. */
+/* For each visit, the next visit of the same unit; the last is followed by the first. */
 static void list_uses(mt_sequence *s)
 {
     for (int u = 0; u < s->model->n_units; u++) s->units[u].next = -1;
@@ -67,7 +68,7 @@ void mt__seq_ring_next(mt_sequence *s)
     if (s->ahead > 0) s->ahead--;
 }
 
-/* Of such a unit only chosen experts are fetched. */
+/* True if only chosen experts of the unit are fetched. */
 static bool is_chosen_from(const mt_sequence *s, int u)
 {
     return s->mode == MT_MODE_CONTINUE && s->model->units[u].kind == MT_UNIT_EXPERTS && !seq_place(s, u)->resident;
@@ -79,12 +80,12 @@ void mt__seq_ring_routed(mt_sequence *s, int layer)
     s->ahead = 0; /* its experts were passed over */
 }
 
-/* A slot unit u may overwrite for a use `distance` visits ahead; NULL: every one is lent or needed sooner. */
+/* A slot that unit u may overwrite for a use `distance` visits ahead; NULL: every slot is in use or needed sooner. */
 static seq_ring_slot *choose_victim(mt_sequence *s, int u, int distance)
 {
     const seq_unit *at = &s->units[u];
     seq_ring_slot *best = NULL;
-    int best_use = distance; /* R3: never throw out what is needed no later than what comes in */
+    int best_use = distance; /* R3: never overwrite weights that are needed as soon as, or before, the new ones */
     for (int i = at->first_slot; i < at->first_slot + at->n_slots; i++) {
         seq_ring_slot *r = &s->ring[i];
         s->looks++;
@@ -122,7 +123,7 @@ static mt_rc issue_fetch(mt_sequence *s, int u, int slot, mt_err *err)
     return seq_record(s, MT_Q_IN, ring_event(s, slot, READY), err);
 }
 
-/* Put unit u, to be used `distance` visits ahead, on its way; *started is false if that must wait. */
+/* Starts the fetch of unit u for a use `distance` visits ahead; *started is false if it must wait. */
 static mt_rc sequence_ring_fetch(mt_sequence *s, int u, int distance, bool block, bool *started, mt_err *err)
 {
     s->looks++;
@@ -154,15 +155,15 @@ mt_rc mt__seq_ring_acquire(mt_sequence *s, int u, mt_err *err)
 mt_rc mt__seq_ring_release(mt_sequence *s, int u, mt_err *err)
 {
     seq_ring_slot *r = slot_holding(s, u);
-    assert(r && r->lent > 0); /* R4: lent weights are not updated */
+    assert(r && r->lent > 0); /* R4: weights in use are not updated */
     r->lent--;
     if (r->in_part) r->unit = -1; /* E4 */
     s->visited = ring_event(s, s->units[u].slot, FREE);
     return seq_record(s, MT_Q_COMPUTE, s->visited, err);
 }
 
-/* A fetch that was started for a visit ahead stays valid: only weights that are needed later are thrown out (R3).  So this
- * continues where it stopped. */
+/* A fetch started for a coming visit stays valid, because only weights needed later are overwritten (R3).  So this continues
+ * where it stopped. */
 mt_rc mt__seq_ring_prefetch(mt_sequence *s, mt_err *err)
 {
     int horizon = horizon_of(s);
@@ -171,7 +172,7 @@ mt_rc mt__seq_ring_prefetch(mt_sequence *s, mt_err *err)
         int at = s->visit + d, u = s->visits[at < s->n_visits ? at : at - s->n_visits];
         bool known = !is_chosen_from(s, u) || (s->model->units[u].layer == s->routed && at < s->n_visits);
         if (known) MT_TRY(sequence_ring_fetch(s, u, d, false, &started, err));
-        if (!started) break; /* in order: a later one would take what this one is waiting for */
+        if (!started) break; /* in order: a later visit would take the slot that this one waits for */
         s->ahead = d;
     }
     return MT_OK;

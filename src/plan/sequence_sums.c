@@ -1,10 +1,10 @@
-/* sequence_sums.c - a unit's gradient from its first addition to the place where it waits for its update.
+/* sequence_sums.c - a unit's gradient, from the first addition until it waits for its update.
  *
  * Sums are cleared in the step's first sweep.  Between sweeps they stay on the device or pass through host memory.  After the
- * last sweep they are rounded, and the finished gradient goes where the update site wants it: to the host, or it stays on the
- * device.  With several lanes they leave for the host as they are, part by part of the step (mt_sequence_parts).
+ * last sweep they are rounded, and the finished gradient goes to the update site: to the host, or it stays on the device.  With
+ * several lanes the unrounded sums go to the host, part by part of the step (mt_sequence_parts).
  *
- * A tied embedding has two sums, the head's and the lookup's, which meet only when they are rounded (P2). */
+ * A tied embedding has two sums, the head's and the lookup's, which are added only when they are rounded (P2). */
 #include "plan/sequence_internal.h"
 
 static int next_slot(seq_turn *t)
@@ -16,13 +16,13 @@ static int next_slot(seq_turn *t)
 
 static bool stay_on_device(const mt_sequence *s) { return s->many_sweeps && !s->sums_on_host; }
 
-/* A group has as many as one segment uses at once, so the next is never one that is still added to. */
+/* A group has as many slots as one segment uses at once, so the next one is never still in use. */
 static int sum_slot(mt_sequence *s, int u)
 {
     return stay_on_device(s) ? u : next_slot(&s->groups[s->model->units[u].group].sums);
 }
 
-/* share 0: the unit's own sum; 1: the lookup's of a tied embedding. */
+/* share 0: the unit's own sums; 1: the lookup's sums of a tied embedding. */
 static mt_rc sequence_sums_begin(mt_sequence *s, int u, int slot, int share, mt_err *err)
 {
     if (s->first_of_sum) {
@@ -76,7 +76,7 @@ static mt_rc take_slab(mt_sequence *s, int *slab, mt_err *err)
     return MT_OK;
 }
 
-/* To the host: where it waits until the norm is known, or into a slab that is updated from at once. */
+/* Copies the gradient to the host: to wait until the norm is known, or into a slab for an immediate update. */
 static mt_rc send_out(mt_sequence *s, int u, int out, mt_err *err)
 {
     int slab = -1;

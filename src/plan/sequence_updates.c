@@ -21,7 +21,7 @@ static mt_rc stage(mt_sequence *s, int k, int u, unsigned parts, mt_err *err)
     return parts ? seq_issue(s, &(mt_action){ .kind = MT_DO_STAGE, .unit = u, .slot = k, .parts = parts }, err) : MT_OK;
 }
 
-/* State that reuses a layer's memory, once event `after` has freed that; with two lenders, the part in either. */
+/* Stages state into a layer's memory, once event `after` has freed it; with two lenders, the part in each. */
 static mt_rc stage_first(mt_sequence *s, int k, int u, bool v, bool rest, int after, mt_err *err)
 {
     unsigned hi = mt__seq_ring_in_place(s, u) < 0 ? MT_PART_HI : 0;
@@ -30,7 +30,7 @@ static mt_rc stage_first(mt_sequence *s, int k, int u, bool v, bool rest, int af
     return stage(s, k, u, (v ? MT_PART_V : 0) | (rest ? MT_PART_LO | hi : 0), err);
 }
 
-/* And the part that takes the place of the sums. */
+/* Stages the part that takes the place of the sums. */
 static mt_rc stage_rest(mt_sequence *s, int k, int u, mt_err *err)
 {
     s->stages[k].unit = u;
@@ -45,7 +45,7 @@ static mt_rc stage_in(mt_sequence *s, int k, int u, mt_err *err)
 {
     bool is_private = s->units[u].private_stage == k;
     if (is_private && s->stages[k].version == s->units[u].version) {
-        s->stages[k].unit = u; /* still there */
+        s->stages[k].unit = u; /* the private slot still has the state */
         s->units[u].staged_in = k;
         return MT_OK;
     }
@@ -54,7 +54,7 @@ static mt_rc stage_in(mt_sequence *s, int k, int u, mt_err *err)
     return stage_rest(s, k, u, err);
 }
 
-/* The staging slot for unit u: its own, or the next. */
+/* The staging slot for unit u: its private one, or the next shared one. */
 static int slot_for(mt_sequence *s, int u)
 {
     if (s->units[u].private_stage >= 0) return s->units[u].private_stage;
@@ -103,7 +103,7 @@ static int slot_staged_for(mt_sequence *s, int u)
 
 /* -- write-backs ----------------------------------------------------------------------------------- */
 
-/* In two halves: forward needs a layer's kept memory long before backward needs its sums. */
+/* Written back in two halves: forward needs a layer's kept memory long before backward needs its sums. */
 static mt_rc write_first(mt_sequence *s, int k, int u, mt_err *err)
 {
     bool in_place = mt__seq_ring_in_place(s, u) >= 0;
@@ -194,9 +194,9 @@ mt_rc mt__seq_updates_return_all(mt_sequence *s, mt_err *err)
     return return_late(s, s->n_late, err);
 }
 
-/* The link does copies out in the order in which they become possible, whatever their queue: all late write-backs at once would
- * hold up the gradients of the whole step.  So each waits until compute gets there.  A locked unit is left for later: nothing
- * needs it yet (R6). */
+/* The link makes copies to the host in the order in which they become ready, whatever their queue: all late write-backs at once
+ * would delay the gradients of the whole step.  So each waits until compute gets there.  A locked unit is skipped for now:
+ * nothing needs it yet (R6). */
 mt_rc mt__seq_updates_pace(mt_sequence *s, mt_err *err)
 {
     if (s->any_reuses || s->written_late == s->n_late) return MT_OK;
@@ -267,8 +267,8 @@ static mt_rc update(mt_sequence *s, int u, int slab, mt_err *err)
 
 mt_rc mt__seq_updates_now(mt_sequence *s, int u, int slab, mt_err *err) { return update(s, u, slab, err); }
 
-/* All units that reuse memory, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs
- * are issued as the next step needs the memory. */
+/* Updates all units that reuse memory, in the order in which their state arrives (the embedding's last).  Their write-backs are
+ * issued as the next step needs the memory. */
 static mt_rc update_all_reused(mt_sequence *s, mt_err *err)
 {
     int n = s->model->n_units;
@@ -294,8 +294,8 @@ void mt__seq_updates_elsewhere(mt_sequence *s)
     for (int u = 0; u < s->model->n_units; u++) s->units[u].version += s->units[u].trains;
 }
 
-/* The staged state is not used: its memory is free after the copy that filled it (a private slot also after its write-back, see
- * stage_in). */
+/* The staged state is not used: its memory is free once the copy that filled it is done (a private slot also after its
+ * write-back, see stage_in). */
 mt_rc mt__seq_updates_drop(mt_sequence *s, mt_err *err)
 {
     MT_TRY(mt__seq_pieces_drop(s, err));

@@ -28,7 +28,7 @@
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                          \
     ",\"rope_theta\":1000000.0,\"max_position_embeddings\":40960,\"dtype\":\"bfloat16\"" REST "}",                               \
         NULL, 0
-/* The text model: its last number is of value heads, beside 16 key heads. */
+/* The text model: its last number counts value heads, beside 16 key heads. */
 #define QWEN3_5(D, F, L, H, K, HEADS, REST)                                                                                      \
     "{\"model_type\":\"qwen3_5_text\",\"head_dim\":256,\"hidden_size\":" #D ",\"intermediate_size\":" #F                         \
     ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":248320"          \
@@ -40,7 +40,7 @@
 #define TEXT(TYPE, D, F, L, H, K, V, REST)                                                                                       \
     "{\"model_type\":\"" TYPE "\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                 \
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}"
-/* Families with keys of their own. */
+/* Families with their own keys. */
 #define OPT(D, F, L, H)                                                                                                          \
     "{\"model_type\":\"opt\",\"hidden_size\":" #D ",\"ffn_dim\":" #F ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H \
     ",\"word_embed_proj_dim\":" #D ",\"vocab_size\":50272,\"max_position_embeddings\":2048,\"dtype\":\"float16\"}",              \
@@ -55,7 +55,7 @@
     ",\"kv_channels\":128,\"padded_vocab_size\":" #V                                                                             \
     ",\"add_qkv_bias\":true,\"add_bias_linear\":false,\"rmsnorm\":true,\"seq_length\":" #N ",\"dtype\":\"float16\"}",            \
         NULL, 0
-/* With experts: those of a layer, those of a row. */
+/* With experts: experts per layer, experts per row. */
 #define EXPERTS(E, T, REST) ",\"num_experts\":" #E ",\"num_experts_per_tok\":" #T REST
 #define WIDE(I)             ",\"moe_intermediate_size\":" #I
 #define SHARED(N)           ",\"n_shared_experts\":" #N
@@ -69,13 +69,13 @@
 #define YARN(FACTOR, MSCALE)                                                                                                     \
     ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":" #FACTOR ",\"original_max_position_embeddings\":4096,\"mscale\":" #MSCALE  \
     ",\"mscale_all_dim\":" #MSCALE "}"
-/* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
+/* A mixture or hybrid: its active part as a dense block, and its total parameters in billions. */
 #define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                                                \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
-/* Gated delta nets with so many value heads, beside 16 key heads. */
+/* Gated delta nets with this many value heads, beside 16 key heads. */
 #define DELTA(n) ",\"linear_num_key_heads\":16,\"linear_num_value_heads\":" #n ",\"rope_theta\":10000000.0"
 #define DH(n)    ",\"head_dim\":" #n
-#define OWN_HEAD ",\"tie_word_embeddings\":false" /* where the family's default is to share the embedding's */
+#define OWN_HEAD ",\"tie_word_embeddings\":false" /* for families whose default is a tied embedding */
 #define TIED     ",\"tie_word_embeddings\":true"
 #define POS(n)   ",\"max_position_embeddings\":" #n
 #define L3                                                                                                                       \
@@ -343,7 +343,7 @@ const size_t mt_n_shapes = MT_COUNT(mt_shapes);
 
 /* -- by name --------------------------------------------------------------------------------------- */
 
-/* Characters that agree from the start count most, for names differ in their tails; then how much must be changed. */
+/* A common prefix counts most, because names differ in their tails; then the edit distance. */
 static int likeness(const char *a, const char *b)
 {
     int n = 0;
@@ -351,8 +351,7 @@ static int likeness(const char *a, const char *b)
     return 64 * n - mt_edit_distance(a, b);
 }
 
-/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b: what a model was tuned for does not change its shape; and "Meta-Llama-3.1-8B" is
- * llama-3.1-8b. */
+/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b: tuning does not change a model's shape.  "Meta-Llama-3.1-8B" is llama-3.1-8b. */
 static void plain_name(const char *name, char *out, size_t n)
 {
     static const char maker[] = "meta-";

@@ -8,7 +8,7 @@
 
 enum { NONE = -1, SHOWN = 3, STEPS = 2, DRAWN_PIECES = 512 };
 
-/* Compute tasks at which a step ends, and its sweeps but the last. */
+/* Compute tasks that end a step, and its sweeps except the last. */
 typedef struct marks {
     int sweep[SHOWN - 1], end;
 } marks;
@@ -20,29 +20,29 @@ typedef struct drawing {
     mt_costs *costs;
     mt_queues *q;
     mt_step_drawing *shared;
-    /* The newest task of each other queue that a queue has waited for, and which of these its next task must still be given. */
+    /* For each queue, the newest task of each other queue it has waited for, and which of these its next task must still get. */
     int after[MT_QUEUES][MT_QUEUES];
     unsigned fresh[MT_QUEUES];
     double rows, micros, passes;
-    int64_t n_sweeps, piece_elems; /* of the plan; those drawn may be larger */
+    int64_t n_sweeps, piece_elems; /* of the plan; simulated pieces may be larger */
     int64_t splits;                /* several lanes: sweeps of a share */
-    bool ends_part[SHOWN];         /* of the sweeps that are drawn */
-    int shown;                     /* sweeps that are drawn */
-    double scale;                  /* how often the sweep at hand happens */
+    bool ends_part[SHOWN];         /* of the simulated sweeps */
+    int shown;                     /* simulated sweeps */
+    double scale;                  /* how often the current sweep counts */
     double work[MT_QUEUES];        /* of one step */
-    bool counts;                   /* this step's work is what is asked for */
-    bool skips;                    /* nothing is drawn */
+    bool counts;                   /* this step is the one to report */
+    bool skips;                    /* simulate nothing */
     int step;
     marks at[STEPS];
 } drawing;
 
 /* -- tasks ----------------------------------------------------------------------------------------- */
 
-/* Tasks of all queues are numbered together, so an event must say whose task it is. */
+/* Tasks of all queues are numbered together, so an event also records its queue. */
 enum { QUEUE_BITS = 4 };
 static int event_of(int task, mt_queue queue) { return task << QUEUE_BITS | (int)queue; }
 
-/* What `queue` does next comes after an event.  A queue is in order: only the newest task of another one counts. */
+/* The next task of `queue` starts after an event.  A queue is in order, so only the newest task of another queue counts. */
 static void depend(drawing *d, mt_queue queue, int event)
 {
     if (event < 0) return;
@@ -54,8 +54,8 @@ static void depend(drawing *d, mt_queue queue, int event)
 
 static void step_time_add(drawing *d, mt_queue queue, double work)
 {
-    if (work <= 0) return; /* what it would wait for, the next one does */
-    /* Write-backs and pieces happen once a step, however often the sweep beside them does. */
+    if (work <= 0) return; /* nothing to do: the next task waits instead */
+    /* Write-backs and pieces happen once a step, however often the current sweep counts. */
     bool once = queue == MT_Q_BACK || (queue >= MT_Q_PIECE_IN && queue <= MT_Q_PIECE_BACK);
     if (d->counts) d->work[queue] += work * (once ? 1 : d->scale);
     int task = mt_queues_add(d->q, queue, work, NONE, NONE, NONE);
@@ -65,13 +65,13 @@ static void step_time_add(drawing *d, mt_queue queue, double work)
 
 static int newest(const drawing *d, mt_queue queue) { return d->q->last[queue] < 0 ? NONE : event_of(d->q->last[queue], queue); }
 
-/* The engine's thread waits: whatever is issued from now on comes after the event. */
+/* The engine's thread waits: everything issued from now on starts after the event. */
 static void host_wait(drawing *d, int event)
 {
     for (mt_queue i = 0; i < MT_QUEUES; i++) depend(d, i, event);
 }
 
-/* -- what an action costs -------------------------------------------------------------------------- */
+/* -- the cost of an action -------------------------------------------------------------------------- */
 
 static const mt_unit *unit_of(const drawing *d, int u) { return &d->p->model->units[u]; }
 static double params(const drawing *d, int u) { return (double)unit_of(d, u)->layout->n_train; }
@@ -84,7 +84,7 @@ static double fetch_bytes(const drawing *d, int u)
     return apart ? 2.0 * (double)(l->n_elems + (f32 ? l->n_low : l->n_exact)) : 0;
 }
 
-/* Of several lanes what comes from the others. */
+/* With several lanes, the part that comes from the others. */
 static double of_others(const drawing *d, double bytes) { return bytes * (1 - 1.0 / mt_plan_lanes(d->p)); }
 static bool folds_by_peers(const drawing *d) { return mt_plan_lanes(d->p) > 1 && d->p->place.fold == MT_FOLD_PEERS; }
 
@@ -104,7 +104,7 @@ static double staged_bytes(const drawing *d, int u, unsigned parts)
     return params(d, u) * each;
 }
 
-/* State of a piece; in, with its gradient. */
+/* Bytes of a piece's state; on the way in, with its gradient. */
 static double piece_bytes(const drawing *d, const mt_action *a)
 {
     double each = 4 + (double)mt_plan_moment_bytes(d->p);
@@ -112,7 +112,7 @@ static double piece_bytes(const drawing *d, const mt_action *a)
     return (double)a->n * each;
 }
 
-/* Layers that this one is drawn for. */
+/* Layers that this one stands for. */
 static double times_of(const drawing *d, int layer)
 {
     return d->shared->stands_for && layer >= 0 ? d->shared->stands_for[layer] : 1;
@@ -134,16 +134,16 @@ static double head_seconds(const drawing *d)
     return d->rows * (d->costs->head_forward + (d->p->job.train ? d->costs->head_backward : 0));
 }
 
-/* A private staging slot is filled in a run's first step; every later one finds the state of the update before in it. */
+/* A private staging slot is filled in a run's first step.  Every later step finds the state of the previous update there. */
 static bool is_filled(const drawing *d, int u) { return mt_plan_private_slot(d->p, u) >= 0; }
 
-/* Of a trained parameter's sums, once a step. */
+/* Seconds for a trained parameter's sums, once a step. */
 static double finish_seconds(const drawing *d)
 {
     return mt_cost_finish_grad(d->costs) + (mt_arithmetic_parts(&d->p->arithmetic) - 1) * mt_cost_fold(d->costs);
 }
 
-/* In the measure of its queue, of one layer. */
+/* Work of an action for one layer, in the unit of its queue. */
 static double work_of_one(const drawing *d, const mt_action *a)
 {
     switch (a->kind) {
@@ -194,12 +194,12 @@ static double work_of(const drawing *d, const mt_action *a)
 
 static void begin_sweep(drawing *d, int sweep)
 {
-    d->skips = d->step == 0 && d->p->job.train; /* of that step only backward and what follows matter to the next */
+    d->skips = d->step == 0 && d->p->job.train; /* only that step's backward and later work affect the next step */
     if (sweep) d->at[d->step].sweep[sweep - 1] = d->q->last[MT_Q_COMPUTE];
     d->scale = sweep == 1 && d->shown == SHOWN ? (double)(d->n_sweeps - 2) : 1;
 }
 
-/* The workers add the sums of all lanes and round them.  Without clipping they update, too; drawn as a part of each round. */
+/* The workers add the sums of all lanes and round them.  Without clipping they also update; simulated as a part of each round. */
 static void draw_fold(drawing *d, const mt_action *a)
 {
     const int machines = mt_plan_machines(d->p);
@@ -211,10 +211,11 @@ static void draw_fold(drawing *d, const mt_action *a)
     if (adam > 0) d->shared->updates[a->unit] = newest(d, MT_Q_ADAM);
 }
 
-/* Between devices, for an action of `queue`: begun after what that waits for, and done before what follows there. */
+/* A copy between devices for an action of `queue`: it starts after what the action waits for, and ends before later tasks of that
+ * queue start. */
 static void draw_between(drawing *d, mt_queue queue, double bytes)
 {
-    const double mark = 1; /* a byte: what waits for the queue finds this in it */
+    const double mark = 1; /* one byte, so that waiters on the queue find this task */
     if (d->skips) return;
     step_time_add(d, queue, mark);
     depend(d, MT_Q_PEER, newest(d, queue));
@@ -223,14 +224,14 @@ static void draw_between(drawing *d, mt_queue queue, double bytes)
     step_time_add(d, queue, mark);
 }
 
-/* An update of all slices, by which a lane has done its own. */
+/* An update of all slices; it includes the lane's own. */
 static void draw_sliced_update(drawing *d, int u, double n)
 {
     if (!d->skips) step_time_add(d, MT_Q_COMPUTE, n / mt_plan_lanes(d->p) * mt_cost_adam_device(d->costs));
     d->shared->updates[u] = newest(d, MT_Q_COMPUTE);
 }
 
-/* The lane's slice of weights that are gathered follows their update in host memory. */
+/* The lane's slice of gathered weights is copied after their update in host memory. */
 static void draw_refresh(drawing *d, int u, double n)
 {
     if (!mt_plan_is_mirrored(d->p, u)) return;
@@ -240,7 +241,7 @@ static void draw_refresh(drawing *d, int u, double n)
     d->shared->updates[u] = newest(d, MT_Q_PIECE_IN);
 }
 
-/* Slices go to the lanes that fold them; what is finished goes to the host, unless its state is in slices, too.  Drawn as a part
+/* Slices go to the lanes that add them.  Finished slices go to the host, unless the state is in slices too.  Simulated as a part
  * of each round, like updates without clipping. */
 static void draw_fold_by_peers(drawing *d, const mt_action *a)
 {
@@ -296,14 +297,14 @@ static mt_rc draw_wait(void *self, mt_queue queue, int event, mt_err *err)
     return MT_OK;
 }
 
-/* An update is as good as finished: the fetch will wait for it in its queue. */
+/* Treated as finished: the fetch will wait for the update in its queue. */
 static bool draw_updated(void *self, int unit, int64_t version) { return (void)self, (void)unit, (void)version, true; }
 static mt_rc draw_await_update(void *self, int unit, int64_t version, mt_err *err)
 {
     return (void)self, (void)unit, (void)version, (void)err, MT_OK;
 }
 
-/* Nothing is saved. */
+/* No snapshot is taken. */
 static bool draw_locked(void *self, int unit) { return (void)self, (void)unit, false; }
 static mt_rc draw_await_unlock(void *self, int unit, mt_err *err) { return (void)self, (void)unit, (void)err, MT_OK; }
 
@@ -330,7 +331,7 @@ static mt_rc draw_judge(void *self, bool all, bool *go, mt_err *err)
 {
     drawing *d = self;
     (void)err;
-    if (all && mt_plan_by_shares(d->p)) { /* the norm is known when all is folded */
+    if (all && mt_plan_by_shares(d->p)) { /* the norm is known when everything is added */
         host_wait(d, newest(d, MT_Q_ADAM));
         if (folds_by_peers(d)) host_wait(d, newest(d, MT_Q_OUT));
     }
@@ -350,7 +351,7 @@ static const mt_port draws = { draw_issue,  draw_record,       draw_wait,       
 static double bytes_in(const drawing *d) { return d->work[MT_Q_IN] + d->work[MT_Q_PIECE_IN]; }
 static double bytes_out(const drawing *d) { return d->work[MT_Q_OUT] + d->work[MT_Q_BACK] + d->work[MT_Q_PIECE_BACK]; }
 
-/* What no order of things can beat: the longest part, copies both ways at once, and all that passes through host memory. */
+/* A lower bound for any order: the longest part, copies both ways at once, and all traffic through host memory. */
 static double least_seconds(const drawing *d, double longest)
 {
     const mt_machine *m = d->m;
@@ -391,8 +392,8 @@ static void fill_parts(const drawing *d, mt_times *out)
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
-/* Thousands of pieces are drawn as a few hundred larger ones: what flows is the same, but what waits for a piece waits longer or
- * shorter by up to a few percent of a step. */
+/* Thousands of pieces are simulated as a few hundred larger ones: the traffic is the same, but waits for a piece are off by up to
+ * a few percent of a step. */
 static const mt_plan *with_large_pieces(mt_step_drawing *shared, const mt_plan *p)
 {
     int64_t n = 0;
@@ -420,7 +421,7 @@ static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_
     return d;
 }
 
-/* Of all of a layer's experts, and what is around them; its units are alike. */
+/* For all of a layer's experts and the work around them; its units are alike. */
 static double experts_seconds(const drawing *d, int layer, bool backward)
 {
     const int n = mt_layer_expert_units(d->p->model, layer), first = mt_layer_first_unit(d->p->model, layer) + 1;
@@ -429,7 +430,7 @@ static double experts_seconds(const drawing *d, int layer, bool backward)
            (backward ? mt_cost_reopen(d->costs, layer, d->rows) : mt_cost_close(d->costs, layer, d->rows));
 }
 
-/* What forward and backward of a sweep will add up to. */
+/* Total seconds of forward and backward of a sweep. */
 static double sweep_seconds(const drawing *d)
 {
     const mt_plan *p = d->p;
@@ -453,7 +454,7 @@ double mt_step_compute(mt_step_drawing *shared, const mt_plan *p, const mt_machi
     return (double)d.n_sweeps * sweep_seconds(&d);
 }
 
-/* As many elements ahead as the engine's pieces would be, which are smaller than those drawn and of more layers. */
+/* The same number of elements ahead as in the engine, whose pieces are smaller than the simulated ones and span more layers. */
 static int64_t early_pieces(const drawing *d)
 {
     const mt_model *m = d->p->model;
@@ -482,7 +483,7 @@ static mt_rc draw_steps(drawing *d, mt_err *err)
         for (int k = 0; k < sweeps; k++) d->ends_part[k] = k + 1 == sweeps || (k + 1) % d->splits == 0;
         mt_sequence_parts(s->sequence, mt_plan_by_shares(d->p) ? d->ends_part : NULL);
         MT_TRY(mt_sequence_run(s->sequence, mode, sweeps, err));
-        if (mode == MT_MODE_CONTINUE) end_step(d); /* nothing is judged there */
+        if (mode == MT_MODE_CONTINUE) end_step(d); /* nothing is reported there */
     }
     return MT_OK;
 }
@@ -508,7 +509,7 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
     const marks *last = &d.at[STEPS - 1];
     double step = t[last->end].end - t[d.at[0].end].end;
     if (d.n_sweeps > SHOWN) step += (double)(d.n_sweeps - SHOWN) * (t[last->sweep[1]].end - t[last->sweep[0]].end);
-    out->step = fmax(step, out->step); /* two steps leave copies behind that a hundred would have to wait for */
+    out->step = fmax(step, out->step); /* two steps leave copies pending that a hundred steps would have to wait for */
     return MT_OK;
 }
 

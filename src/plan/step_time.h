@@ -1,9 +1,9 @@
-/* step_time.h - how long a step under a plan takes.
+/* step_time.h - the step time model: how long a step of a plan takes.
  *
- * The sequencer (sequence.h) issues the step, just as it does for the engine; here its actions become tasks that take time, in
- * queues (queues.h), and its events the waits between them.  So what hides behind what is not a formula but follows from the
- * order of things.  Two steps are drawn and the second counts: the first, of which only backward is
- * drawn, pays for no updates.  Of many sweeps the first, one in the middle and the last are drawn. */
+ * The sequencer (sequence.h) issues the step, just as it does for the engine; here its actions become tasks with a duration, in
+ * queues (queues.h), and its events become waits between them.  Overlap is therefore not a formula but follows from the order of
+ * the step.  The model simulates two steps and reports the second; of the first, which pays for no updates, it simulates only
+ * backward.  Of many sweeps it simulates the first, one in the middle and the last. */
 #ifndef MT_PLAN_STEP_TIME_H
 #define MT_PLAN_STEP_TIME_H
 
@@ -12,24 +12,25 @@
 #include "plan/queues.h"
 #include "plan/sequence.h"
 
-/* What drawings of plans that differ in their placement share. */
+/* Shared by simulations of plans that differ only in their placement. */
 typedef struct mt_step_drawing {
     mt_costs costs; /* m is NULL before the first */
     mt_queues queues;
     mt_sequence *sequence;
-    int *events, *slabs, *updates; /* tasks: of each event, of the host update that used a slab last, of each unit's newest */
+    int *events, *slabs,
+        *updates; /* tasks: of each event, of the last host update that used a slab, of each unit's newest update */
     size_t cap_events, cap_slabs;
     mt_plan coarse;           /* a copy of the plan with larger pieces; its arrays are the plan's */
-    bool every_piece;         /* is drawn as it is: a search, which is in a hurry, draws a few hundred larger ones */
-    const double *stands_for; /* of a merged model (merge.h): how often each layer counts; NULL: once */
+    bool every_piece;         /* simulate every piece; otherwise a few hundred larger ones, as a search does to save time */
+    const double *stands_for; /* for a merged model (merge.h): how often each layer counts; NULL: once */
 } mt_step_drawing;
 
 mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *err);
 void mt_step_drawing_free(mt_step_drawing *d);
 
-/* Seconds the device computes in a step, updates left out: no step is faster.  Takes next to no time. */
+/* Seconds of device compute in a step, without updates: a lower bound for the step.  Takes next to no time. */
 double mt_step_compute(mt_step_drawing *d, const mt_plan *p, const mt_machine *m);
-/* False without simulating when the step cannot be faster than `give_up`: then only the parts of *out are filled in. */
+/* Returns false without simulating if the step cannot be faster than `give_up`: then only the parts of *out are filled in. */
 mt_rc mt_step_time(mt_step_drawing *d, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated,
                    mt_err *err);
 
