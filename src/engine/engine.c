@@ -1,4 +1,4 @@
-/* engine.c - creating and releasing an engine, waiting for it, and its state as others read and write it. */
+/* engine.c - creates and frees an engine, waits for it, and reads and writes its state. */
 #include "engine/engine.h"
 
 #include "base/rng.h"
@@ -27,7 +27,7 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
     e->plan = plan;
     e->model = plan->model;
     e->numbers = options ? options->numbers : NULL;
-    e->in_flight = true; /* memory of the lane is being cleared */
+    e->in_flight = true; /* the lane's memory is being cleared */
     mt_watch_init(&e->watch);
     pthread_mutex_init(&e->write_lock, NULL);
     mt_rc rc = open_engine(e, options, err);
@@ -40,7 +40,7 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
     return rc;
 }
 
-/* F4: what is freed is in nobody's queue. */
+/* F4: nothing that is freed is in any queue. */
 void mt_engine_free(mt_engine *e)
 {
     if (!e) return;
@@ -69,7 +69,7 @@ void mt_engine_trace(mt_engine *e, mt_trace *trace)
 static mt_rc settle(mt_engine *e, mt_err *err)
 {
     if (e->peers) {
-        MT_TRY(mt_state_await_done(e->state, -1, err)); /* nothing is queued on their streams any more */
+        MT_TRY(mt_state_await_done(e->state, -1, err)); /* their streams are empty */
         MT_TRY(mt_peers_settle(e->peers, err));
     }
     MT_TRY(mt__lanes_settle(e, err));

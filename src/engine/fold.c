@@ -1,12 +1,13 @@
-/* fold.c - gradients of several lanes: their fp32 sums land in host memory share by share, and are added, rounded and measured
- * there.
+/* fold.c - adds up the gradients of several lanes: their fp32 sums land in host memory share by share, and are added, rounded and
+ * squared there.
  *
  * A round is one share of each lane.  The updater's thread takes the parts of a round and a unit when the last of them is queued,
  * waits until they have landed, and adds them in the order of shares (D2), piece by piece on all cores.  After the last round the
- * gradient is finished: rounded, squared and summed (A3), then applied, or it waits for the norm of all.
+ * gradient is finished: rounded, squared and summed (A3).  It is then applied, or waits for the global norm.
  *
  * Every lane queues its parts by rounds, and within a round in the order of backward, which is the same for all.  So the first
- * parts that wait belong together, and a lane that waits for a landing slot waits for lanes that are behind it: no circle. */
+ * parts that wait belong together, and a lane that waits for a landing slot waits only for lanes that are further back: there is
+ * no cycle. */
 #include "base/fault.h"
 #include "engine/state_internal.h"
 #include "ops/sqnorm.h"
@@ -69,14 +70,14 @@ const double *mt_state_norms(const mt_state *s) { return s->folder.norms; }
 
 /* -- the updater's side ---------------------------------------------------------------------------- */
 
-/* The share of a lane in a round; -1: it has none, or one without documents. */
+/* The share of a lane in a round; -1: none, or one without documents. */
 static int share_of(const mt_state *s, int round, int lane)
 {
     const int share = mt_plan_share(s->plan, round, lane);
     return share >= 0 && mt_deal_docs(s->folder.deal, share) ? share : -1;
 }
 
-/* The round completes a sum: the step's, or, of several machines, a bundle's. */
+/* True if the round completes a sum: the step's, or with several machines a bundle's. */
 static bool completes(const mt_state *s, int round)
 {
     if (share_of(s, round + 1, 0) < 0) return true;
@@ -89,7 +90,7 @@ static const mt_share_sum *first_part(const folder *f, int lane)
     return l->folded < l->pushed ? &l->parts[l->folded % MT_LAND_SLOTS] : NULL;
 }
 
-/* Only the last shares of a step are without documents, so the first lane takes part in every round. */
+/* Only the last shares of a step can be without documents, so the first lane takes part in every round. */
 bool mt__folds_ready(const mt_state *s)
 {
     const folder *f = &s->folder;
@@ -117,7 +118,7 @@ typedef struct fold_job {
 
 static float *part_sum(const mt_share_sum *p, bool tied) { return tied ? p->tied : p->sum; }
 
-/* A rounded bundle to the step's sum, which begins with zero: in `total`, or where the first bundle is. */
+/* Adds a rounded bundle to the step's sum, which starts at zero: in `total`, or in place of the first bundle. */
 static float *add_rounded(float *total, float *sum, float *bundle, bool first, int64_t from, int64_t to)
 {
     float *step = !first ? sum : total ? total : bundle;
@@ -128,7 +129,7 @@ static float *add_rounded(float *total, float *sum, float *bundle, bool first, i
     return step;
 }
 
-/* Elements [from, to) of the parts, in order.  Returns where the step's sum is. */
+/* Adds elements [from, to) of the parts, in order.  Returns the address of the step's sum. */
 static float *fold_range(const fold_job *j, bool tied, int64_t from, int64_t to)
 {
     float *const *totals = j->unit->totals + (tied ? 2 : 0);
@@ -150,7 +151,7 @@ static float *fold_range(const fold_job *j, bool tied, int64_t from, int64_t to)
     return sum[0];
 }
 
-/* The same of a bundle of several machines. */
+/* The same for a bundle, with several machines. */
 static void fold_bundle(const fold_job *j, bool tied, int64_t from, int64_t to)
 {
     const mt_dtype t = j->f->deal->rounds ? MT_DTYPE_BF16 : MT_DTYPE_F32;
@@ -161,7 +162,7 @@ static void fold_bundle(const fold_job *j, bool tied, int64_t from, int64_t to)
         if (first && total)
             memcpy(sum + from, part + from, (size_t)(to - from) * sizeof *sum);
         else if (first)
-            sum = part; /* what landed first is added to */
+            sum = part; /* the first part to land is added to */
         else
             mt_fold_range(&(mt_fold){ .to = sum, .part = part }, from, to);
     }
@@ -186,7 +187,7 @@ static void fold_piece(void *arg, int64_t piece)
     mt_sqnorm_chunks(&(mt_sqnorm_args){ j->g, j->t, (size_t)j->n }, first, end - first, j->f->chunk_norms + first);
 }
 
-/* The parts at hand, which stay where they are until they are let go. */
+/* Takes the next parts, which stay in their slots until they are released. */
 static void take_parts(mt_state *s, fold_job *j, int *unit)
 {
     folder *f = &s->folder;
@@ -214,7 +215,7 @@ static void release_parts(mt_state *s, const fold_job *j)
 
 static mt_rc check_part(const fold_job *j, int i, int unit, mt_err *err)
 {
-    const bool same_slot = !j->f->peers || j->part[i].slot == j->part[0].slot; /* on the host each lane's is its own */
+    const bool same_slot = !j->f->peers || j->part[i].slot == j->part[0].slot; /* on the host each lane has its own slot */
     if (j->part[i].unit == unit && same_slot) return MT_OK;
     return mt_fail(err, MT_EINTERNAL, "lanes sum units %d and %d at once: a bug, please report it", unit, j->part[i].unit);
 }
@@ -228,7 +229,7 @@ static mt_rc await_parts(const fold_job *j, int unit, mt_err *err)
     return mt_fault(MT_FAULT_QUEUE) ? mt_fail(err, MT_EDEVICE, "folding a gradient failed (injected fault)") : MT_OK;
 }
 
-/* The same on the devices, each its slice: the landing slots are free for what waits for their events. */
+/* The same on the devices, each its slice: waiters on the slots' events may then reuse them. */
 static mt_rc fold_by_peers(mt_state *s, const fold_job *j, int unit, bool last, mt_err *err)
 {
     folder *f = &s->folder;
@@ -260,7 +261,7 @@ static mt_rc fold_on_host(mt_state *s, fold_job *j, int unit, mt_err *err)
     return MT_OK;
 }
 
-/* The slot that the sum leaves from is the one that all machines expect it in. */
+/* The sum leaves from the slot in which all machines expect it. */
 static mt_rc find_send(mt_state *s, fold_job *j, int unit, mt_err *err)
 {
     int expected;
@@ -290,10 +291,10 @@ static mt_rc fold_parts(mt_state *s, fold_job *j, mt_err *err)
     j->unit = u;
     j->n = mt__state_layout(s, unit)->n_train;
     if (last && j->leaves) MT_TRY(find_send(s, j, unit, err));
-    const bool finished = last && !j->leaves; /* other machines' sums are missing else */
+    const bool finished = last && !j->leaves; /* otherwise other machines' sums are still missing */
     if (finished) j->g = u->gradient ? u->gradient : f->slab;
     MT_TRY(f->peers ? fold_by_peers(s, j, unit, finished, err) : fold_on_host(s, j, unit, err));
-    if (!finished) u->round++; /* before the parts go: the next ones are of the next round */
+    if (!finished) u->round++; /* before the parts are released: the next ones belong to the next round */
     release_parts(s, j);
     if (j->send) mt__exchange_folded(s);
     return finished ? mt__folds_finished(s, unit, err) : MT_OK;

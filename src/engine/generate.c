@@ -55,14 +55,14 @@ typedef struct generation {
 
 static bool reads_prompt(const generation *g, const sequence *s) { return s->done < g->prompts[s->prompt].n; }
 
-/* Prompts that wait take the slots that are free. */
+/* Gives free slots to waiting prompts. */
 static void admit(generation *g)
 {
     for (int64_t i = 0; i < g->n_slots && g->n_started < g->n_prompts; i++)
         if (!g->slots[i].live) g->slots[i] = (sequence){ .prompt = g->n_started++, .live = true };
 }
 
-/* The next n rows of a slot's sequence; the last of them is wanted if no row of the prompt comes after it. */
+/* Adds the next n rows of a slot's sequence; the last row's logits are needed if it ends the prompt. */
 static mt_rc add_rows(generation *g, int64_t at, int64_t n, mt_err *err)
 {
     sequence *s = &g->slots[at];
@@ -76,7 +76,7 @@ static mt_rc add_rows(generation *g, int64_t at, int64_t n, mt_err *err)
     s->done += n;
     s->wanted = s->done >= p->n;
     for (int64_t i = first; i < b->n_tokens; i++) b->targets[i] = MT_IGNORE;
-    if (s->wanted) b->targets[b->n_tokens - 1] = 0; /* marks the row; what it should predict is not known */
+    if (s->wanted) b->targets[b->n_tokens - 1] = 0; /* marks the row; its target is unknown */
     return MT_OK;
 }
 

@@ -1,8 +1,8 @@
-/* generate.h - continuations of prompts, token by token, with a key/value cache.
+/* generate.h - generates continuations of prompts, token by token, with a key/value cache.
  *
  * Prompts share passes: each pass takes one row of every sequence that is being continued, and fills up with rows of prompts not
  * yet read.  A sequence holds a slot of the cache from its first row to its end; prompts beyond the number of slots wait for one.
- * Works on any engine whose plan has a cache (job.cache_slots), a training run's included; weights are only read.
+ * Works on any engine index of its prompt plan has a cache (job.cache_slots), a training run's included; weights are only read.
  *
  *     mt_plan *plan;
  *     MT_TRY(mt_generate_plan(&plan, model, &(mt_generate_job){ .compute = MT_DTYPE_BF16, ... }, device_bytes, err));
@@ -18,17 +18,18 @@
 typedef struct mt_prompt {
     const int32_t *ids; /* borrowed for the call */
     int64_t n;          /* at least 1 */
-    uint64_t stream;    /* of random numbers: the same seed, stream and prompt give the same text in any company */
+    uint64_t stream;    /* stream of random numbers: the same seed, stream and prompt give the same text, whatever other prompts
+                         * run with it */
 } mt_prompt;
 
 /* One generated token. */
 typedef struct mt_generated {
     size_t prompt; /* whose */
-    int64_t i;     /* how many came before it */
+    int64_t i;     /* number of tokens generated before it */
     int32_t id;
     bool stop;           /* it is a stop id: the end of the text, not part of it */
-    bool last;           /* nothing follows: a stop id, max_new_tokens, or no room left in the cache */
-    const float *logits; /* [V] it was chosen from; valid during the call */
+    bool last;           /* the last one: a stop id, max_new_tokens, or a full cache */
+    const float *logits; /* [V] logits it was chosen from; valid during the call */
 } mt_generated;
 
 typedef struct mt_generate_options {
@@ -46,20 +47,20 @@ typedef struct mt_generate_stats {
     int64_t prompt_ns; /* passes that read prompts */
     int64_t decode_ns; /* passes that only continue */
     int64_t n_decoded; /* tokens those made */
-    int64_t n_experts; /* times that an expert's weights were copied to the device; of those that do not stay there */
+    int64_t n_experts; /* number of copies of an expert's weights to the device; resident experts are not counted */
 } mt_generate_stats;
 
-/* What a generation needs room for. */
+/* Sizes that a generation must allow for. */
 typedef struct mt_generate_job {
     mt_dtype compute;
     int64_t n_prompts;
-    int64_t longest;     /* prompt and continuation of a sequence, at most */
-    bool mapped;         /* weights lie in mapped files as bf16 (mt_weights_mapped): what does not stay on the device needs no
-                          * host memory */
-    int64_t pass_tokens; /* rows of a pass, at most; 0: a good number */
+    int64_t longest;     /* most tokens of a prompt and its continuation */
+    bool mapped;         /* weights are in mapped files as bf16 (mt_weights_mapped): only resident weights need memory */
+    int64_t pass_tokens; /* most rows of a pass; 0: chosen automatically */
 } mt_generate_job;
 
-/* A forward-only plan within device_bytes (0: no limit): as many prompts at a time as fit, weights resident where they fit. */
+/* Makes a forward-only plan within device_bytes (0: no limit): as many prompts at a time as fit, and resident weights as far as
+ * they fit. */
 mt_rc mt_generate_plan(mt_plan **out, const mt_model *model, const mt_generate_job *job, size_t device_bytes, mt_err *err);
 
 /* stats may be NULL. */

@@ -1,9 +1,10 @@
-/* grads.c - gradients: where sums and finished ones are, and what moves them.  In which slot, and when: plan/sequence_sums.c.
+/* grads.c - gradients: the memory of sums and finished gradients, and the copies between them. plan/sequence_sums.c decides which
+ * slot, and when.
  *
- * Sums are fp32.  After the last sweep they are rounded to the gradient dtype, squared and summed, then parked on the host, put
- * into a slab, or left on the device, as the update site wants it.
+ * Sums are fp32.  After the last sweep they are rounded to the gradient dtype, squared and summed, and then wait on the host, go
+ * into a slab, or stay on the device, depending on the update site.
  *
- * A tied embedding has two sums, the head's and the lookup's, which meet only at the end: how many sweeps there are must not
+ * A tied embedding has two sums, the head's and the lookup's, which are added only at the end: the number of sweeps must not
  * change the order of additions (P2). */
 #include "engine/lane_internal.h"
 
@@ -34,7 +35,7 @@ static int landing_slot(const mt_lane *lane, int u)
     return lane->model->units[u].layer >= 0 ? (int)(lane->n_turns % MT_LAND_TURNS) : MT_LAND_ENDS;
 }
 
-/* To the lane's own landing slot in host memory, or in slices to those of all lanes. */
+/* Copies sums to the lane's landing slot in host memory, or in slices to the slots of all lanes. */
 static mt_rc send_part(mt_lane *lane, const mt_action *a, int slot, mt_err *err)
 {
     void *const sum = lane->sums[a->slot],
@@ -43,7 +44,7 @@ static mt_rc send_part(mt_lane *lane, const mt_action *a, int slot, mt_err *err)
     return mt_copy(lane->copy_out, to, sum, sum_bytes(lane, a->unit), MT_COPY_OUT, err);
 }
 
-/* D5: the event is recorded before anyone else hears of it. */
+/* D5: the event is recorded before any other thread sees it. */
 mt_rc mt__grads_part(mt_lane *lane, const mt_action *a, mt_err *err)
 {
     const int slot = landing_slot(lane, a->unit);
@@ -51,7 +52,7 @@ mt_rc mt__grads_part(mt_lane *lane, const mt_action *a, mt_err *err)
           *own = mt_memory_find(lane->memory, MT_BUF_LAND, slot, -1);
     MT_TRY(mt_state_await_parts(lane->state, lane->index, lane->landing[slot], err)); /* a tied unit's slots are freed together */
     MT_TRY(send_part(lane, a, slot, err));
-    if (a->share) return MT_OK; /* the unit's own follows */
+    if (a->share) return MT_OK; /* the unit's own sum follows */
     MT_TRY(mt_record(lane->copy_out, lane->landed[slot], err));
     lane->landing[slot] = ++lane->n_parts;
     if (slot < MT_LAND_TURNS) lane->n_turns++;
@@ -89,7 +90,7 @@ void *mt__grads_host(const mt_lane *lane, int u, int slab)
     return slab < 0 ? lane->units[u].parked : mt_memory_find(lane->memory, MT_BUF_SLAB, slab, -1);
 }
 
-/* To the host: parked until the norm is known, or into a slab that is updated from at once. */
+/* Copies the gradient to the host: to wait until the norm is known, or into a slab for an immediate update. */
 mt_rc mt__grads_send(mt_lane *lane, const mt_action *a, mt_err *err)
 {
     int u = a->unit;
@@ -117,7 +118,7 @@ mt_rc mt__grads_create(mt_lane *lane, mt_err *err)
     if (!lane->sums || !lane->outs) return mt_no_memory(err, "the gradient slots");
     for (int g = 0; g < lane->model->n_groups; g++) {
         mt_sequence_slots first = mt_sequence_group(lane->sequence, g);
-        if (!stay) open_slots(lane, lane->sums + first.sums, MT_BUF_ACC, g); /* else i is a unit */
+        if (!stay) open_slots(lane, lane->sums + first.sums, MT_BUF_ACC, g); /* otherwise i is a unit */
         open_slots(lane, lane->outs + first.outs, MT_BUF_GRAD, g);
     }
     lane->sums[mt_sequence_tied_slot(lane->sequence)] = mt_memory_find(lane->memory, MT_BUF_ACC_TIED, lane->model->embed, -1);

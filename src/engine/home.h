@@ -6,11 +6,11 @@
 
 /* Where a unit's state is between steps. */
 typedef struct mt_home {
-    uint16_t *hi;        /* NULL where it is mapped */
-    int16_t *lo;         /* n_low numbers; of several machines this one's, as mt_plan_runs says, */
-    void *m, *v;         /* like these, in the arithmetic's form of moments */
-    uint16_t *exact;     /* where nothing is updated: halves of the exact numbers, hi and then lo; NULL: there are none, or lo
-                          * has them */
+    uint16_t *hi;        /* NULL if mapped */
+    int16_t *lo;         /* n_low numbers; with several machines this one's part (mt_plan_runs) */
+    void *m, *v;         /* the same elements, in the arithmetic's form of moments */
+    uint16_t *exact;     /* if nothing is updated: halves of the exact numbers, hi and then lo; NULL: there are none, or lo has
+                          * them */
     const void **mapped; /* [layout's weights] where each is in a mapped file; NULL: hi is in memory */
 } mt_home;
 

@@ -1,8 +1,7 @@
-/* homes.c - between a unit's state, wherever its home is, and host memory: any number of threads at once, those that load and
- * those that save.
+/* homes.c - copies between a unit's home and host memory, for any number of loading and saving threads at once.
  *
- * State on the device crosses in pieces, through a stream and a pinned buffer that the step does not use.  Threads take the
- * buffer's slots in turn, so while one copies to or from its slot the device works on another. */
+ * State on the device is copied in pieces, through a stream and a pinned buffer that the step does not use.  Threads take the
+ * buffer's slots in turn, so while one thread copies to or from its slot, the device works on another. */
 #include "engine/state_internal.h"
 #include "plan/slices.h"
 
@@ -63,7 +62,7 @@ void mt__homes_free(mt_state *s)
     mt_free(c->lanes);
 }
 
-/* Whoever writes has settled the engine; whoever reads need not have. */
+/* A writer has settled the engine; a reader need not have. */
 static mt_rc queue_copy(mt_state *s, int lane, int slot, mt_event *updated, char *device, size_t n, mt_copy_dir dir, mt_err *err)
 {
     home_channel *c = &s->channel;
@@ -75,7 +74,7 @@ static mt_rc queue_copy(mt_state *s, int lane, int slot, mt_event *updated, char
     if (!rc) rc = mt_copy(l->stream, in ? device : bounce, in ? bounce : device, n, dir, err);
     bool queued = !rc;
     if (!rc) rc = mt_record(l->stream, l->done[slot], err);
-    if (rc && queued) mt_watch_fail(s->watch, err); /* when that copy ends cannot be known: nothing may be updated any more */
+    if (rc && queued) mt_watch_fail(s->watch, err); /* the end of that copy is unknown: nothing may be updated any more */
     pthread_mutex_unlock(&c->lock);
     return rc;
 }
@@ -112,7 +111,7 @@ mt_rc mt__home_move(mt_state *s, int lane, int unit, void *home, char *host, siz
     return MT_OK;
 }
 
-/* Host memory is zero as it comes.  Of slices the peers do it. */
+/* Host memory is already zero.  The peers clear slices. */
 mt_rc mt__homes_clear(mt_state *s, mt_err *err)
 {
     home_channel *c = &s->channel;

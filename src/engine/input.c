@@ -1,4 +1,4 @@
-/* input.c - a step's documents dealt to shares, those cut into micro-batches, and all of it sent to the device in one copy.
+/* input.c - deals a step's documents to shares, cuts those into micro-batches, and sends everything to the device in one copy.
  * Per micro-batch: ids, positions, rows ordered by id (for the embedding's gradient), document starts, trained rows and their
  * targets, all counted from the micro-batch's first row. */
 #include "engine/lane_internal.h"
@@ -29,7 +29,7 @@ static int32_t *input_take(int32_t **next, int64_t n)
     return here;
 }
 
-/* The batch's rows of a document, which is numbered as it was dealt. */
+/* The batch's rows of a document; documents are numbered in the order of the deal. */
 static int64_t batch_row(const mt_lane *lane, const mt_batch *b, int64_t doc)
 {
     return b->doc_start[lane->input.deal.order[doc]];
@@ -157,8 +157,8 @@ static void cut_sweeps(mt_lane *lane, int64_t first)
     }
 }
 
-/* Only what is summed is dealt.  Beside other lanes and machines a sweep does not cross shares: each share's sums leave by
- * themselves. */
+/* Only passes that sum are dealt.  With several lanes or machines a sweep does not cross shares, because each share's sums leave
+ * separately. */
 static void cut_batch(mt_lane *lane)
 {
     lane_input *in = &lane->input;
@@ -184,13 +184,13 @@ mt_rc mt__input_load(mt_lane *lane, mt_err *err)
     int32_t *host = mt_memory_find(lane->memory, MT_BUF_INPUT_HOST, -1, -1),
             *device = mt_memory_find(lane->memory, MT_BUF_INPUT, -1, -1);
     int32_t *next = host;
-    MT_TRY(mt_sync(in->read, err)); /* the copy of the step before, long done */
+    MT_TRY(mt_sync(in->read, err)); /* the copy of the previous step, long done */
     cut_batch(lane);
     for (int64_t i = 0; i < in->n_cuts; i++) {
         fill_micro(lane, b, lane->pass.at, &in->cuts[i], &in->micros[i], &next);
         rebase(&in->micros[i], host, device);
     }
-    if (next == host) return MT_OK; /* no share of this step is this lane's */
+    if (next == host) return MT_OK; /* this lane has no share of this step */
     MT_TRY(mt_copy_small(lane->compute, device, host, (size_t)(next - host) * sizeof *host, MT_COPY_IN, err));
     return mt_record(lane->compute, in->read, err);
 }

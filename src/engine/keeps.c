@@ -1,7 +1,7 @@
 /* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
  *
- * What is kept of a layer is one block of arrays over the sweep's rows, carved by the lists of its kind (model/layer.h) as far as
- * the keep level says.  A block in host memory passes through a device slot: plan/sequence_keeps.c says which, and when. */
+ * A layer keeps one block of arrays over the sweep's rows.  The lists of its kind (model/layer.h) and the keep level define its
+ * layout.  A block in host memory passes through a device slot: plan/sequence_keeps.c decides which, and when. */
 #include "engine/lane_internal.h"
 
 static const mt_array *arrays_of(const mt_lane *lane, int layer)
@@ -9,7 +9,7 @@ static const mt_array *arrays_of(const mt_lane *lane, int layer)
     return mt_kind_arrays(mt_layer_kind_of(lane->model, layer), lane->plan->arithmetic.compute);
 }
 
-/* How the layer's kept block is carved. */
+/* Layout of the layer's kept block. */
 static const mt_carving *carving_of(const mt_lane *lane, int layer) { return &lane->carvings[lane->layers[layer].carving]; }
 
 static char *block_of(mt_lane *lane, int layer)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* -- help for the parts ---------------------------------------------------------------------------- */
+/* -- helpers for the parts ---------------------------------------------------------------------------- */
 
 mt_rc mt__lane_bounce(mt_lane *lane, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
@@ -43,8 +43,8 @@ mt_rc mt__lane_await_sums(mt_lane *lane, mt_err *err)
 
 /* -- passes ---------------------------------------------------------------------------------------- */
 
-/* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad either:
- * the last step's updates may just have added to it, and nothing has read it since. */
+/* This does not clear the norms: copies of the last step's norms may still be in flight, and each unit overwrites its own.  It
+ * does not clear n_bad either: the last step's updates may have just added to it, and nothing has read it since. */
 static mt_rc clear_sums(mt_lane *lane, mt_err *err)
 {
     const lane_router *r = &lane->router;
@@ -75,7 +75,7 @@ mt_rc mt_lane_run(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 {
     MT_TRY(begin_pass(lane, pass, err));
     const bool parts = mt_plan_by_shares(lane->plan) && pass->mode == MT_MODE_TRAIN;
-    lane->n_turns = 0; /* all lanes fill the same landing slot with a unit */
+    lane->n_turns = 0; /* all lanes use the same landing slot for a unit */
     mt_sequence_parts(lane->sequence, parts ? lane->input.ends_part : NULL);
     MT_TRY(mt_sequence_run(lane->sequence, pass->mode, lane->input.n_sweeps, err));
     if (pass->mode != MT_MODE_CONTINUE) return MT_OK;
@@ -103,7 +103,7 @@ mt_rc mt_lane_settle(mt_lane *lane, mt_err *err)
     MT_TRY(mt_lane_write_back(lane, err));
     if (lane->piece) {
         MT_TRY(mt_record(lane->piece, lane->settled[0], err));
-        MT_TRY(mt_wait(lane->compute, lane->settled[0], err)); /* pieces add to n_bad, too */
+        MT_TRY(mt_wait(lane->compute, lane->settled[0], err)); /* pieces add to n_bad too */
     }
     MT_TRY(mt_copy_small(lane->compute, lane->total.host, n_bad, sizeof *n_bad, MT_COPY_OUT, err));
     for (int i = 0; i < n; i++) MT_TRY(mt_record(streams[i], lane->settled[i], err));
@@ -200,7 +200,7 @@ static mt_rc open_chosen(mt_lane *lane, mt_err *err)
     return lane->chosen.routes && lane->chosen.experts ? MT_OK : mt_no_memory(err, "the experts that a pass has chosen");
 }
 
-/* The rope tables, made on the host and sent over: cos and sin of the usual ones, then of the local ones. */
+/* Builds the rope tables on the host and copies them over: cos and sin of the usual table, then of the local one. */
 static mt_rc open_rope(mt_lane *lane, mt_err *err)
 {
     const mt_config *c = lane->model->config;

@@ -1,12 +1,12 @@
 /* lane_internal.h - what the files of a lane share.
  *
- *     lane     streams, one pass               port     the sequencer's actions, events and questions
+ *     lane     streams, one pass               port     the sequencer's actions, events and queries
  *     ring     weights on the device           keeps    kept activations
  *     grads    sums, finished gradients        updates  updates on the device, staging
  *     visit    forward, backward               input    a pass's tokens
  *     pieces   updates of pieces of units
  *
- * What is issued when is the sequencer's to decide (plan/sequence.h); the parts here only know where things are. */
+ * The sequencer decides what is issued when (plan/sequence.h); the parts here only know where things are. */
 #ifndef MT_ENGINE_LANE_INTERNAL_H
 #define MT_ENGINE_LANE_INTERNAL_H
 
@@ -29,12 +29,12 @@ typedef struct ring_slot {
 typedef struct lane_unit {
     void *parked;       /* finished, host, or NULL */
     void *grad_dev;     /* finished, device, or NULL */
-    float *acc_host[2]; /* host accumulators: own, and the embedding's share when tied */
+    float *acc_host[2]; /* host sums: the unit's own, and the lookup's if tied */
 } lane_unit;
 
 typedef struct lane_layer {
-    int carving;     /* of the lane's: how its kept block is carved */
-    void *cache;     /* of generation, or NULL */
+    int carving;     /* index into the lane's layouts of kept blocks */
+    void *cache;     /* for generation, or NULL */
     char *kept;      /* device block, or NULL */
     char *kept_host; /* host block, or NULL */
 } lane_layer;
@@ -51,7 +51,7 @@ typedef struct lane_input {
     bool *ends_part;    /* [n_sweeps] with several lanes: whether a share ends there */
     int64_t n_sweeps;
     int32_t *sort_a, *sort_b;
-    mt_event *read; /* the host's copy may be overwritten */
+    mt_event *read; /* event: the host's copy may be overwritten */
 } lane_input;
 
 /* Loss and norms. */
@@ -60,29 +60,29 @@ typedef struct lane_sums {
     mt_loss_sum *losses;   /* one a share */
     double *router_losses; /* one a share */
     double *norms;         /* one a unit */
-    int32_t *loads;        /* [L, E] rows of each expert, as far as they are counted */
-    size_t bytes;          /* of all of these */
+    int32_t *loads;        /* [L, E] rows of each expert counted so far */
+    size_t bytes;          /* bytes of all of these */
     int64_t *host;         /* a copy of them, once `ready` */
-    mt_lane_sums copied;   /* what is where in that */
-    double *landed_norms;  /* host, one a unit: arrives with the gradient when updates are early, for the updater to look at */
+    mt_lane_sums copied;   /* layout of that copy */
+    double *landed_norms;  /* host, one per unit: arrives with the gradient if updates are early, and the updater checks it */
     mt_event *ready;
 } lane_sums;
 
-/* What routers make of each micro-batch of a step, for the load-balancing loss: [micros, E] each; NULL: there is none. */
+/* Router results of each micro-batch, for the load-balancing loss: [micros, E] each; NULL: no such loss. */
 typedef struct lane_router {
     int32_t *counts;
     float *probs;
     mt_routed over;
 } lane_router;
 
-/* Generation: what the rows of a pass have chosen in the newest layer. */
+/* Generation: the experts that the rows of a pass have chosen in the newest layer. */
 typedef struct lane_chosen {
     int32_t *routes;   /* [rows of a pass, T]; NULL: the plan has no cache, or there are no experts */
     bool *experts;     /* [E] */
     int64_t n_fetched; /* experts whose weights were copied so far */
 } lane_chosen;
 
-enum { LANE_STREAMS = 7, PIECE_STREAMS = 3 }; /* of which the last few are there where units are updated in pieces */
+enum { LANE_STREAMS = 7, PIECE_STREAMS = 3 }; /* the last few exist only if units are updated in pieces */
 
 struct mt_lane {
     mt_device *dev;
@@ -92,14 +92,14 @@ struct mt_lane {
     const mt_plan *plan;
     const mt_memory *memory;
     mt_state *state;
-    mt_peers *peers; /* of several lanes whose sums meet on the devices, or NULL; borrowed */
+    mt_peers *peers; /* if several lanes add their sums on the devices; otherwise NULL; borrowed */
     const mt_ops *ops;
     mt_stream *compute, *copy_in, *copy_out;
-    mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes
-                            * of it */
+    mt_stream *write_back; /* write-backs of staged state: separate from copy_out, where gradients must not wait for gigabytes of
+                            * it */
     mt_stream *piece_in, *piece, *piece_back;
     mt_event *settled[LANE_STREAMS];
-    mt_trace *trace; /* NULL: nobody looks */
+    mt_trace *trace; /* NULL: not tracing */
     mt_run run;
     mt_sequence *sequence;
     mt_event **events; /* the sequencer's, by number */

@@ -1,8 +1,9 @@
 /* lanes.c - an engine's further lanes: their threads, and the verdict that all lanes, of all machines, wait for.
  *
- * A pass is ordered, every lane makes its shares of it, hands in its losses and waits for the verdict, which the caller's thread
- * finds when all losses and the finished gradients are there, those of other machines included (machines.c).  All waits are for gates of the watch, so the first failure of any
- * lane ends them all (F1); it is kept with the number of the device it comes from. */
+ * The caller starts a pass.  Every lane computes its shares, reports its losses and waits for the verdict.  The caller's thread
+ * reaches the verdict when all losses and finished gradients are there, including those of other machines (machines.c).  All
+ * waits are on gates of the watch, so the first failure of any lane ends them all (F1); it is kept with the number of its
+ * device. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "engine/internal.h"
@@ -46,7 +47,7 @@ static const int32_t *add_loads(mt_engine *e, const int32_t *first)
     return e->pact.loads;
 }
 
-/* U5: each lane looks at its own losses before it sums a gradient, so none is finished from a broken one. */
+/* U5: each lane checks its own losses before it adds to a gradient, so no gradient is finished from a non-finite loss. */
 static mt_rc check_losses(const mt_engine *e, int lane, const mt_lane_sums *sums, mt_err *err)
 {
     for (int round = 0; round < mt_plan_rounds(e->plan); round++) {
@@ -104,7 +105,7 @@ static mt_rc run_lane(mt_engine *e, int lane, mt_err *err)
     return rc;
 }
 
-/* Until every lane has come back: they use what the caller lends for the pass. */
+/* Waits until every lane has returned: they use data that the caller lends for the pass. */
 static void await_lanes(mt_engine *e)
 {
     mt_watch *w = &e->watch;
@@ -133,7 +134,8 @@ static bool next_pass(further_lane *l)
 {
     mt_watch *w = &l->e->watch;
     pthread_mutex_lock(&w->lock);
-    /* Not only until a failure: one between passes may come just before the caller orders the next, and waits for it. */
+    /* Does not stop waiting at a failure: one between passes may come just before the caller starts the next pass and waits for
+     * it. */
     while (l->e->pact.ordered == l->done && !w->closing) pthread_cond_wait(&w->changed, &w->lock);
     const bool yes = l->e->pact.ordered > l->done;
     pthread_mutex_unlock(&w->lock);
@@ -173,7 +175,7 @@ static mt_rc open_lane(further_lane *l, mt_err *err)
     return MT_OK;
 }
 
-/* The lanes' sums meet on the devices. */
+/* The lanes add their sums on the devices. */
 static mt_rc join_lanes(mt_engine *e, mt_err *err)
 {
     const int n = 1 + e->n_more;
@@ -229,7 +231,7 @@ void mt__lanes_stop(mt_engine *e)
 void mt__lanes_free(mt_engine *e)
 {
     for (int i = 0; i < e->n_more; i++)
-        mt_lane_free(e->more[i].lane); /* all before any memory goes: they copy into each other's */
+        mt_lane_free(e->more[i].lane); /* all lanes, before any memory is freed: they copy into each other's memory */
     mt_peers_free(e->peers);
     for (int i = 0; i < e->n_more; i++)
         if (e->more[i].memory.plan) mt_memory_deinit(&e->more[i].memory);

@@ -1,5 +1,5 @@
-/* load.c - weights into an engine: cut into pieces, which several threads read or make, split into halves and write to the
- * weights' homes. */
+/* load.c - loads weights into an engine.  Several threads read or generate them piece by piece, split them into halves and write
+ * them to their homes. */
 #include "engine/load.h"
 
 #include "base/file.h"
@@ -14,30 +14,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 19 }; /* numbers a thread takes at a time, and whose pages it lets go */
+enum { PIECE = 1 << 19 }; /* numbers a thread takes at a time; it then releases their pages */
 enum {
     STRETCH = 1 << 18
-};                          /* of those it splits and writes at a time: they stay in a core's cache, and a copy to the device
-                             * is not all overhead */
-enum { MOST_THREADS = 16 }; /* each has a piece of a file in memory, which no plan has room for */
+};                          /* numbers it splits and writes at a time: few enough for a core's cache, enough for an efficient copy
+                             * to the device */
+enum { MOST_THREADS = 16 }; /* each holds a piece of a file in memory that no plan counts */
 
-/* A weight, and where its numbers come from. */
+/* A weight and its source. */
 typedef struct source {
     int unit;
     const mt_weight *w;
-    const mt_st_tensor *tensor;         /* of a file; NULL: from nothing */
-    int64_t slab;                       /* where its part of the tensor begins */
-    uint64_t stream;                    /* of random numbers */
-    int64_t first_piece, n_pieces;      /* of all the loader's */
-    atomic_int_least64_t n_read, n_bad; /* pieces that have been read; numbers that no split can hold */
+    const mt_st_tensor *tensor;         /* in a file; NULL: generated */
+    int64_t slab;                       /* first number of its part of the tensor */
+    uint64_t stream;                    /* stream of its random numbers */
+    int64_t first_piece, n_pieces;      /* index of its first piece, among all of the loader's */
+    atomic_int_least64_t n_read, n_bad; /* pieces read so far; numbers that do not fit a split */
 } source;
 
 typedef struct loader {
     mt_engine *e;
-    const mt_shards *shards; /* NULL: from nothing */
+    const mt_shards *shards; /* NULL: generated */
     void (*numbers)(const struct loader *l, const source *s, int64_t first, int64_t n, float *out);
     uint64_t seed;
-    const mt_config *config; /* for what is made from nothing */
+    const mt_config *config; /* for generated weights */
     source *sources;
     size_t n_sources;
     int64_t n_pieces;
@@ -51,7 +51,7 @@ typedef struct halves {
     int16_t lo[STRETCH];
 } halves;
 
-/* Numbers that no split can hold become NaN and are counted (refuse_nans).  No branch, so that it vectorizes. */
+/* Numbers that do not fit a split become NaN and are counted (refuse_nans).  Branch-free, so that it vectorizes. */
 static int64_t split_with_nans(const float *f, uint16_t *hi, int16_t *lo, int64_t n)
 {
     int32_t n_bad = 0;
@@ -79,7 +79,7 @@ static void convert(const loader *l, source *s, int64_t first, int64_t n, halves
     if (n_bad) atomic_fetch_add(&s->n_bad, n_bad);
 }
 
-/* r: of the high halves. */
+/* r: the range of the high halves. */
 static mt_rc write_halves(mt_engine *e, mt_state_range r, const halves *h, mt_err *err)
 {
     MT_TRY(mt_engine_write(e, r, h->hi, err));
@@ -97,7 +97,7 @@ static int piece_is_in(const void *key, const void *element)
     return i < s->first_piece ? -1 : i >= s->first_piece + s->n_pieces;
 }
 
-/* Whose piece i is, and its numbers [*first, *first + *n). */
+/* The weight of piece i, and its numbers [*first, *first + *n). */
 static source *find_piece(const loader *l, int64_t i, int64_t *first, int64_t *n)
 {
     source *s = bsearch(&i, l->sources, l->n_sources, sizeof *s, piece_is_in);
@@ -106,7 +106,7 @@ static source *find_piece(const loader *l, int64_t i, int64_t *first, int64_t *n
     return s;
 }
 
-/* A piece's bytes lie side by side, or nearly: not as they do in a transposed tensor, or one that a decoder reads. */
+/* True if a piece's bytes are contiguous, or nearly: not in a transposed tensor, or in one that a decoder reads. */
 static bool lies_in_one_place(const source *s) { return s->tensor->data && !s->w->slice.transposed; }
 
 static const uint8_t *place_of(const source *s, int64_t i)
@@ -139,7 +139,8 @@ static mt_rc fetch_piece(const source *s, int64_t first, int64_t n, mt_err *err)
                    s->tensor->file, s->tensor->name);
 }
 
-/* An embedding is gigabytes.  What lies all over its tensor (or its expert's share), or file, goes with the weight's last piece. */
+/* Releases pages early, because an embedding can be gigabytes.  Weights scattered over their tensor (or their expert's part) or
+ * file are released with the last piece. */
 static void let_go(source *s, int64_t first, int64_t n)
 {
     const mt_st_tensor *t = s->tensor;
@@ -168,7 +169,7 @@ static mt_rc load_piece(void *arg, int64_t i, mt_err *err)
     loader *l = arg;
     int64_t first, n;
     source *s = find_piece(l, i, &first, &n);
-    expect_piece(l, i + l->n_threads); /* about when this thread is done */
+    expect_piece(l, i + l->n_threads); /* roughly when this thread is done */
     MT_TRY(fetch_piece(s, first, n, err));
     halves *h = mt_malloc(sizeof *h); /* more than a small stack holds */
     mt_rc rc = h ? move_piece(l, s, first, n, h, err) : mt_no_memory(err, "loading weights");
@@ -194,7 +195,7 @@ static void numbers_of_tensor(const loader *l, const source *s, int64_t first, i
     }
 }
 
-/* Remember where it lies. */
+/* Remembers the weight's address in the file. */
 static mt_rc map_one(mt_engine *e, const mt_walk *at, const mt_st_tensor *t, mt_err *err)
 {
     if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(at->w))
@@ -203,9 +204,9 @@ static mt_rc map_one(mt_engine *e, const mt_walk *at, const mt_st_tensor *t, mt_
     return mt_state_map(e->state, at->unit, (int)(at->w - at->u->layout->weights), t->data + slab, err);
 }
 
-/* -- from nothing ---------------------------------------------------------------------------------- */
+/* -- generated weights ---------------------------------------------------------------------------------- */
 
-/* As transformers' _init_weights: norms at rest, biases and the padding's row zero, everything else drawn. */
+/* As transformers' _init_weights: norms at their neutral value, biases and the padding's row zero, everything else random. */
 static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t i)
 {
     const mt_config *c = l->config;
@@ -240,7 +241,7 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     return w->n_dims > 1 ? (float)deviation * mt_rng_normal(l->seed, stream, (uint64_t)i) : 0.0f;
 }
 
-/* Of the random numbers of a weight: roles that share a tensor differ. */
+/* Stream of a weight's random numbers: different for roles that share a tensor. */
 static uint64_t stream_of(const mt_walk *at)
 {
     char name[MT_NAME_BYTES];
@@ -281,7 +282,7 @@ static mt_rc list_weights(loader *l, const mt_model *m, mt_err *err)
     return MT_OK;
 }
 
-/* Nothing can be computed with them: every loss and every answer would be no number. */
+/* Such weights are useless: every loss and every logit would be NaN. */
 static mt_rc refuse_nans(const loader *l, mt_err *err)
 {
     for (const source *s = l->sources; s < l->sources + l->n_sources; s++)

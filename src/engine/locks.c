@@ -1,14 +1,14 @@
 /* locks.c - snapshot locks: the state of all units after one update, kept unchanged for a thread that saves it while the next
  * step computes.
  *
- *     lock     (the stepping thread)  from here on no unit is updated before it is unlocked
- *     await    (the saver's)          all of it that is in host memory has been written back
+ *     lock     (the stepping thread)  from here on no unit is updated until it is unlocked
+ *     await    (the saver's)          all state with a host home has been written back
  *     read     (the saver's)          waits for the unit's own update, then copies from its home
  *     unlock   (the saver's)          the unit may be updated again
  *
- * Nothing is copied for this: the next update of a unit waits (H1), on the updater's thread where it runs on the host, on the
- * stepping thread where it is queued on a device.  The saver never waits for the stepping thread, so neither waits for the other
- * in a circle (H2).  Several of its threads may read at once (homes.c). */
+ * Locking copies nothing: the next update of a unit waits (H1), on the updater's thread for a host update, on the stepping thread
+ * for a device update.  The saver never waits for the stepping thread, so there is no cycle of waits (H2).  Several of its
+ * threads may read at once (homes.c). */
 #include "engine/state_internal.h"
 
 mt_rc mt_state_may_lock(mt_state *s, mt_err *err)
@@ -35,17 +35,17 @@ void mt_state_unlock_all(mt_state *s)
 
 bool mt_state_is_locked(mt_state *s, int unit) { return !mt_watch_reached(s->watch, &s->units[unit].unlocked, s->n_locks); }
 
-/* A saver unlocks whatever happened to it, also when a copy of its may continue (homes.c): then the watch has failed before. */
+/* A saver always unlocks, even if one of its copies may still be running (homes.c): in that case the watch has already failed. */
 mt_rc mt_state_await_unlock(mt_state *s, int unit, mt_err *err)
 {
     MT_TRY(mt_watch_reach(s->watch, &s->units[unit].unlocked, s->n_locks, err));
     return mt_watch_check(s->watch, err);
 }
 
-/* Is the unit written back to the host after each update on a device? */
+/* True if the unit is written back to the host after each device update. */
 static bool is_written_back(const mt_state *s, int unit) { return s->units[unit].at_home && !mt__lives_on_device(s, unit); }
 
-/* A device that fails later must not be asked whether a write-back of long ago has ended (H4). */
+/* Once a write-back has ended, a device that fails later must not be asked about it again (H4). */
 mt_rc mt_state_await_locked(mt_state *s, mt_err *err)
 {
     for (int u = 0; u < s->model->n_units; u++)
@@ -54,7 +54,7 @@ mt_rc mt_state_await_locked(mt_state *s, mt_err *err)
     return MT_OK;
 }
 
-/* That the run has failed since does not matter (H4): if the unit's own update is done and its write-back has ended, nothing has
+/* A later failure of the run does not matter (H4): if the unit's own update is done and its write-back has ended, nothing has
  * changed it. */
 mt_rc mt_state_read_locked(mt_state *s, mt_state_range r, void *dst, mt_err *err)
 {

@@ -1,12 +1,13 @@
-/* machines.c - what machines tell each other in a pass besides gradients: the losses of their shares and the loads of their experts.
+/* machines.c - records that machines exchange in a pass besides gradients: the losses of their shares and the loads of their
+ * experts.
  *
- * Every machine has the whole step's batch (D3), computes its shares of it and gets the losses of all.  So all of them fold the same
- * numbers in the same order and decide alike (N5). */
+ * Every machine has the whole step's batch (D3), computes its shares of it and gets the losses of all.  So all machines add the
+ * same numbers in the same order and reach the same verdict (N5). */
 #include "engine/internal.h"
 
 #include <string.h>
 
-/* A record: losses of all shares, router losses of all shares, loads.  Of each only the machine's own count. */
+/* A record: losses of all shares, router losses of all shares, loads.  Only the machine's own entries count. */
 static mt_loss_sum *losses_in(char *record) { return (mt_loss_sum *)(void *)record; }
 static double *router_losses_in(const mt_engine *e, char *record)
 {
@@ -26,7 +27,7 @@ static void fill_record(const mt_engine *e, char *to)
     memcpy(loads_in(e, to), p->loads, (size_t)mt_plan_loads(e->plan) * sizeof *p->loads);
 }
 
-/* Into the pact, where this machine's own are. */
+/* Copies them into the pact, beside this machine's own. */
 static void take_record(mt_engine *e, char *from, int machine)
 {
     lane_pact *p = &e->pact;

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { AT_ONCE = 4 }; /* pools that threads take at the same time */
+enum { AT_ONCE = 4 }; /* pools allocated at the same time */
 
 /* -- host memory ----------------------------------------------------------------------------------- */
 
@@ -18,8 +18,8 @@ static bool is_mine(const mt_memory *m, size_t i)
 
 static bool is_host(const mt_memory *m, size_t i) { return m->plan->buffers[i].place == MT_HOST && is_mine(m, i); }
 
-/* As many buffers as a pool takes; one that is larger than that is alone.  Several pools even of a small plan: while the system
- * zeroes one, the driver pins another. */
+/* Fills a pool with as many buffers as fit; a larger buffer has its own pool.  Even a small plan has several pools: while the
+ * system zeroes one, the driver pins another. */
 static size_t pool_bytes(const mt_memory *m)
 {
     size_t most = m->dev->api->host_pool, share = m->plan->host_bytes / AT_ONCE + 1;
@@ -45,7 +45,7 @@ static mt_rc list_pools(mt_memory *m, mt_err *err)
     return MT_OK;
 }
 
-/* What an error says could not be had. */
+/* The name of the memory in an error message. */
 static void name_pool(const mt_memory *m, const mt_host_pool *pool, char out[MT_NAME_BYTES])
 {
     int n = 0;

@@ -8,9 +8,9 @@
 
 /* One lane's slice of a unit. */
 typedef struct peer_unit {
-    float *totals[4]; /* sums of shares so far: step's, bundle's; those of the tied share.  NULL: what landed first is added to */
-    mt_home home;     /* of units whose state, or whose weights, are in slices, like the next two */
-    void *gradient;   /* finished */
+    float *totals[4];  /* sums so far: the step's, the bundle's; then the lookup's.  NULL: the first part to land is added to */
+    mt_home home;      /* for units whose state or weights are in slices, like the next two */
+    void *gradient;    /* finished */
     mt_event *updated; /* its newest update is done */
 } peer_unit;
 
@@ -18,20 +18,20 @@ typedef struct peer_lane {
     mt_peer at;
     const mt_ops *ops;
     mt_stream *stream;
-    mt_event *read[MT_LAND_SLOTS]; /* what landed in the slot has been added */
+    mt_event *read[MT_LAND_SLOTS]; /* the slot's contents have been added */
     mt_event *done;                /* the newest finished slice is in host memory */
     float *land[MT_LAND_SLOTS], *land_tied;
     char *slice;    /* a finished slice on its way out */
     double *chunks; /* of it */
-    int64_t *n_bad; /* weights that left the finite range in updates of slices */
+    int64_t *n_bad; /* number of weights that became non-finite in updates of slices */
     peer_unit *units;
 } peer_lane;
 
 struct mt_peers {
     const mt_plan *plan;
     int n;
-    double *chunks_host; /* of the unit that is folded */
-    int64_t *bad_host;   /* [n] what the lanes had counted then */
+    double *chunks_host; /* of the unit being folded */
+    int64_t *bad_host;   /* [n] counts of the lanes at that time */
     peer_lane *lanes;    /* [n] */
 };
 
@@ -49,7 +49,7 @@ static float *landing(const mt_peers *p, int receiver, int unit, bool tied, int 
 
 /* -- a lane's side --------------------------------------------------------------------------------- */
 
-/* Each lane begins with the one after it, so that not all of them send to one. */
+/* Each lane starts with the next one, so that they do not all send to the same lane. */
 mt_rc mt_peers_send(mt_peers *p, int lane, mt_stream *s, int unit, bool tied, int slot, const float *sum, mt_err *err)
 {
     for (int i = 1; i <= p->n; i++) {
@@ -65,7 +65,7 @@ mt_rc mt_peers_send(mt_peers *p, int lane, mt_stream *s, int unit, bool tied, in
 
 /* -- the updater's side ---------------------------------------------------------------------------- */
 
-/* Lane k's slice of all parts, in order (D2).  *sum: where the step's is. */
+/* Adds lane k's slice of all parts, in order (D2). *sum: the address of the step's sum. */
 static mt_rc fold_slice(const mt_peers *p, const mt_peer_fold *f, int k, bool tied, float **sum, mt_err *err)
 {
     const peer_lane *l = &p->lanes[k];
@@ -87,7 +87,7 @@ static mt_rc fold_slice(const mt_peers *p, const mt_peer_fold *f, int k, bool ti
     return MT_OK;
 }
 
-/* What the updates so far have counted, to the host; then `done`. */
+/* Copies the updates' count of non-finite weights to the host, then records `done`. */
 static mt_rc report(mt_peers *p, int k, mt_err *err)
 {
     peer_lane *l = &p->lanes[k];
@@ -95,7 +95,7 @@ static mt_rc report(mt_peers *p, int k, mt_err *err)
     return mt_record(l->stream, l->done, err);
 }
 
-/* U8.  Updates of the step before are all counted by now; without clipping those of units before this one may be, too. */
+/* U8.  By now all updates of the previous step are counted; without clipping, updates of earlier units may be counted too. */
 static mt_rc check_finite(const mt_peers *p, mt_err *err)
 {
     for (int k = 0; k < p->n; k++)
@@ -107,7 +107,7 @@ static mt_rc check_finite(const mt_peers *p, mt_err *err)
     return MT_OK;
 }
 
-/* Rounded, measured and, unless it stays, on its way to the host. */
+/* Rounds the slice, computes its sums of squares and, unless it stays, copies it to the host. */
 static mt_rc finish_slice(mt_peers *p, const mt_peer_fold *f, int k, const float *sum, const float *tied, mt_err *err)
 {
     peer_lane *l = &p->lanes[k];
@@ -137,7 +137,7 @@ static mt_rc fold_on(mt_peers *p, const mt_peer_fold *f, int k, mt_err *err)
     return f->last ? finish_slice(p, f, k, sum, tied, err) : mt_record(l->stream, l->read[f->slot], err);
 }
 
-/* Those that send are asked, too: one that has failed releases whoever waits for it. */
+/* Also checks the senders: a failed sender must release its waiters. */
 static mt_rc await_slices(const mt_peers *p, const mt_peer_fold *f, mt_err *err)
 {
     for (int k = 0; k < p->n; k++)
@@ -206,7 +206,7 @@ mt_rc mt_peers_refresh(mt_peers *p, int unit, const mt_home *host, mt_err *err)
 
 static uint16_t *halves_of(const mt_home *h, mt_state_kind kind) { return kind == MT_STATE_HI ? h->hi : (uint16_t *)h->lo; }
 
-/* What lane k has of numbers [first, end). */
+/* The part of numbers [first, end) that lane k has. */
 static mt_rc gather_from(mt_peers *p, int lane, int k, mt_stream *s, int unit, mt_state_kind kind, int64_t first, int64_t end,
                          uint16_t *dst, mt_err *err)
 {
@@ -219,7 +219,7 @@ static mt_rc gather_from(mt_peers *p, int lane, int k, mt_stream *s, int unit, m
                         p->lanes[k].at.dev, (size_t)(to - from) * sizeof *dst, err);
 }
 
-/* Each lane begins with its own. */
+/* Each lane starts with its own slice. */
 mt_rc mt_peers_gather(mt_peers *p, int lane, mt_stream *s, int unit, mt_state_kind kind, int64_t first, int64_t n, uint16_t *dst,
                       mt_err *err)
 {
@@ -265,7 +265,7 @@ static void find_memory(const mt_peers *p, peer_lane *l)
         }
 }
 
-/* Zero, as host memory comes. */
+/* Clears the memory, as host memory is already. */
 static mt_rc clear_state(const mt_peers *p, const peer_lane *l, int unit, const mt_home *h, mt_err *err)
 {
     void *const parts[] = { h->hi, h->lo, h->m, h->v };
@@ -295,7 +295,7 @@ static mt_rc open_state(const mt_peers *p, peer_lane *l, mt_err *err)
     }
     MT_TRY(mt_fill(l->stream, l->n_bad, 0, sizeof *l->n_bad, err));
     MT_TRY(mt_record(l->stream, l->done, err));
-    return mt_sync(l->done, err); /* whoever loads has another stream */
+    return mt_sync(l->done, err); /* the loader uses another stream */
 }
 
 static mt_rc open_peer(mt_peers *p, int k, const mt_peer *at, mt_err *err)
@@ -325,7 +325,7 @@ mt_rc mt_peers_create(mt_peers **out, const mt_plan *plan, const mt_peer *lanes,
     mt_rc rc = p->lanes ? MT_OK : mt_no_memory(err, "the lanes' sums");
     for (int k = 0; !rc && k < p->n; k++) {
         rc = open_peer(p, k, &lanes[k], err);
-        for (int i = 0; !rc && i < k; i++) lanes[k].dev->api->reaches(lanes[k].dev, lanes[i].dev); /* opens the way */
+        for (int i = 0; !rc && i < k; i++) lanes[k].dev->api->reaches(lanes[k].dev, lanes[i].dev); /* enables peer access */
         if (rc) mt_note(err, "%s", lanes[k].name);
     }
     if (rc)

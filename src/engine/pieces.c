@@ -1,11 +1,11 @@
-/* pieces.c - a piece of a unit on its way through a slot of the device: state and gradient in, Adam, state back.  Which piece,
- * and when: plan/sequence_pieces.c.
+/* pieces.c - updates a piece of a unit in a device slot: state and gradient in, Adam, state back. plan/sequence_pieces.c decides
+ * which piece, and when.
  *
- * A piece is an update by itself, of n elements that are numbers [first, first + n) of their unit.  It begins with a block of
- * moments, and its random bits are those of its numbers, so it gives the bits of the whole. */
+ * A piece is a separate update of elements [first, first + n) of their unit.  It begins at a block of moments, and its random
+ * bits depend on the element's number in the unit, so the result equals that of a whole update. */
 #include "engine/lane_internal.h"
 
-/* One array of a piece: at home, in its slot, and how much. */
+/* One array of a piece: its address at home, its address in the slot, its bytes. */
 typedef struct span {
     char *home, *slot;
     size_t bytes;
@@ -23,7 +23,7 @@ static void add_span(piece *p, void *home, size_t home_at, void *slot, size_t sl
     if (bytes) p->spans[p->n_spans++] = (span){ (char *)home + home_at, (char *)slot + slot_at, bytes };
 }
 
-/* A moment of the unit, in 8 bits two arrays: codes, and an exponent for each block. */
+/* A moment of the unit; in 8 bits it has two arrays: codes, and an exponent for each block. */
 static void add_moment(piece *p, void *home, void *slot, int64_t first, int64_t n_unit)
 {
     size_t n = (size_t)p->op.n, from = (size_t)first;
@@ -34,7 +34,7 @@ static void add_moment(piece *p, void *home, void *slot, int64_t first, int64_t 
                  mt_moments_blocks(n));
 }
 
-/* The update of a piece in its slot, and what is copied for it. */
+/* The update of a piece in its slot, and the copies it needs. */
 static piece piece_of(const mt_lane *lane, const mt_action *a)
 {
     const mt_home *s = mt_state_home(lane->state, a->unit);

@@ -1,5 +1,5 @@
-/* port.c - a lane's side of the sequencer: actions become copies and kernels, its events the device's, and its questions are
- * answered by the state. */
+/* port.c - a lane's side of the sequencer: actions become copies and kernels, events become device events, and the state answers
+ * queries. */
 #include "device/trace.h"
 #include "engine/lane_internal.h"
 
@@ -93,7 +93,7 @@ static mt_rc port_wait(void *self, mt_queue queue, int event, mt_err *err)
     return MT_OK;
 }
 
-/* -- questions ------------------------------------------------------------------------------------- */
+/* -- queries ------------------------------------------------------------------------------------- */
 
 static bool port_updated(void *self, int unit, int64_t version)
 {

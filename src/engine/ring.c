@@ -2,7 +2,7 @@
  * when. */
 #include "engine/lane_internal.h"
 
-/* Generation: of a streamed unit of experts only those come that a row has chosen. */
+/* Generation: of a streamed expert unit, only the experts that a row has chosen are copied. */
 static bool is_chosen_from(const mt_lane *lane, int u)
 {
     return mt_sequence_mode(lane->sequence) == MT_MODE_CONTINUE && lane->model->units[u].kind == MT_UNIT_EXPERTS &&
@@ -14,7 +14,7 @@ static bool is_left_out(const mt_lane *lane, int u, const mt_weight *w)
     return is_chosen_from(lane, u) && !lane->chosen.experts[lane->model->units[u].first_expert + w->expert];
 }
 
-/* One copy a weight, from the files where they lie. */
+/* One copy per weight, straight from the mapped files. */
 static mt_rc copy_mapped(mt_lane *lane, int u, ring_slot *r, mt_err *err)
 {
     const mt_layout *l = mt__layout(lane, u);
@@ -34,7 +34,7 @@ static mt_rc ring_join(mt_lane *lane, mt_stream *s, int64_t n, const uint16_t *h
     return n ? lane->ops->join_halves(s, &(mt_join_halves){ .n = n, .hi = hi, .lo = lo, .w = w }, err) : MT_OK;
 }
 
-/* Numbers [first, first + n) of hi or lo of a unit that is not computed with where it lives, to `to`. */
+/* Copies numbers [first, first + n) of hi or lo to `to`, for a unit whose home is not its compute form. */
 static mt_rc copy_halves(mt_lane *lane, int u, mt_state_kind kind, int64_t first, int64_t n, void *to, mt_err *err)
 {
     const mt_home *s = mt_state_home(lane->state, u);
@@ -44,13 +44,13 @@ static mt_rc copy_halves(mt_lane *lane, int u, mt_state_kind kind, int64_t first
     return mt_copy(lane->copy_in, to, from, (size_t)n * 2, MT_COPY_IN, err);
 }
 
-/* The unit's weights are copied from its home before they are computed with. */
+/* True if the unit's weights are copied from its home before use. */
 static bool is_apart(const mt_lane *lane, int u)
 {
     return mt__place(lane, u)->home == MT_HOST || mt_plan_is_sliced(lane->plan, u);
 }
 
-/* Exact numbers of unit u, whose hi lies at `hi`, from both halves.  Where nothing is updated they have a home of their own. */
+/* Joins the exact numbers of unit u, with hi at `hi`, from both halves.  If nothing is updated, they have a separate home. */
 static mt_rc queue_exact(mt_lane *lane, int u, ring_slot *r, const uint16_t *hi, bool on_host, mt_err *err)
 {
     const mt_home *s = mt_state_home(lane->state, u);
@@ -73,13 +73,13 @@ mt_rc mt__ring_rejoin(mt_lane *lane, int u, const int16_t *lo, mt_err *err)
     const mt_layout *l = mt__layout(lane, u);
     const ring_slot *r = &lane->ring[mt_sequence_resident_slot(lane->sequence, u)];
     if (!r->exact) return MT_OK;
-    /* The frozen have not changed. */
+    /* Frozen units have not changed. */
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS && x->first < l->n_train; x++)
         MT_TRY(ring_join(lane, lane->compute, x->n, (const uint16_t *)r->p + x->first, lo + x->first, r->exact + x->at, err));
     return MT_OK;
 }
 
-/* Elements [first, first + n) of a unit in fp32, from both halves as far as there are two. */
+/* Makes elements [first, first + n) of a unit in fp32, from both halves if there are two. */
 static mt_rc fetch_wide(mt_lane *lane, int u, ring_slot *r, int64_t first, int64_t n, mt_err *err)
 {
     const mt_home *s = mt_state_home(lane->state, u);
@@ -103,7 +103,7 @@ static mt_rc fetch_range(mt_lane *lane, int u, ring_slot *r, int64_t first, int6
     return copy_halves(lane, u, MT_STATE_HI, first, n, (uint16_t *)r->p + first, err);
 }
 
-/* Weights of chosen experts; those that are side by side in one copy. */
+/* Copies the weights of chosen experts; neighbors in one copy. */
 static mt_rc fetch_chosen(mt_lane *lane, int u, ring_slot *r, mt_err *err)
 {
     const mt_layout *l = mt__layout(lane, u);
@@ -157,7 +157,7 @@ static void open_slot(ring_slot *r, void *w, void *halves, void *exact, const mt
     r->exact_lo = exact ? (int16_t *)(r->exact_hi + l->n_exact) : NULL;
 }
 
-/* Its streamed units share the slots that the plan has for the group. */
+/* Streamed units of a group share the plan's slots for it. */
 static void open_group(mt_lane *lane, int group)
 {
     void *w;

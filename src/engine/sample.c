@@ -31,7 +31,7 @@ static int compare(const void *x, const void *y)
     return before(a, b) ? -1 : before(b, a);
 }
 
-/* heap[0] is the last in order of heap[0..n); a new root sinks to its place. */
+/* heap[0] is the last in order of heap[0..n); sinks a new root into place. */
 static void sink(mt_candidate *heap, int64_t n, int64_t at)
 {
     for (int64_t child; (child = 2 * at + 1) < n; at = child) {
@@ -43,7 +43,7 @@ static void sink(mt_candidate *heap, int64_t n, int64_t at)
     }
 }
 
-/* The first k of n in order, unsorted, at the front. */
+/* Moves the first k of n in order to the front, unsorted. */
 static void select_first(mt_candidate *c, int64_t n, int64_t k)
 {
     for (int64_t i = k / 2 - 1; i >= 0; i--) sink(c, k, i);
@@ -61,7 +61,7 @@ static double sum_of(const mt_candidate *c, int64_t n)
     return sum;
 }
 
-/* Drop what is so unlikely that all n of it together could not bring the rest below top_p: sorting gets cheap. */
+/* Drops tokens so unlikely that all n of them together could not affect top_p: this makes sorting cheap. */
 static int64_t drop_unlikely(mt_candidate *c, int64_t n, double least)
 {
     int64_t kept = 0;
@@ -97,5 +97,5 @@ int32_t mt_sample_token(const mt_sampling *s, const float *logits, int64_t V, ui
     double left = mt_rng_uniform(s->seed, stream, i) * sum_of(space, n);
     for (int64_t j = 0; j < n; j++)
         if ((left -= (double)space[j].p) < 0) return space[j].id;
-    return space[0].id; /* rounding, or logits that are not numbers */
+    return space[0].id; /* because of rounding, or logits that are NaN */
 }

@@ -1,8 +1,8 @@
-/* sample.h - the next token from a row of logits.
+/* sample.h - chooses the next token from a row of logits.
  *
  * Temperature 0 takes the likeliest (the lowest id among equals).  Otherwise logits are divided by the temperature, the top_k
- * likeliest stay, of those the fewest whose probabilities reach top_p stay, and one is drawn in proportion: transformers' order.
- * The draw is number i of a stream (base/rng.h), so a token depends on its logits, seed, stream and i alone. */
+ * likeliest stay, then the fewest of those whose probabilities reach top_p, and one of them is drawn in proportion: the order of
+ * transformers.  The draw is number i of a stream (base/rng.h), so a token depends only on its logits, seed, stream and i. */
 #ifndef MT_ENGINE_SAMPLE_H
 #define MT_ENGINE_SAMPLE_H
 
@@ -16,13 +16,14 @@ typedef struct mt_sampling {
 } mt_sampling;
 
 typedef struct mt_candidate {
-    float p; /* not normalised: the likeliest has 1 */
+    float p; /* not normalized: the likeliest has 1 */
     int32_t id;
 } mt_candidate;
 
 mt_rc mt_sampling_check(const mt_sampling *s, mt_err *err);
 
-/* The candidates left, likeliest first when something limits them; space has room for V.  Returns their number. */
+/* Fills in the remaining candidates, likeliest first if top_k or top_p limits them; space has room for V. Returns their
+ * number. */
 int64_t mt_sample_candidates(const mt_sampling *s, const float *logits, int64_t V, mt_candidate *space);
 
 int32_t mt_sample_token(const mt_sampling *s, const float *logits, int64_t V, uint64_t stream, uint64_t i, mt_candidate *space);

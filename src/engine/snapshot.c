@@ -15,17 +15,17 @@ struct mt_snapshot {
     mt_state *state;
     const mt_model *model;
     const mt_plan *plan;         /* NULL: all state is stored here */
-    size_t each[MT_STATE_KINDS]; /* bytes of a number; 0: not asked for */
-    char **copies;               /* of a unit: hi, lo, m, v one after the other; NULL: not here */
+    size_t each[MT_STATE_KINDS]; /* bytes of a number; 0: not requested */
+    char **copies;               /* copy of a unit: hi, lo, m, v in this order; NULL: not copied */
     size_t bytes;
 };
 
-/* The elements that are copied, in the order in which they are. */
+/* The elements that are copied, in the order of the copy. */
 static int runs_of(const mt_snapshot *s, int unit, int kind, mt_stretch runs[2])
 {
     if (s->plan) return s->each[kind] ? mt_plan_runs(s->plan, unit, (mt_state_kind)kind, runs) : 0;
     const int64_t n = mt_unit_state(s->model, unit, (mt_state_kind)kind).n;
-    runs[0] = (mt_stretch){ 0, kind == MT_STATE_LO ? s->model->units[unit].layout->n_low : n }; /* the others' are zero */
+    runs[0] = (mt_stretch){ 0, kind == MT_STATE_LO ? s->model->units[unit].layout->n_low : n }; /* elsewhere they are zero */
     return s->each[kind] ? 1 : 0;
 }
 
@@ -37,7 +37,7 @@ static int64_t count_of(const mt_snapshot *s, int unit, int kind)
     return sum;
 }
 
-/* Where a kind begins in the unit's copy; of MT_STATE_KINDS: where the copy ends. */
+/* Offset of a kind in the unit's copy; for MT_STATE_KINDS the end of the copy. */
 static size_t begin_of(const mt_snapshot *s, int unit, int kind)
 {
     size_t at = 0;
@@ -107,11 +107,11 @@ static char *map(size_t bytes)
     if (mt_fault(MT_FAULT_ALLOC)) return NULL;
     char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
-    madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
+    madvise(p, bytes, MADV_HUGEPAGE); /* advisory only */
     return p;
 }
 
-/* The next unit, from the i-th to be copied on, that there is room for; -1: none. */
+/* The next unit that fits, from the i-th to be copied on; -1: none. */
 static int next_that_fits(const mt_snapshot *s, const mt_snapshot_options *o, size_t room, int *i)
 {
     int n = s->model->n_units;
@@ -140,7 +140,7 @@ static mt_rc take_units(mt_snapshot *s, const mt_snapshot_options *o, mt_pool *p
     return MT_OK;
 }
 
-/* -- outside --------------------------------------------------------------------------------------- */
+/* -- interface --------------------------------------------------------------------------------------- */
 
 static mt_snapshot extent_of(const mt_model *model, const mt_snapshot_options *o)
 {
@@ -166,7 +166,7 @@ mt_rc mt_snapshot_take(mt_snapshot **out, mt_state *state, const mt_model *model
     s->state = state;
     s->copies = mt_calloc((size_t)model->n_units, sizeof *s->copies);
     mt_rc rc = s->copies ? MT_OK : mt_no_memory(err, "copying the state aside");
-    if (!rc) rc = mt_state_await_locked(state, err); /* before anything that takes long */
+    if (!rc) rc = mt_state_await_locked(state, err); /* before any long work */
     if (!rc && o->room && !mt_pool_create(&pool, o->n_threads, &(mt_err){ 0 })) rc = take_units(s, o, pool, err);
     mt_pool_free(pool);
     if (rc)
@@ -176,7 +176,7 @@ mt_rc mt_snapshot_take(mt_snapshot **out, mt_state *state, const mt_model *model
     return rc;
 }
 
-/* What is not stored is zero: low halves of frozen weights.  Whoever reads knows which slices are here. */
+/* Values that are not stored are zero: low halves of frozen weights.  The reader knows which slices are here. */
 static void read_copied(const mt_snapshot *s, mt_state_range r, const char *copy, char *dst)
 {
     mt_stretch runs[2];

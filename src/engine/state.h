@@ -1,16 +1,16 @@
 /* state.h - the training state of a machine: masters and moments at their homes, the thread that updates them on the host, and
  * the locks under which a checkpoint reads them.
  *
- * One state serves all lanes (lane.h): lanes copy from and to homes, push host updates and ask gates; the state knows no lane.
+ * All lanes (lane.h) share one state: lanes copy from and to homes, push host updates and check gates.  The state knows no lane.
  *
  *     create   finds the homes in the plan's memory and starts the updater
- *     join     of a plan for several machines: lets it exchange slices with the others
- *     follow   tells it the event after which a device's newest update of a unit is at home
- *     stop     joins its threads and drains its stream: before the lanes go, whose events these wait for
+ *     join     with several machines: lets it exchange slices with the others
+ *     follow   sets the event after which a device's newest update of a unit is at home
+ *     stop     joins its threads and drains its stream; call it before freeing the lanes, whose events these wait for
  *     free     after the lanes
  *
- * A unit's version counts the updates that were issued for it.  Gates are raised in version order (U1).  The first failure is
- * kept in the watch and ends every wait (F1). */
+ * A unit's version counts the updates issued for it.  Gates are raised in version order (U1).  The first failure is kept in the
+ * watch and ends every wait (F1). */
 #ifndef MT_ENGINE_STATE_H
 #define MT_ENGINE_STATE_H
 
@@ -23,24 +23,25 @@
 
 typedef struct mt_state mt_state;
 
-/* What a step is done with. */
+/* Settings of a step. */
 typedef struct mt_hyper {
     double lr, beta1, beta2, eps, weight_decay;
     double max_grad_norm; /* used when the plan clips */
-    uint64_t seed;        /* of the stochastic rounding of moments; used when they are not fp32 */
+    uint64_t seed;        /* seed of the stochastic rounding of moments; used if they are not fp32 */
 } mt_hyper;
 
-/* dev: for homes that are there.  n_workers: threads that update on the host (mt_engine_options).  All else is borrowed. */
+/* dev: the device of device homes. n_workers: threads that update on the host (mt_engine_options).  Everything else is
+ * borrowed. */
 mt_rc mt_state_create(mt_state **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_watch *watch,
                       int n_workers, mt_err *err);
-/* Of a plan for several machines, before the first step; comm is borrowed until stop, and nobody else may use it until then. */
+/* With several machines, before the first step; comm is borrowed until stop, and nothing else may use it until then. */
 mt_rc mt_state_join(mt_state *s, const mt_memory *memory, mt_comm *comm, mt_err *err);
 void mt_state_stop(mt_state *s); /* accepts NULL, like free */
 void mt_state_free(mt_state *s);
-void mt_state_trace(mt_state *s, mt_trace *trace); /* NULL: no more */
+void mt_state_trace(mt_state *s, mt_trace *trace); /* NULL: stop tracing */
 /* The first failure of the run, if there is one. */
 mt_rc mt_state_check(mt_state *s, mt_err *err);
-/* What a thread beside the engine has come to ends the run, here and on other machines. */
+/* Ends the run with the error of a thread beside the engine, here and on other machines. */
 void mt_state_fail(mt_state *s, const mt_err *err);
 /* Before the first update.  Readers wait for the event; it outlives stop(). */
 void mt_state_follow(mt_state *s, int unit, mt_event *at_home);
@@ -48,98 +49,100 @@ void mt_state_follow(mt_state *s, int unit, mt_event *at_home);
 /* -- homes -- */
 
 const mt_home *mt_state_home(const mt_state *s, int unit);
-/* The unit's weight number `weight` is in a mapped file, which outlives the state. */
+/* Weight number `weight` of the unit is in a mapped file, which must outlive the state. */
 mt_rc mt_state_map(mt_state *s, int unit, int weight, const void *data, mt_err *err);
 /* Bytes of one kind at its home. */
 size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind);
-/* Bytes of one number, as read() gives it. */
+/* Bytes of one number as read() returns it. */
 size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind);
-/* uint16 hi, int16 lo, m and v as mt_moments_type says.  Nothing may be in flight on the host;
- * device updates are waited for.  Any number of threads. */
+/* uint16 hi, int16 lo, m and v as mt_moments_type says.  Nothing may be in flight on the host; waits for device updates.  Any
+ * number of threads may read. */
 mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err);
-/* Nothing may be in flight.  Any number of threads; 8-bit moments of a unit one at a time, for numbers share blocks. */
+/* Nothing may be in flight.  Any number of threads may write; 8-bit moments of a unit only one at a time, because numbers share
+ * blocks. */
 mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err);
 
 /* -- updates -- */
 
-/* Adam's count of updates, which its bias corrections need. */
+/* Adam's count of updates, for its bias corrections. */
 int64_t mt_state_updates(const mt_state *s);
 void mt_state_set_updates(mt_state *s, int64_t t);
-/* The updates that follow are of one more step than updates() says; gradients are scaled. */
+/* Starts the next step's updates (number updates() + 1); gradients are multiplied by scale. */
 void mt_state_begin_update(mt_state *s, const mt_hyper *h, double grad_scale);
-/* Unit u's part of it, but for where its state and gradient are; of elements of it, as an update by itself: they begin with a block
- * of moments. */
+/* Unit u's part of the update, without the addresses of state and gradient; or a range of its elements as a separate update,
+ * which must begin at a block of moments. */
 mt_adamw mt_state_update_of(const mt_state *s, int unit);
 mt_adamw mt_state_update_range(const mt_state *s, int unit, mt_stretch of);
 
 /* An update on the host. */
 typedef struct mt_host_update {
     int unit;
-    int64_t n;          /* of its trained elements the first n: a device updates the others */
+    int64_t n;          /* the first n of its trained elements; a device updates the others */
     void *g;            /* the gradient, borrowed until the update is done, */
-    mt_event *landed;   /* which is there after this event; NULL: now */
-    const double *norm; /* arrives with it: its sum of squares, which must be finite; NULL: not asked */
-    int64_t version;    /* of the unit, once this is done */
+    mt_event *landed;   /* ready after this event; NULL: ready now */
+    const double *norm; /* arrives with it: its sum of squares, which must be finite; NULL: not checked */
+    int64_t version;    /* the unit's version once this is done */
 } mt_host_update;
-/* Updates are done in the order they are pushed.  Waits while as many as there are units are under way. */
+/* Updates run in the order in which they are pushed.  Waits while one update per unit is already queued. */
 mt_rc mt_state_push(mt_state *s, const mt_host_update *u, mt_err *err);
 bool mt_state_is_updated(mt_state *s, int unit, int64_t version);
 mt_rc mt_state_await_update(mt_state *s, int unit, int64_t version, mt_err *err);
-/* Returns once n updates have finished, counted from the first of all; -1: all that were pushed. */
+/* Returns once n updates have finished, counted from the start of the run; -1: all that were pushed. */
 mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err);
 
 /* -- gradients of several lanes or machines: fold.c, exchange.c -- */
 
-/* A unit's fp32 sum over one share of the step, in the lane's landing slots; and the embedding's share of a tied unit. */
+/* A unit's fp32 sum over one share of the step, in the lane's landing slots, with the lookup's sum of a tied unit. */
 typedef struct mt_share_sum {
     int unit;
-    int slot;           /* of the landing slots */
-    float *sum, *tied;  /* tied: NULL where there is none; where sums meet on the devices, neither is used */
-    mt_event *landed;   /* recorded already; after it both are there */
-    const char *device; /* what messages call the lane's, borrowed */
+    int slot;           /* index of the landing slot */
+    float *sum, *tied;  /* tied: NULL if there is none; neither is used if sums are added on the devices */
+    mt_event *landed;   /* already recorded; both sums are ready after it */
+    const char *device; /* name of the lane's device in messages, borrowed */
 } mt_share_sum;
-/* Before the first pass: sums meet on the devices.  Borrowed until stop(). */
+/* Before the first pass: sums are added on the devices.  Borrowed until stop(). */
 mt_rc mt_state_set_peers(mt_state *s, mt_peers *peers, mt_err *err);
-/* A training pass begins, dealt like this (borrowed until it is over).  mt_plan_share says which lane computes which share.  early:
- * units are updated as their gradients are finished, by what begin_update said; else gradients wait where mt_host_update finds
- * them. */
+/* A training pass with this deal begins (borrowed until the pass is over). mt_plan_share defines which lane computes which share.
+ * early: units are updated as their gradients finish, with the settings of begin_update; otherwise gradients wait for
+ * mt_host_update. */
 void mt_state_begin_parts(mt_state *s, const mt_deal *deal, bool early);
-/* From one lane its parts, share by share, in the order of backward.  The updater's thread adds those of all lanes in the order
- * of shares, then rounds and measures.  await: until the lane's first n parts have been added, so that their slots are free; a
- * lane has MT_LAND_SLOTS parts under way at most. */
+/* Takes one lane's parts, share by share, in the order of backward.  The updater's thread adds the parts of all lanes in the
+ * order of shares, then rounds and computes the norm. await: returns once the lane's first n parts have been added and their
+ * slots are free; a lane has at most MT_LAND_SLOTS parts in flight. */
 mt_rc mt_state_await_parts(mt_state *s, int lane, int64_t n, mt_err *err);
 mt_rc mt_state_push_part(mt_state *s, int lane, const mt_share_sum *part, mt_err *err);
-/* Every gradient of the pass is finished and, if early, applied. */
+/* Waits until every gradient of the pass is finished and, if early, applied. */
 mt_rc mt_state_await_folds(mt_state *s, mt_err *err);
-/* Then: their sums of squares, one a unit. */
+/* After that: their sums of squares, one per unit. */
 const double *mt_state_norms(const mt_state *s);
 
-/* After gradients, of a settled state: the finished gradient of a unit whose state is in slices, in the arithmetic's dtype. */
+/* After gradients, on a settled state: reads the finished gradient of a unit whose state is in slices, in the arithmetic's
+ * dtype. */
 mt_rc mt_state_read_sliced_grad(mt_state *s, int unit, void *dst, mt_err *err);
 
 /* -- other machines: exchange.c, reads.c -- */
 
 int mt_state_machines(const mt_state *s); /* this one included */
 
-/* A record of n bytes, of each machine its own; all: [machines][n], in order.  All machines call it alike, on the stepping
- * thread.  what: for messages, borrowed for the call. */
+/* Exchanges a record of n bytes per machine; all: [machines][n], in order.  All machines must call it, on the stepping thread.
+ * what: name for messages, borrowed for the call. */
 mt_rc mt_state_tell(mt_state *s, const void *mine, size_t n, void *all, const char *what, mt_err *err);
 
-/* What other machines store can be read between open and close, which all of them call.  Until then each answers the others by
- * `here`, on a thread that open starts; close returns when none of them will ask any more. */
+/* Between open and close, which all machines call, a machine can read what the others store.  Meanwhile each answers the others
+ * through `here`, on a thread that open starts; close returns when no machine will ask again. */
 typedef struct mt_reads {
-    /* A range that is stored here (mt_plan_runs), for this machine or another. */
+    /* Reads a range that is stored here (mt_plan_runs), for this machine or another. */
     mt_rc (*here)(void *user, mt_state_range r, void *dst, mt_err *err);
-    void (*dropped)(void *user, int unit); /* another machine has said so; may be NULL */
+    void (*dropped)(void *user, int unit); /* another machine has dropped the unit; may be NULL */
     void *user;
 } mt_reads;
 mt_rc mt_state_open_reads(mt_state *s, const mt_reads *how, mt_err *err);
-/* Any range of up to MT_READS_MOST numbers, wherever it is stored; up to MT_READERS threads at once. */
+/* Reads any range of up to MT_READS_MOST numbers, on whichever machine it is stored; up to MT_READERS threads at once. */
 enum { MT_READERS = 8, MT_READS_MOST = 1 << 17 };
 mt_rc mt_state_read_anywhere(mt_state *s, mt_state_range r, void *dst, mt_err *err);
-/* Nothing of the unit will be read again: say so to all. */
+/* Tells all machines that this one will not read the unit again. */
 mt_rc mt_state_drop_everywhere(mt_state *s, int unit, mt_err *err);
-/* This machine will read nothing any more: others need not wait for its close. */
+/* Tells all machines that this one will read nothing more, so that they need not wait for its close. */
 mt_rc mt_state_end_reads(mt_state *s, mt_err *err);
 mt_rc mt_state_close_reads(mt_state *s, mt_err *err);
 
@@ -149,12 +152,12 @@ mt_rc mt_state_close_reads(mt_state *s, mt_err *err);
  * while a unit is locked, before a write-back waits for it. */
 mt_rc mt_state_may_lock(mt_state *s, mt_err *err);
 mt_rc mt_state_lock(mt_state *s, mt_err *err);
-/* True if the saver is not done with the unit.  A lane asks before it queues an update of the unit on a device, or a
+/* True if the saver is not done with the unit.  A lane checks this before it queues an update of the unit on a device, or a
  * write-back. */
 bool mt_state_is_locked(mt_state *s, int unit);
 mt_rc mt_state_await_unlock(mt_state *s, int unit, mt_err *err);
-/* For one other thread, or several, that save what is locked.  await: seconds at most; then what is in host memory can be read
- * even if the device fails.  Each lock ends with an unlock of every unit. */
+/* For the threads that save locked state. await: waits at most this many seconds; after it, state in host memory can be read even
+ * if the device fails.  Each lock ends with an unlock of every unit. */
 mt_rc mt_state_await_locked(mt_state *s, mt_err *err);
 mt_rc mt_state_read_locked(mt_state *s, mt_state_range r, void *dst, mt_err *err);
 void mt_state_unlock(mt_state *s, int unit);

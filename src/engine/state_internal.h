@@ -1,4 +1,4 @@
-/* state_internal.h - what the files of the state share: state.c (homes, reading and writing), homes.c (homes on a device),
+/* state_internal.h - shared by the files of the state: state.c (homes, reading and writing), homes.c (homes on a device),
  * updater.c (updates on the host), fold.c (sums of lanes), exchange.c and reads.c (other machines), locks.c. */
 #ifndef MT_ENGINE_STATE_INTERNAL_H
 #define MT_ENGINE_STATE_INTERNAL_H
@@ -13,19 +13,19 @@
 typedef struct state_unit {
     mt_home home;
     mt_event *at_home;      /* after it a device's newest update of the unit is at home; NULL: only the host updates it */
-    int64_t pushed;         /* version: after the newest update that was pushed */
-    int64_t updated;        /* gate: version after the newest that is done */
+    int64_t pushed;         /* version after the newest update that was pushed */
+    int64_t updated;        /* gate: version after the newest update that is done */
     int64_t unlocked;       /* gate: locks that are over for this unit */
-    int64_t locked_version; /* what readers of the locked unit wait for */
+    int64_t locked_version; /* event that readers of the locked unit wait for */
 } state_unit;
 
 typedef struct update_job {
     mt_host_update at;
-    mt_adamw op;   /* where the state is, is filled in when it runs */
-    int64_t locks; /* those that must be over first */
+    mt_adamw op;   /* the addresses of the state are filled in when it runs */
+    int64_t locks; /* locks that must end first */
 } update_job;
 
-/* The thread that updates on the host, in the order jobs come. */
+/* The thread that updates on the host, in the order of its jobs. */
 typedef struct updater {
     pthread_t thread;
     bool started;
@@ -38,7 +38,7 @@ typedef struct updater {
 
 typedef struct exchange exchange; /* exchange.c */
 
-/* Sums of several lanes on their way to finished gradients (fold.c); guarded by the watch, but for what only the updater's thread
+/* Sums of several lanes on their way to finished gradients (fold.c); guarded by the watch, except what only the updater's thread
  * uses. */
 typedef struct fold_lane {
     mt_share_sum parts[MT_LAND_SLOTS]; /* part i in i mod MT_LAND_SLOTS */
@@ -46,33 +46,32 @@ typedef struct fold_lane {
 } fold_lane;
 
 typedef struct fold_unit {
-    float *
-        totals[4]; /* step's, bundle's (of several machines: bundle's, none); those of the tied share.  NULL: what landed first is
-                         added to */
-    void *gradient; /* finished: where it waits for its update; NULL: in a slab */
-    int round;      /* the next to be folded */
+    float *totals[4]; /* sums of the step and the bundle (several machines: the bundle only), then the lookup's.  NULL: the first
+                    * part to land is added to */
+    void *gradient;   /* the finished gradient while it waits for its update; NULL: in a slab */
+    int round;        /* the next part to add */
 } fold_unit;
 
 typedef struct folder {
-    int n_lanes; /* 0: there is one, on one machine, and nothing is folded here */
+    int n_lanes; /* 0: one lane on one machine, so nothing is added here */
     fold_lane *lanes;
     fold_unit *units;      /* [n_units] */
     double *norms;         /* [n_units] */
     double *chunk_norms;   /* scratch of the largest unit */
     void *slab;            /* a finished gradient that is applied at once */
-    mt_peers *peers;       /* that add on the devices; NULL: the sums land in host memory */
-    mt_event **job_landed; /* [n_lanes] for these: of the fold at hand */
+    mt_peers *peers;       /* add on the devices; NULL: the sums land in host memory */
+    mt_event **job_landed; /* [n_lanes] for these, of the current fold */
     const mt_deal *deal;
     bool early;
-    int *job_lanes, *job_shares; /* [n_lanes] of the fold at hand, */
+    int *job_lanes, *job_shares; /* [n_lanes] of the current fold, */
     mt_share_sum *job_parts;     /* [n_lanes] like these */
-    int64_t finished, expected;  /* gate: gradients, counted from the first; and of the passes that have begun */
+    int64_t finished, expected;  /* gate: finished gradients, counted from the start of the run; and those of all passes begun */
 } folder;
 
-/* The update at hand. */
+/* The current update. */
 typedef struct update_step {
     mt_adamw_coef coef, coef_no_decay;
-    uint64_t seed; /* of random bits, and */
+    uint64_t seed; /* seed of its random bits, and */
     int64_t t;     /* the update's number */
 } update_step;
 
@@ -82,7 +81,7 @@ typedef struct home_slot {
     char *bounce;
 } home_slot;
 
-/* To one device; of several lanes, each has its slices there. */
+/* Access to one device; with several lanes, each has its slices there. */
 typedef struct home_lane {
     mt_device *dev;
     mt_stream *stream;
@@ -92,7 +91,7 @@ typedef struct home_lane {
 typedef struct home_channel {
     home_lane *lanes;     /* [n_lanes] */
     int n_lanes;          /* 0: no home is on a device */
-    bool has_locks;       /* they are initialized */
+    bool has_locks;       /* the locks are initialized */
     pthread_mutex_t lock; /* guards queueing */
     home_slot slots[MT_STATE_SLOTS];
     size_t piece_bytes; /* of each */
@@ -104,33 +103,33 @@ struct mt_state {
     const mt_plan *plan;
     const mt_model *model;
     mt_watch *watch;
-    mt_trace *trace; /* NULL: nobody looks */
+    mt_trace *trace; /* NULL: not tracing */
     state_unit *units;
     home_channel channel;
     updater updater;
     folder folder;
     exchange *exchange; /* NULL: there is one machine */
-    mt_reads reads;     /* how those are answered that want to know what is stored here */
+    mt_reads reads;     /* answers other machines' requests for what is stored here */
     update_step step;
     int64_t t;                         /* updates so far */
     int64_t n_locks;                   /* changed only while nothing is locked */
-    atomic_int_least64_t written_lock; /* the lock whose write-backs have all been seen to end */
+    atomic_int_least64_t written_lock; /* the newest lock whose write-backs are all known to have ended */
 };
 
 /* -- homes.c -- */
 mt_rc mt__homes_create(mt_state *s, const mt_memory *memory, mt_err *err);
 void mt__homes_stop(mt_state *s);
 void mt__homes_free(mt_state *s);
-/* Fill with zeros: homes on the device, which is waited for. */
+/* Fills device homes with zeros and waits for that. */
 mt_rc mt__homes_clear(mt_state *s, mt_err *err);
-/* The other lanes' devices, where they have slices of the state. */
+/* Adds the other lanes' devices, if they have slices of the state. */
 mt_rc mt__homes_add_lanes(mt_state *s, mt_err *err);
-/* Bytes of a unit's state between host memory and `home`, which is on the device of `lane`, or (-1) in host memory.  COPY_OUT waits for
- * the unit's newest update on a device; COPY_IN is for a state with nothing in flight. */
+/* Copies bytes of a unit's state between host memory and `home`, which is on the device of `lane`, or (-1) in host memory.
+ * COPY_OUT waits for the unit's newest update on a device; COPY_IN is for a state with nothing in flight. */
 mt_rc mt__home_move(mt_state *s, int lane, int unit, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
 
 /* -- updater.c -- */
-mt_rc mt__updater_create(mt_state *s, int n_workers, mt_err *err); /* starts its thread: last of all */
+mt_rc mt__updater_create(mt_state *s, int n_workers, mt_err *err); /* starts its thread, as the last step */
 void mt__updater_stop(mt_state *s);
 void mt__updater_free(mt_state *s);
 
@@ -140,9 +139,9 @@ mt_rc mt__updater_apply(mt_state *s, int unit, mt_err *err);
 /* -- fold.c -- */
 mt_rc mt__folds_create(mt_state *s, const mt_memory *memory, mt_err *err);
 void mt__folds_free(mt_state *s);
-bool mt__folds_ready(const mt_state *s); /* with the watch's lock held: the next parts of all lanes are queued */
+bool mt__folds_ready(const mt_state *s); /* with the watch's lock held: true if the next parts of all lanes are queued */
 mt_rc mt__folds_run(mt_state *s, mt_err *err);
-/* On the updater's thread: a finished gradient's update is queued for the norm of all, or, if early, done. */
+/* On the updater's thread: a finished gradient waits for the global norm or, if early, is applied. */
 mt_rc mt__folds_finished(mt_state *s, int unit, mt_err *err);
 enum { MT_FOLD_PIECE = 16 * 4096 }; /* elements a worker takes at a time: whole chunks of the norm */
 

@@ -1,16 +1,16 @@
-/* state_io.c - the state as others read and write it: hi, lo, m and v of a unit, wherever their home is.
+/* state_io.c - reads and writes the state: hi, lo, m and v of a unit, whatever its home.
  *
  * Moments in the 8-bit form are read and written as the bf16 they are exactly (ops/moments.h).  Writing some numbers of a block
- * reads the others first; that a block is written in parts changes nothing, because what is on a block's grid is on that of a
- * smaller exponent too. */
+ * reads the others first.  Writing a block in parts gives the same result, because a value on a block's grid is also on the grid
+ * of a smaller exponent. */
 #include "engine/state_internal.h"
 #include "plan/slices.h"
 
 #include <string.h>
 
-enum { PIECE = 1 << 17 }; /* 8-bit numbers at a time: whole blocks, each a copy to or from the device */
+enum { PIECE = 1 << 17 }; /* 8-bit numbers per copy to or from the device: whole blocks */
 
-/* -- where things are ------------------------------------------------------------------------------ */
+/* -- addresses ------------------------------------------------------------------------------ */
 
 static mt_moments form(const mt_state *s) { return s->plan->arithmetic.moments; }
 static bool packed(const mt_state *s, mt_state_kind kind) { return kind >= MT_STATE_M && form(s) == MT_MOMENTS_8BIT; }
@@ -26,12 +26,12 @@ size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind)
     return kind >= MT_STATE_M ? mt_moments_bytes(form(s), n) : 2 * n;
 }
 
-/* Numbers that are stored one after the other: a unit's, or one lane's slice of them. */
+/* Numbers stored contiguously: a unit's, or one lane's slice of them. */
 typedef struct span {
-    mt_state_range r; /* counted from the first that is stored there */
+    mt_state_range r; /* counted from the first one stored there */
     char *home;
-    int lane;         /* on whose device; -1: in host memory */
-    int64_t n_stored; /* all that are stored there */
+    int lane;         /* lane whose device has it; -1: in host memory */
+    int64_t n_stored; /* number of all stored there */
 } span;
 
 static char *home_of(const mt_home *h, mt_state_kind kind)
@@ -53,8 +53,8 @@ static mt_rc move_span(mt_state *s, const span *p, void *home, char *host, size_
     return mt__home_move(s, p->lane, p->r.unit, home, host, bytes, dir, err);
 }
 
-/* True if the plan keeps this state of the unit; also where nothing is stored, because all low halves are zero, or because
- * other machines have the unit's slices. */
+/* True if the plan keeps this state of the unit; also if nothing is stored here, because all low halves are zero or because other
+ * machines have the unit's slices. */
 static bool is_kept(const mt_state *s, mt_state_range r)
 {
     const mt_job *j = &s->plan->job;
@@ -76,7 +76,7 @@ static mt_rc check_range(const mt_state *s, mt_state_range r, bool is_there, mt_
 
 /* -- halves ---------------------------------------------------------------------------------------- */
 
-/* Where nothing is updated, exact numbers have their own home: both halves, also of mapped weights. */
+/* If nothing is updated, exact numbers have their own home: both halves, also of mapped weights. */
 static mt_rc write_exact(mt_state *s, mt_state_range r, char *src, mt_err *err)
 {
     const mt_layout *l = mt__state_layout(s, r.unit);
@@ -90,7 +90,7 @@ static mt_rc write_exact(mt_state *s, mt_state_range r, char *src, mt_err *err)
     return MT_OK;
 }
 
-/* Frozen numbers that came as bf16 have low halves of zero, which nothing stores (A1). */
+/* Frozen numbers loaded as bf16 have low halves of zero, which are not stored (A1). */
 static mt_rc move_no_low(const mt_state *s, mt_state_range r, int16_t *host, mt_copy_dir dir, mt_err *err)
 {
     const int64_t first = mt_max_i64(0, mt_min_i64(r.n, mt__state_layout(s, r.unit)->n_low - r.first));
@@ -113,8 +113,7 @@ typedef struct blocks {
     uint8_t exponent[PIECE / MT_MOMENT_BLOCK];
 } blocks;
 
-/* Those that hold the range, or as many as there is room for.  Ranges count from the first number that is stored here: slices
- * are made of whole blocks. */
+/* The blocks that hold the range, or as many as fit.  Ranges count from the first number stored here: slices are whole blocks. */
 static void choose_blocks(const span *p, blocks *b)
 {
     const mt_state_range r = p->r;
@@ -149,7 +148,7 @@ static void state_io_unpack(const blocks *b, mt_state_kind kind, int64_t i, uint
         for (int k = 0; k < n; k++) out[k] = (uint16_t)(mt__bits_of(mt_moment_v_value(code[k], scale)) >> 16);
 }
 
-/* Nothing is lost, so nothing random is needed. */
+/* The conversion is exact, so it needs no random rounding. */
 static void pack(blocks *b, mt_state_kind kind, int64_t i, const uint16_t in[MT_MOMENT_BLOCK])
 {
     uint8_t *code = b->code + i * MT_MOMENT_BLOCK;
@@ -167,7 +166,7 @@ static void pack(blocks *b, mt_state_kind kind, int64_t i, const uint16_t in[MT_
         for (int k = 0; k < n; k++) code[k] = (uint8_t)mt_moment_v_code(mt_bf16_to_f32(in[k]), 0, scale);
 }
 
-/* Numbers [from, to) of b from or to `data`, which is moved on. */
+/* Copies numbers [from, to) of b from or to `data`, and advances data. */
 static void convert_blocks(blocks *b, mt_state_kind kind, int64_t from, int64_t to, char **data, mt_copy_dir dir)
 {
     uint16_t x[MT_MOMENT_BLOCK];
@@ -192,7 +191,9 @@ static mt_rc move_packed(mt_state *s, span p, char *data, mt_copy_dir dir, mt_er
         r->n = end - r->first;
         choose_blocks(&p, b);
         int64_t from = r->first - b->at, to = mt_min_i64(b->n, end - b->at);
-        if (dir == MT_COPY_OUT || from > 0 || to < b->n) rc = move_blocks(s, &p, b, MT_COPY_OUT, err); /* some stay */
+        if (dir == MT_COPY_OUT || from > 0 || to < b->n)
+            rc = move_blocks(s, &p, b, MT_COPY_OUT, err); /* some numbers keep their
+                                                                                                        * value */
         if (!rc) convert_blocks(b, r->kind, from, to, &data, dir);
         if (!rc && dir == MT_COPY_IN) rc = move_blocks(s, &p, b, MT_COPY_IN, err);
         r->first = b->at + b->n;
@@ -210,7 +211,7 @@ static mt_rc move_stored(mt_state *s, const span *p, char *host, mt_copy_dir dir
     return move_span(s, p, p->home + (size_t)p->r.first * each, host, (size_t)p->r.n * each, dir, err);
 }
 
-/* Of several machines this one writes the slice that it stores, and reads nothing else. */
+/* With several machines, this one writes and reads only the slice that it stores. */
 static mt_rc move_numbers(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
 {
     mt_stretch runs[2];
@@ -234,7 +235,7 @@ static mt_rc move_numbers(mt_state *s, mt_state_range r, char *host, mt_copy_dir
 
 /* -- slices ---------------------------------------------------------------------------------------- */
 
-/* The part of r in [from, to) of the unit, which on `lane` is stored from number `at` on. */
+/* The part of r in [from, to) of the unit, which `lane` stores from number `at` on. */
 static span span_on(const mt_state *s, int lane, mt_state_range r, int64_t from, int64_t to, int64_t at)
 {
     const mt_home home = mt_peers_home(s->folder.peers, lane, r.unit);
@@ -245,7 +246,7 @@ static span span_on(const mt_state *s, int lane, mt_state_range r, int64_t from,
                    .n_stored = mt_plan_lane_slice(s->plan, r.unit, lane).n };
 }
 
-/* The frozen numbers, as far as they are stored, are on every lane. */
+/* Every lane has the frozen numbers, if they are stored. */
 static mt_rc move_rest(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
 {
     const mt_layout *l = mt__state_layout(s, r.unit);
@@ -271,7 +272,7 @@ static mt_rc move_slices(mt_state *s, mt_state_range r, char *host, mt_copy_dir 
     return r.kind == MT_STATE_LO ? move_no_low(s, r, (int16_t *)(void *)host, dir, err) : MT_OK;
 }
 
-/* Weights that lanes have slices of are written there, too. */
+/* If lanes have slices of the weights, writes those too. */
 static mt_rc move_range(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
 {
     if (mt_plan_is_sliced(s->plan, r.unit)) return move_slices(s, r, host, dir, err);
@@ -299,9 +300,9 @@ mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err)
 
 mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err)
 {
-    char *from = (char *)(uintptr_t)src; /* is only read */
+    char *from = (char *)(uintptr_t)src; /* only read */
     bool kept = is_kept(s, r), exact = r.kind <= MT_STATE_LO && s->units[r.unit].home.exact;
     MT_TRY(check_range(s, r, kept || exact, err));
     if (exact) MT_TRY(write_exact(s, r, from, err));
-    return kept ? move_range(s, r, from, MT_COPY_IN, err) : MT_OK; /* else mapped, or not wanted */
+    return kept ? move_range(s, r, from, MT_COPY_IN, err) : MT_OK; /* otherwise mapped, or not requested */
 }

@@ -1,4 +1,4 @@
-/* step.c - a step and passes that only look, and the verdict on a step's loss and norm. */
+/* step.c - a training step, forward-only passes, and the verdict on a step's loss and norm. */
 #include "base/clock.h"
 #include "device/trace.h"
 #include "engine/internal.h"
@@ -7,19 +7,19 @@
 
 #include <math.h>
 
-/* A step at hand. */
+/* The current step. */
 typedef struct step {
     mt_engine *e;
     const mt_batch *batch;
     const mt_hyper *hyper; /* NULL: nothing is updated */
     mt_step_result *result;
     bool train, updates_early;
-    int64_t judged_ns; /* when loss and norm were known */
+    int64_t judged_ns; /* time at which loss and norm were known */
 } step;
 
 /* -- the verdict ----------------------------------------------------------------------------------- */
 
-/* Without clipping a broken loss must be known before anything is updated from it (U5). */
+/* Without clipping, a non-finite loss must be known before anything is updated from it (U5). */
 static mt_rc check_loss(double loss, mt_err *err)
 {
     if (isfinite(loss)) return MT_OK;
@@ -30,7 +30,7 @@ static mt_rc check_loss(double loss, mt_err *err)
         loss);
 }
 
-/* The same of each unit's gradient, which its update has looked at. */
+/* The same for each unit's gradient, which its update has checked. */
 static mt_rc check_norms(const mt_model *m, const double *norms, mt_err *err)
 {
     char name[MT_NAME_BYTES];
@@ -91,8 +91,8 @@ static mt_rc step_judge(void *self, const mt_lane_sums *sums, bool all, bool *go
 
 /* -- passes ---------------------------------------------------------------------------------------- */
 
-/* Whatever fails here has failed for the whole run: wake every thread, remember it.  Only a batch that is refused before anything
- * is queued is the caller's to mend. */
+/* A failure here ends the whole run: record it and wake every thread.  The exception is a batch that is refused before anything
+ * is queued: the caller may try another. */
 static mt_rc run_pass(mt_engine *e, const mt_lane_pass *pass, mt_err *err)
 {
     MT_TRY(mt_watch_check(&e->watch, err));
@@ -120,7 +120,7 @@ mt_rc mt_engine_step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step
 {
     step s = { .e = e, .batch = b, .hyper = h, .result = out, .train = true, .updates_early = !e->plan->job.clip };
     if (!e->plan->job.train || e->plan->job.only_gradients) return mt_fail(err, MT_EINVAL, "this plan is for evaluation only");
-    if (!b->n_trained) { /* weight decay alone would be a step nobody asked for (U9) */
+    if (!b->n_trained) { /* weight decay alone would still be a step (U9) */
         *out = (mt_step_result){ .loss = NAN, .clip_scale = 1, .n_tokens = b->n_tokens, .empty = true };
         return mt_watch_check(&e->watch, err);
     }

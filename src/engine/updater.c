@@ -1,7 +1,7 @@
 /* updater.c - the thread that updates on the host, and folds the gradients of several lanes there (fold.c).
  *
- * Jobs are done in the order they come (U1).  A job waits for its unit's gradient to land, then for the saver to unlock the unit,
- * and is split over the cores; then the unit's gate is raised, which whoever fetches the unit next waits for. */
+ * Jobs run in order (U1).  A job waits for its unit's gradient to land, then for the saver to unlock the unit, and is split over
+ * the cores.  Then the unit's gate is raised; the next fetch of the unit waits for it. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/rng.h"
@@ -17,7 +17,7 @@ enum { PIECE = 1 << 16 }; /* elements a worker takes at a time: whole blocks of 
 
 typedef struct host_update {
     mt_adamw op;
-    int64_t n;    /* elements from the first on */
+    int64_t n;    /* elements, from the first on */
     size_t n_bad; /* atomically added to */
 } host_update;
 
@@ -28,7 +28,7 @@ static void update_piece(void *arg, int64_t piece)
     if (bad) __atomic_add_fetch(&h->n_bad, bad, __ATOMIC_RELAXED);
 }
 
-/* Where the state of this machine's slice is, which with one machine is the whole unit. */
+/* Addresses of this machine's slice of the state; with one machine this is the whole unit. */
 static void find_slice(const mt_state *s, const update_job *job, mt_adamw *op)
 {
     const mt_home *h = &s->units[job->at.unit].home;
@@ -54,7 +54,7 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
             "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with a lower "
             "learning rate, or set max_grad_norm, which skips such steps",
             name);
-    if (s->exchange) MT_TRY(mt_watch_reach(s->watch, &u->updated, job->at.version - 1, err)); /* its weights have left */
+    if (s->exchange) MT_TRY(mt_watch_reach(s->watch, &u->updated, job->at.version - 1, err)); /* its weights have been sent */
     MT_TRY(mt_watch_reach(s->watch, &u->unlocked, job->locks, err));                          /* H1 */
     if (mt_plan_is_sliced(s->plan, job->at.unit)) return mt_peers_update(s->folder.peers, job->at.unit, &job->op, err);
     int64_t start = mt_now_ns();
@@ -73,8 +73,8 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
 
 typedef enum next_work { WORK_NONE, WORK_UPDATE, WORK_EXCHANGE, WORK_FOLD } next_work;
 
-/* The next update, or what the exchange waits for, or, when none is left, sums to fold; none when the engine is closing or has
- * failed. */
+/* The next update, or work that the exchange waits for, or, if there is none, sums to add; nothing when the engine is closing or
+ * has failed. */
 static next_work next_job(mt_state *s, update_job *job, exchange_work *of_exchange)
 {
     updater *up = &s->updater;
@@ -159,7 +159,7 @@ void mt_state_begin_update(mt_state *s, const mt_hyper *h, double grad_scale)
 
 mt_adamw mt_state_update_of(const mt_state *s, int unit)
 {
-    enum { STREAM = 0x6d6f6d << 8 }; /* "mom": no other use of the seed */
+    enum { STREAM = 0x6d6f6d << 8 }; /* "mom": different from every other use of the seed */
     const mt_layout *l = mt__state_layout(s, unit);
     return (mt_adamw){ .t = s->plan->arithmetic.grad,
                        .moments = s->plan->arithmetic.moments,
@@ -220,10 +220,10 @@ mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err)
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
-/* Is the device this processor?  Then streams and products want the cores, too, and the system had better place everyone. */
+/* True if the device is this processor.  Then streams and products use the cores too, and the system should place all threads. */
 static bool computes_on_cores(const mt_state *s) { return s->dev->api->kind == MT_DEVICE_CPU; }
 
-/* One core is left to the engine's thread: what it queues late, the device begins late. */
+/* Leaves one core to the engine's thread: if it queues late, the device starts late. */
 static int usual_workers(const mt_state *s)
 {
     int cores = mt_cpu_count();
@@ -236,7 +236,7 @@ mt_rc mt__updater_create(mt_state *s, int n_workers, mt_err *err)
     up->cap = s->model->n_units;
     up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
     if (!up->jobs) return mt_no_memory(err, "the update queue");
-    up->pins = n_workers == 0 && !computes_on_cores(s); /* whoever says how many may have another run beside this one */
+    up->pins = n_workers == 0 && !computes_on_cores(s); /* a user who sets the number may have another run beside this one */
     MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(s), err));
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, s))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for the updater; see ulimit -u");

@@ -1,13 +1,13 @@
-/* updates.c - Adam at its three sites: where state and gradient are.  Which unit, and when: plan/sequence_updates.c.
+/* updates.c - Adam at its three sites: the addresses of state and gradient. plan/sequence_updates.c decides which unit, and when.
  *
  *   host    jobs go to the updater's thread (updater.c)
- *   device  on the compute stream, where the state lives
+ *   device  on the compute stream, at the state's home
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
  *           written back
  *
- * A unit that is updated on the host may be so in part; pieces of the rest pass through slots of the device (pieces.c).
+ * The host may update only part of a unit; pieces of the rest pass through device slots (pieces.c).
  *
- * All of them run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
+ * All sites run the one expression of ops/adamw.h on the same rounded gradient, so the site cannot change a bit. */
 #include "engine/lane_internal.h"
 
 /* -- on the host ----------------------------------------------------------------------------------- */
@@ -15,7 +15,7 @@
 mt_rc mt__updates_on_host(mt_lane *lane, const mt_action *a, mt_err *err)
 {
     int u = a->unit;
-    if (lane->index > 0) return MT_OK; /* the first lane's: one update for all */
+    if (lane->index > 0) return MT_OK; /* only the first lane: one update for all */
     return mt_state_push(lane->state,
                          &(mt_host_update){ .unit = u,
                                             .n = a->n,
@@ -67,7 +67,7 @@ static staged carve(const mt_lane *lane, int slot, int u)
     };
 }
 
-/* One part of a unit's state: at home, in its slot, and how much. */
+/* One part of a unit's state: its address at home, its address in the slot, its bytes. */
 typedef struct part {
     unsigned bit;
     void *home, *slot;
@@ -97,7 +97,7 @@ mt_rc mt__updates_stage(mt_lane *lane, const mt_action *a, mt_err *err)
     return MT_OK;
 }
 
-/* Where the new state is: hi may be in place. */
+/* Addresses of the new state: hi may be updated in place. */
 static staged state_in(const mt_lane *lane, const mt_action *a)
 {
     staged at = carve(lane, a->slot, a->unit);

@@ -1,9 +1,9 @@
-/* visit.c - the compute of a visit.  The order of visits, and what happens between them: plan/sequence.c.
+/* visit.c - the compute of a visit. plan/sequence.c decides the order of visits and what happens between them.
  *
  * Layer-major: while a unit's weights are on the device, every micro-batch of the sweep passes through it. */
 #include "engine/lane_internal.h"
 
-/* Where a micro-batch's rows begin in the sweep's buffers. */
+/* First row of a micro-batch in the sweep's buffers. */
 static int64_t row_of(const mt_lane *lane, int64_t micro)
 {
     return lane->input.cuts[micro].first_row - lane->input.cuts[lane->sweep.first].first_row;
@@ -20,14 +20,14 @@ static int unit_of(const mt_lane *lane, int layer) { return mt_layer_first_unit(
 
 /* -- sums -------------------------------------------------------------------------------------------- */
 
-/* What unit u's gradient is summed in; NULL: it has none. */
+/* The sums of unit u's gradient; NULL: none. */
 static float *sum_of(const mt_lane *lane, int u)
 {
     int slot = trains(lane) ? mt_sequence_sum(lane->sequence, u) : -1;
     return slot < 0 ? NULL : lane->sums[slot];
 }
 
-/* Of those sums the one that a micro-batch adds to. */
+/* The sum that a micro-batch adds to. */
 static float *sum_at(const mt_lane *lane, int u, float *sums, int64_t micro)
 {
     if (!sums || mt_plan_acc_count(lane->plan) == 1) return sums;
@@ -35,7 +35,7 @@ static float *sum_at(const mt_lane *lane, int u, float *sums, int64_t micro)
     return sums + sum * mt_plan_acc_stride(mt__layout(lane, u)->n_train);
 }
 
-/* `part` to `to`, and empty for the next; bundles may be rounded before they meet in the step's sum. */
+/* Adds `part` to `to` and clears it for the next; bundles may be rounded before they are added to the step's sum. */
 static mt_rc fold_sum(mt_lane *lane, int u, float *sums, int to, int part, mt_err *err)
 {
     const int64_t n = mt__layout(lane, u)->n_train, stride = mt_plan_acc_stride(n);
@@ -48,7 +48,7 @@ static mt_rc fold_sum(mt_lane *lane, int u, float *sums, int to, int part, mt_er
                            err);
 }
 
-/* A micro-batch has added to unit u's sums.  After the last of its share that meets those before it. */
+/* A micro-batch has added to unit u's sums.  After the last one of its share, adds the share's sum to the earlier ones. */
 static mt_rc end_micro(mt_lane *lane, int u, float *sums, int64_t micro, mt_err *err)
 {
     const lane_input *in = &lane->input;
@@ -63,7 +63,7 @@ static mt_rc end_micro(mt_lane *lane, int u, float *sums, int64_t micro, mt_err 
 /* -- the load-balancing loss ------------------------------------------------------------------------ */
 
 /* Micro-batch i's share of E sum of F P: F and P are counts and probabilities over all rows of all its layers, and a micro-batch
- * weighs as much as it has rows (docs/experts.md). */
+ * is weighted by its rows (docs/experts.md). */
 static double router_scale(const mt_lane *lane, int64_t i)
 {
     const mt_routed *over = &lane->router.over;
@@ -126,7 +126,7 @@ mt_rc mt__visit_routes(mt_lane *lane, int layer, mt_err *err)
 {
     const mt_acts a = mt__keeps_acts(lane, layer, false, 0, 0);
     const int64_t n = lane->sweep.rows * lane->model->routed.T;
-    char *device = (char *)(uintptr_t)mt_layer_routes(lane->model, layer, &a); /* which is only read */
+    char *device = (char *)(uintptr_t)mt_layer_routes(lane->model, layer, &a); /* only read */
     lane_chosen *c = &lane->chosen;
     MT_TRY(mt__lane_bounce(lane, device, (char *)c->routes, (size_t)n * sizeof *c->routes, MT_COPY_OUT, err));
     for (int64_t e = 0; e < lane->model->routed.E; e++) c->experts[e] = false;
@@ -134,7 +134,7 @@ mt_rc mt__visit_routes(mt_lane *lane, int layer, mt_err *err)
     return MT_OK;
 }
 
-/* A pass's rows and activations; row: where they begin in the sweep. */
+/* A pass's rows and activations; row: the first one in the sweep. */
 typedef struct pass_rows {
     mt_micro mb; /* only its rows */
     mt_acts acts;
@@ -160,7 +160,7 @@ mt_rc mt__visit_experts(mt_lane *lane, int unit, mt_err *err)
     return MT_OK;
 }
 
-/* All rows of the sweep at once: nothing here depends on how many there are. */
+/* All rows of the sweep at once: the result does not depend on their number. */
 mt_rc mt__visit_close(mt_lane *lane, int layer, mt_err *err)
 {
     const bool train = trains(lane);
@@ -203,7 +203,7 @@ static mt_rc head_logits(mt_lane *lane, const mt_weights *w, mt_err *err)
     return MT_OK;
 }
 
-/* The wanted rows of micro-batch i. */
+/* The selected rows of micro-batch i. */
 static mt_rc head_wanted(mt_lane *lane, int64_t i, const mt_weights *w, mt_err *err)
 {
     const mt_config *c = lane->model->config;
@@ -256,14 +256,14 @@ mt_rc mt__visit_experts_backward(mt_lane *lane, int unit, mt_err *err)
     return MT_OK;
 }
 
-/* A run of layers whose first keeps its input; the others are redone from it. */
+/* A run of layers whose first keeps its input; the others are recomputed from it. */
 typedef struct segment {
     int first, end;
     mt_weights w[MT_MAX_SEGMENT];
     float *sums[MT_MAX_SEGMENT];
 } segment;
 
-/* One micro-batch through a segment: redo upward, then back down. */
+/* One micro-batch through a segment: recompute upward, then backward down. */
 static mt_rc backward_micro(mt_lane *lane, const segment *g, int64_t i, mt_err *err)
 {
     int64_t row = row_of(lane, i);
@@ -276,7 +276,7 @@ static mt_rc backward_micro(mt_lane *lane, const segment *g, int64_t i, mt_err *
         mt_keep kept = l == g->first ? lane->plan->place.layers[l].keep : MT_KEEP_NOTHING;
         MT_TRY(mt_layer_redo(&lane->run, l, &g->w[at], mb, &acts[at], kept, err));
         if (l + 1 == g->end) {
-            acts[at].whole = kept >= MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
+            acts[at].whole = kept >= MT_KEEP_ALL; /* otherwise backward recomputes it chunk by chunk */
             break;
         }
         mt_acts next = mt__keeps_acts(lane, l + 1, true, at + 1, row);
