@@ -1,4 +1,4 @@
-/* api.h - what the files of include/megatrain.h share.  Only api/ includes it.
+/* api.h - shared by the files that implement include/megatrain.h.  Only api/ includes it.
  *
  *     config.c   errors, notices, configurations      plan.c    megatrain_plan
  *     train.c    a whole run                          opening.c from a configuration to a model, a device and a question
@@ -20,7 +20,7 @@
 
 /* -- config.c -- */
 
-/* Writes *error (which may be NULL) and returns rc as the caller knows it. */
+/* Writes *error (which may be NULL) and returns rc as a public status. */
 megatrain_status mt__api_end(megatrain_error *error, mt_rc rc, const mt_err *err);
 /* Refuses a NULL. */
 mt_rc mt__api_need(const void *pointer, const char *name, mt_err *err);
@@ -31,7 +31,7 @@ extern const mt_finder mt__api_finder;
 
 /* -- opening.c -- */
 
-/* A model that a configuration names and what to ask the planner about it.  Zeros can be closed. */
+/* A model that a configuration names, and the planner's question about it.  A zeroed one can be closed. */
 typedef struct mt_opening {
     mt_settings s;
     mt_config *config;
@@ -41,10 +41,10 @@ typedef struct mt_opening {
     mt_question q; /* a step as the settings have it; q.batch is a number */
 } mt_opening;
 
-/* o->s is filled in.  weights: open the files too; without them config.json alone says what the model is. */
+/* o->s must be filled in. weights: open the files too; without them only config.json describes the model. */
 mt_rc mt__opening_open(mt_opening *o, bool weights, mt_err *err);
 void mt__opening_close(mt_opening *o);
-/* plan: NULL where none fits. */
+/* plan: NULL if none fits. */
 void mt__opening_describe(const mt_opening *o, const mt_plan *plan, megatrain_plan_info *out);
 
 /* -- model.c -- */

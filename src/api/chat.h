@@ -4,10 +4,10 @@
 
 #include "data/sampler.h"
 
-/* The sampler that renders conversations: the same that makes samples of them, so that a model is asked as it was trained.
- * instead: what to do where the tokenizer has no chat template, for that message ("leave --chat away"). */
+/* The sampler that renders conversations: the same one that makes training samples, so that prompts look as in training. instead:
+ * the advice in the error if the tokenizer has no chat template ("omit --chat"). */
 mt_rc mt_chat_open(mt_sampler **out, const mt_tokenizer *tok, const char *instead, mt_err *err);
-/* The conversation as the template wants it: a system message (NULL: none), then the user's. */
+/* The conversation for the template: a system message (NULL: none), then the user's. */
 mt_rc mt_chat_encode(const mt_sampler *asker, const char *system_text, const char *text, mt_tokens *out, mt_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* config.c - errors, notices and configurations.
  *
- * A configuration is a list of what was read and set, applied in order to fresh settings whenever they are needed: settings can
- * be checked only once, and a caller may use a configuration several times. */
+ * A configuration is a list of files read and keys set.  It is applied in order to fresh settings whenever they are needed,
+ * because settings can be checked only once and a caller may use a configuration several times. */
 #include "api/api.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -13,7 +13,7 @@
 
 /* -- errors and notices ---------------------------------------------------------------------------- */
 
-/* The two lists of statuses are one list. */
+/* The public and internal statuses have the same values. */
 #define API_SAME(name, text) _Static_assert((int)MEGATRAIN_##name == (int)MT_##name, "megatrain.h and err.h differ in " #name);
 MT_RC_LIST(API_SAME)
 _Static_assert((int)MEGATRAIN_DEBUG == (int)MT_LOG_DEBUG && (int)MEGATRAIN_INFO == (int)MT_LOG_INFO &&
@@ -46,7 +46,7 @@ mt_rc mt__api_need(const void *pointer, const char *name, mt_err *err)
     return pointer ? MT_OK : mt_fail(err, MT_EINVAL, "%s is NULL", name);
 }
 
-/* The sink is called under the log's lock, and setting it takes that lock: the pair is never seen half. */
+/* The sink is called under the log's lock, and setting it takes that lock, so the pair is always consistent. */
 static struct {
     void (*receive)(void *user, megatrain_level level, const char *text);
     void *user;
@@ -128,7 +128,7 @@ mt_rc mt__api_settings(mt_settings *out, const megatrain_config *c, int needs, m
     return MT_OK;
 }
 
-/* Takes the entry over if it can be applied after those that are there. */
+/* Adds the entry if it can be applied after the existing ones. */
 static mt_rc add_entry(megatrain_config *c, config_entry *e, mt_err *err)
 {
     mt_settings s;

@@ -10,7 +10,7 @@
 
 /* -- the plan -------------------------------------------------------------------------------------- */
 
-/* Room for one sequence's keys and values; the arithmetic stays, so steps keep their bits. */
+/* Adds a cache for one sequence; the arithmetic stays, so steps keep their bits. */
 static mt_rc plan_cache(megatrain_model *m, mt_err *err)
 {
     mt_plan *with;
@@ -62,7 +62,7 @@ static mt_rc model_load(megatrain_model *m, mt_err *err)
     return mt_engine_load(m->engine, m->o.model, m->o.shards, err);
 }
 
-/* Where there is no usable tokenizer, the end tokens of the configuration files count alone; encode reports what is wrong. */
+/* Without a usable tokenizer, only the end tokens of the configuration files count; encode reports the problem. */
 static mt_rc model_stops(megatrain_model *m, mt_err *err)
 {
     mt_err ignored = { 0 };

@@ -1,4 +1,4 @@
-/* opening.c - from a configuration to a model, a device and the question that the planner is asked. */
+/* opening.c - from a configuration to a model, a device and the planner's question. */
 #include "api/api.h"
 #include "base/log.h"
 #include "ckpt/model_files.h"
@@ -20,14 +20,14 @@ static mt_rc opening_model(mt_opening *o, bool weights, mt_err *err)
     MT_TRY(mt_config_assume(&o->config, s->model.family, err));
     MT_TRY(mt_config_check_known(o->config, err));
     if (weights && !s->training.from_scratch) MT_TRY(mt_shards_open(&o->shards, dir, err));
-    how.assume_dtype &= !o->shards; /* the files themselves say what they hold */
+    how.assume_dtype &= !o->shards; /* the files themselves determine this */
     MT_TRY(mt_weights_model(&o->model, &o->config, o->shards, &how, notice, err));
     if (notice[0]) mt_info("%s", notice);
     if (weights) mt_train_config_notices(o->config);
     return MT_OK;
 }
 
-/* The machine within what the settings allow, and what the device's kernels are. */
+/* The machine within the settings' limits, and the device's kernels. */
 static mt_rc opening_question(mt_opening *o, mt_err *err)
 {
     const mt_settings *s = &o->s;
@@ -39,14 +39,14 @@ static mt_rc opening_question(mt_opening *o, mt_err *err)
     machine.crowd = o->devices.per_device;
     machine.device_bytes = mt_devices_memory(&o->devices, device_bytes);
     o->q = mt_plan_question(o->model, s, &machine);
-    if (o->devices.n > 1) mt_question_set_lanes(&o->q, o->devices.n); /* all of them: how many is known now */
+    if (o->devices.n > 1) mt_question_set_lanes(&o->q, o->devices.n); /* all devices: their number is known now */
     o->q.form.attention = mt_attention_use_of(o->devices.first, s->training.deterministic,
                                               s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
     o->q.seq_len = mt_min_i64(o->q.seq_len, o->config->max_positions);
     return MT_OK;
 }
 
-/* training.batch_size: auto becomes what the planner recommends; 0: nothing fits. */
+/* Resolves training.batch_size auto to the planner's recommendation; 0: nothing fits. */
 static mt_rc opening_batch(mt_opening *o, mt_err *err)
 {
     mt_batch_advice advice;

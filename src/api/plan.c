@@ -1,9 +1,9 @@
-/* plan.c - what training would take on this machine. */
+/* plan.c - what training would need on this machine. */
 #include "api/api.h"
 
 #include <stdio.h>
 
-/* A plan that does not fit is an answer. */
+/* A plan that does not fit is a valid answer, not an error. */
 static mt_rc answer_plan(const mt_opening *o, megatrain_plan_info *out, mt_err *err)
 {
     mt_plan *plan = NULL;

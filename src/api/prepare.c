@@ -21,7 +21,7 @@ mt_rc mt_prepare_weights(const mt_settings *s, const mt_finder *f, mt_err *err)
 {
     char *dir = NULL;
     const char *placed = mt_settings_model_dir(s);
-    /* The snapshot's own commit: the branch may have moved on since config.json came. */
+    /* The snapshot's own commit: the branch may have changed since config.json was downloaded. */
     mt_rc rc = f->model(s->model.name, mt_path_base(placed), MT_HUB_MODEL, &dir, err);
     if (!rc && strcmp(dir, placed) != 0)
         rc = mt_fail(err, MT_EINTERNAL, "the weights of %s came to %s and were expected in %s", s->model.name, dir, placed);

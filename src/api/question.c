@@ -12,13 +12,13 @@ mt_model_options mt_plan_model_options(const mt_settings *set)
                                .assume_dtype = !t->from_scratch };
 }
 
-/* So many tokens a step, times the bytes of what all layers keep of one, still are a size_t. */
+/* With this many tokens a step, the bytes that all layers keep still fit a size_t. */
 #define MOST_STEP_TOKENS ((int64_t)1 << 36)
 
 mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err)
 {
     const mt_training_settings *t = &set->training;
-    const int64_t batch = mt_max_i64(t->batch_size, 1), parts = t->gradient_accumulation_steps; /* auto: one at least */
+    const int64_t batch = mt_max_i64(t->batch_size, 1), parts = t->gradient_accumulation_steps; /* auto: at least one */
     if (batch <= MOST_STEP_TOKENS / set->dataset.max_seq_len / parts) return MT_OK;
     return mt_fail(err, MT_ERANGE,
                    "a step of batch_size x gradient_accumulation_steps x max_seq_len = %.3g tokens is more than any run takes: "

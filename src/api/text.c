@@ -11,7 +11,7 @@ mt_rc mt__model_tokenizer(megatrain_model *m, mt_err *err)
     return mt_model_files_tokenizer(&m->tok, mt_settings_model_dir(&m->o.s), err);
 }
 
-/* What a caller's memory has no room for is an error that leaves the size in *n_out. */
+/* If the caller's buffer is too small, fails and leaves the size in *n_out. */
 static mt_rc copy_tokens(const mt_tokens *from, int32_t *tokens, size_t room, size_t *n_out, mt_err *err)
 {
     *n_out = from->n;

@@ -85,7 +85,7 @@ static mt_rc run_config(api_run *r, const megatrain_config *config, megatrain_ou
     mt_train_result result;
     mt_train_hooks hooks = hooks_of(r);
     MT_TRY(mt__api_settings(&r->s, config, MT_NEED_MODEL | MT_NEED_DATA, err));
-    MT_TRY(mt_trainer_check_output(&r->s, err)); /* before a model comes over the network */
+    MT_TRY(mt_trainer_check_output(&r->s, err)); /* before a model is downloaded */
     MT_TRY(mt_prepare_run(&r->s, &mt__api_finder, &hooks, err));
     mt_rc rc = mt_trainer_open(&t, &r->s, &hooks, err);
     if (!rc) rc = mt_trainer_run(t, &result, err);

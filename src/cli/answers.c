@@ -30,7 +30,7 @@ void mt_answers_deinit(mt_answers *a)
 
 /* -- printing -------------------------------------------------------------------------------------- */
 
-/* A character whose last bytes are still to come decodes as U+FFFD: hold it back. */
+/* A character whose last bytes are missing decodes as U+FFFD: hold it back. */
 static size_t settled(const mt_answer *s)
 {
     static const char replacement[] = "\xef\xbf\xbd";
@@ -39,7 +39,7 @@ static size_t settled(const mt_answer *s)
     return n;
 }
 
-/* A model may have learned to write what a terminal obeys; a file gets every byte. */
+/* A model may have learned to write terminal control sequences; a file gets every byte. */
 static void put_text(const mt_answers *a, const char *text, size_t n)
 {
     char *tamed = a->on_terminal ? mt_strndup(text, n) : NULL;
@@ -48,7 +48,7 @@ static void put_text(const mt_answers *a, const char *text, size_t n)
     mt_free(tamed);
 }
 
-/* Which prompt an answer belongs to, where there are several. */
+/* Heading that shows the prompt of an answer, if there are several. */
 static void print_header(const mt_answers *a, size_t i)
 {
     if (a->asks->n < 2) return;

@@ -88,7 +88,7 @@ static mt_rc machine_of(mt_machine *m, const mt_devices *devices, const options 
     mt_device *dev = devices->first;
     mt_device_info d;
     dev->api->info(dev, &d);
-    if (o->device_memory / 1.01 > (double)d.memory_limit) /* rounded down a little when it was opened */
+    if (o->device_memory / 1.01 > (double)d.memory_limit) /* rounded down a little when the device was opened */
         return mt_fail(err, MT_EINVAL, "--device-memory %s: the first run opened the device with %s; give the largest first",
                        mt_bytes_text(o->device_memory).s, mt_bytes_text(d.memory_limit).s);
     size_t device_memory = (size_t)mt_min_i64((int64_t)o->device_memory, (int64_t)d.memory_limit);
@@ -149,7 +149,7 @@ static mt_rc print_json(const options *o, const char *name, const mt_bench_resul
     return mt_cli_print_json(&j, err);
 }
 
-/* Of several lanes each: how long it took for its shares of a step. */
+/* With several lanes: seconds that each took for its shares of a step. */
 static void print_lanes(const mt_bench_result *r)
 {
     if (!r->n_lanes) return;
@@ -253,7 +253,7 @@ static mt_rc for_each_name(options *o, const mt_devices *devices, mt_bench_optio
     return rc;
 }
 
-/* One run's options; those before it stay. */
+/* One run's options; earlier ones stay in effect. */
 static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options *b, bool *help, mt_err *err)
 {
     const mt_flag flags[] = {
@@ -362,7 +362,7 @@ static int words_of_run(int argc, char **argv, int first)
     return end - first;
 }
 
-/* Every run's words and names before the first of them runs: a misspelt one is not found an hour later. */
+/* Checks the options of all runs before the first one starts, so that a misspelled one is found at once. */
 static mt_rc check_runs(int argc, char **argv, options o, bool *help, mt_err *err)
 {
     *help = false;
@@ -399,7 +399,7 @@ int mt_cmd_bench(int argc, char **argv)
         rc = cmd_bench_parse(n + 1, argv + first - 1, &o, &b, &help, &err);
         if (!rc && !devices.n) rc = open_devices(&devices, &o, &err);
         if (rc) break;
-        /* One run that does not fit does not keep the others. */
+        /* A run that does not fit does not stop the others. */
         if (for_each_name(&o, &devices, &b, bench_one, &err)) failed = mt_cli_failed(&err);
         fflush(stdout);
         first += n + 1;

@@ -1,4 +1,4 @@
-/* cmd_convert.c - megatrain convert IN OUT: any model we can read, as a Hugging Face directory. */
+/* cmd_convert.c - megatrain convert IN OUT: converts any model we can read to a Hugging Face directory. */
 #include "base/units.h"
 #include "ckpt/convert.h"
 #include "cli/commands.h"

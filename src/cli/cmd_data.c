@@ -1,4 +1,4 @@
-/* cmd_data.c - megatrain data: what a run would be trained on, sample by sample and as a whole. */
+/* cmd_data.c - megatrain data: shows what a run would be trained on, sample by sample and as a whole. */
 #include "base/units.h"
 #include "ckpt/model_files.h"
 #include "cli/caches.h"
@@ -42,7 +42,7 @@ static mt_rc cmd_data_parse(mt_settings *s, options *o, int argc, char **argv, m
     return o->help ? MT_OK : mt_misused(mt_settings_check(s, MT_NEED_MODEL | MT_NEED_DATA, err), err);
 }
 
-/* The model's vocabulary and positions, where there is a config.json to say so; the tokenizer alone will do. */
+/* The model's vocabulary and positions, if there is a config.json; the tokenizer alone is enough. */
 static void ask_model(const mt_settings *s, mt_feed_options *o)
 {
     mt_config *config;

@@ -1,4 +1,4 @@
-/* cmd_generate.c - a model's answers, to look at what it learned. */
+/* cmd_generate.c - megatrain generate: prints a model's answers. */
 #include "base/file.h"
 #include "base/units.h"
 #include "ckpt/model_files.h"
@@ -80,7 +80,7 @@ static int64_t longest(const session *s)
     return room > n ? mt_min_i64(n + s->o->max_new_tokens, room) : n + s->o->max_new_tokens;
 }
 
-/* As asked, else as the weights are stored; 16 bits are computed as bf16. */
+/* As requested, otherwise as the weights are stored; 16-bit weights are computed as bf16. */
 static mt_rc compute_dtype(const session *s, mt_dtype *out, mt_err *err)
 {
     *out = s->config->dtype;

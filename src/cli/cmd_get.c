@@ -1,4 +1,4 @@
-/* cmd_get.c - megatrain get NAME: a model or dataset of the hub, brought into the Hugging Face cache. */
+/* cmd_get.c - megatrain get NAME: downloads a model or dataset from the hub into the Hugging Face cache. */
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/hub_bar.h"

@@ -1,5 +1,5 @@
-/* cmd_grad.c - megatrain grad: one forward and backward over given tokens, written to a safetensors file.
- * It is how anyone can compare us with another implementation: names are Hugging Face's. */
+/* cmd_grad.c - megatrain grad: one forward and backward over given tokens, written to a safetensors file.  Use it to compare our
+ * gradients with another implementation's: tensor names are Hugging Face's. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -46,7 +46,7 @@ static mt_rc open_model(job *j, const options *o, mt_err *err)
     return MT_OK;
 }
 
-/* Row chunks from comfortable to small, until one fits the memory allowed. */
+/* Tries row chunks from large to small until one fits the allowed memory. */
 static mt_rc choose_plan(job *j, mt_dtype t, mt_err *err)
 {
     static const struct {
@@ -85,7 +85,7 @@ static mt_rc open_engine(job *j, const options *o, mt_err *err)
     return mt_engine_load(j->engine, j->model, j->shards, err);
 }
 
-/* -- what is written ------------------------------------------------------------------------------- */
+/* -- output ------------------------------------------------------------------------------- */
 
 static void grad_name(const mt_walk *at, char out[MT_NAME_BYTES + 8])
 {
@@ -114,7 +114,7 @@ static mt_rc cmd_grad_declare(job *j, const options *o, mt_err *err)
     return mt_safetensors_writer_start(j->writer, err);
 }
 
-/* The slab that the weight is, or is the first of several in, as the checkpoint has it. */
+/* The tensor of the checkpoint that the weight fills, or that it is the first part of. */
 static mt_rc put_tensor(job *j, const mt_walk *at, const float *g, mt_err *err)
 {
     const mt_layout *l = at->u->layout;

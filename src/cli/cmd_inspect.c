@@ -1,4 +1,5 @@
-/* cmd_inspect.c - megatrain inspect MODEL: what was found, and megatrain families: what is known. */
+/* cmd_inspect.c - megatrain inspect MODEL: shows what a model directory contains; megatrain families: lists the known
+ * families. */
 #include "base/file.h"
 #include "base/units.h"
 #include "ckpt/model_files.h"
@@ -23,7 +24,7 @@ typedef struct found {
     bool known; /* the family is not a guess */
 } found;
 
-/* A directory with config.json and no weights at all is worth a look too; one that lost a shard is broken. */
+/* A directory with config.json and no weights at all can be inspected too; one that lacks a shard is broken. */
 static bool has_index(const char *dir)
 {
     static const char *const names[] = { "model.safetensors.index.json", "pytorch_model.bin.index.json" };
@@ -190,7 +191,7 @@ static void print_tensors(const found *f)
     for (mt_walk at = mt_walk_model(f->model); mt_walk_next(&at);) {
         char name[MT_NAME_BYTES];
         mt_weight_name(at.u, at.w, name);
-        /* Several weights may share a tensor, which is shown once. */
+        /* Several weights may share a tensor; show it once. */
         if (mt_weight_leads(at.u, at.w)) printf("  %-56s %s\n", name, mt_st_shape_text(at.w->slice.n_dims, at.w->slice.shape).s);
     }
 }
@@ -253,7 +254,7 @@ static void put_weights(mt_json_out *j, const found *f)
     mt_json_end(j);
 }
 
-/* Several weights may share a tensor, which is listed once. */
+/* Several weights may share a tensor; list it once. */
 static void put_tensors(mt_json_out *j, const mt_model *m)
 {
     mt_json_list(j, "tensors", MT_JSON_LINES);

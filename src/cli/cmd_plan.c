@@ -1,4 +1,5 @@
-/* cmd_plan.c - megatrain plan: will it fit, how fast, which batch size; for this machine or one that is only described. */
+/* cmd_plan.c - megatrain plan: whether a run fits, how fast it is, which batch size to use; for this machine or a described
+ * one. */
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -18,14 +19,14 @@ typedef struct options {
     mt_plan_asked asked;
     mt_flag_strs words; /* MODEL */
     bool json, list_gpus, list_shapes;
-    int64_t gpus; /* 0: as model.devices says */
+    int64_t gpus; /* 0: from model.devices */
     int64_t machines;
-    uint64_t network; /* 0: a usual one */
+    uint64_t network; /* 0: a typical one */
 } options;
 
 /* -- the answer ------------------------------------------------------------------------------------ */
 
-/* What the run writes: the model, and in a checkpoint m, v and lo besides unless only the model is saved. */
+/* Disk space of the run: the model, and in a checkpoint also m, v and lo unless only the model is saved. */
 static mt_train_writes writes_of(const mt_model *m, const mt_settings *s)
 {
     const mt_save_settings *save = &s->save;
@@ -38,7 +39,8 @@ static mt_train_writes writes_of(const mt_model *m, const mt_settings *s)
     return w;
 }
 
-/* The advice compares batch sizes by a quick look; what it says of the recommended one is shown beside the plan's own speed. */
+/* The advice compares batch sizes with a quick estimate; its speed for the recommended size is shown beside the plan's own
+ * speed. */
 static mt_rc speed_of_recommended(mt_plan_answer *a, const mt_plan *asked, mt_err *err)
 {
     const int64_t batch = a->batch.recommended;
@@ -79,7 +81,7 @@ static void add_note(mt_plan_answer *a, const char *fmt, ...)
     va_end(args);
 }
 
-/* What `train` would say or refuse, which no plan shows. */
+/* Notices and errors of `train` that a plan does not show. */
 static void add_notes(mt_plan_answer *a, const mt_subject *s)
 {
     if (s->untrained) {
@@ -144,7 +146,7 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
         a.q.host_there = found.host_there;
         a.n_steps = set->training.num_steps;
         a.writes = writes_of(s.model, set);
-        /* Another machine has another disk, and a run that goes frees some. */
+        /* A described machine has another disk, and removing an old run frees some space. */
         bool here = found.here && !set->save.overwrite && !*set->save.resume;
         if (here) a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : ".");
         add_notes(&a, &s);
@@ -156,7 +158,7 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
 
 /* -- the command ----------------------------------------------------------------------------------- */
 
-/* A card may have several names in drivers. */
+/* Drivers may have several names for a card. */
 static bool is_new(size_t i) { return i == 0 || strcmp(mt_gpus[i].name, mt_gpus[i - 1].name) != 0; }
 
 static void put_gpu(mt_json_out *j, const mt_gpu *g)
@@ -204,7 +206,7 @@ static mt_rc list_gpus(bool json, mt_err *err)
     return MT_OK;
 }
 
-/* A shape's parameters: all of them, and those a token is multiplied with. */
+/* A shape's parameters: total, and active per token. */
 static mt_rc count_shape(const mt_shape *s, int64_t *all, int64_t *active, mt_err *err)
 {
     mt_config *c;

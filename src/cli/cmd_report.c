@@ -1,4 +1,4 @@
-/* cmd_report.c - megatrain report RUN [RUN...]: what runs did, as one page of charts. */
+/* cmd_report.c - megatrain report RUN [RUN...]: shows runs as one page of charts. */
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/dashboard.h"
@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { MAX_RUNS = 6 }; /* colours that can be told apart */
+enum { MAX_RUNS = 6 }; /* distinguishable colors */
 
-#define NO_PORT INT64_MIN /* --serve was left out; no number that can be typed */
+#define NO_PORT INT64_MIN /* --serve was not given; not a number that a user can type */
 
 static mt_rc cmd_report_check(const mt_run_at *runs, size_t n, mt_err *err)
 {

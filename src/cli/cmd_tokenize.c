@@ -46,7 +46,7 @@ static mt_rc cmd_tokenize_parse(int argc, char **argv, options *o, bool *help, m
     return MT_OK;
 }
 
-/* What one run works with; line buffers are reused. */
+/* State of one run; line buffers are reused. */
 typedef struct run {
     const options *o;
     mt_tokenizer *tok;

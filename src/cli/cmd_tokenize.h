@@ -2,7 +2,7 @@
 #ifndef MT_CLI_CMD_TOKENIZE_H
 #define MT_CLI_CMD_TOKENIZE_H
 
-/* argv[0] is "tokenize".  Returns the exit status: 0, 1 after an error, 2 when the arguments make no sense. */
+/* argv[0] is "tokenize".  Returns the exit status: 0, 1 after an error, 2 for invalid arguments. */
 int mt_cmd_tokenize(int argc, char **argv);
 
 #endif

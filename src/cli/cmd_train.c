@@ -1,5 +1,5 @@
-/* cmd_train.c - megatrain train: settings in, a run or a rehearsal of it, signals.  The run itself is run/train.h, what it
- * shows train_screen.h. */
+/* cmd_train.c - megatrain train: reads settings, then runs or rehearses the training, and handles signals. run/train.h is the run
+ * itself, train_screen.h its output. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -31,11 +31,11 @@ typedef struct app {
     mt_train_screen screen;
     mt_server *server; /* NULL: no dashboard */
     mt_comm *comm;     /* the machines of the run; NULL: not known yet */
-    atomic_bool told;  /* how it failed */
+    atomic_bool told;  /* its error */
     bool stopped;      /* by a signal, before its last step */
 } app;
 
-/* Of several ranks the first shows and writes everything. */
+/* With several ranks, the first shows and writes everything. */
 static bool is_first(const app *a) { return !a->comm || a->comm->rank == 0; }
 
 /* -- signals --------------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ static bool asked_to_save(void *user)
 
 /* -- the model ------------------------------------------------------------------------------------- */
 
-/* A download looks for signals itself, and continues where it was stopped. */
+/* A download checks for signals itself, and resumes where it was stopped. */
 static mt_rc fetch_weights(void *user, mt_err *err)
 {
     if (mt_stop_signal()) return mt_fail(err, MT_ESTOPPED, "stopped before the model's weights were fetched");
@@ -120,7 +120,7 @@ static mt_train_hooks hooks_of(app *a)
                              .comm = a->comm };
 }
 
-/* A rank beside the first. */
+/* A rank other than the first. */
 static mt_rc run_along(app *a, mt_trainer *t, mt_err *err)
 {
     mt_train_result result;
@@ -145,14 +145,14 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
     return rc;
 }
 
-/* A metrics file elsewhere is one that this command's user has named. */
+/* A metrics file elsewhere was named by the user of this command. */
 static mt_run_at run_of(const app *a)
 {
     const char *file = a->s.logging.metrics_file;
     return (mt_run_at){ a->s.save.output_dir, *file == '/' ? file : NULL };
 }
 
-/* The page as a file: of a run that ended, was stopped, or failed after it had something to show. */
+/* Writes the page as a file, for a run that ended, was stopped, or failed after it had something to show. */
 static void save_report(app *a)
 {
     mt_err err = { 0 };
@@ -199,7 +199,7 @@ static void print_ids(const mt_batch *b, int n)
     printf("\n");
 }
 
-/* As `data` shows it; rows of tokens may come with no tokenizer. */
+/* As `data` shows it; rows of tokens may have no tokenizer. */
 static mt_rc print_text(const app *a, const mt_batch *b, int n, mt_err *err)
 {
     mt_tokenizer *tok = NULL;
@@ -263,7 +263,7 @@ static void print_settings(const app *a)
     fflush(stdout);
 }
 
-/* Everything a run does, once, beside the real output directory and without touching it. */
+/* Does everything that a run does, once, beside the real output directory and without touching it. */
 static mt_rc dry_run(app *a, mt_err *err)
 {
     mt_trainer *t = NULL;
@@ -307,12 +307,12 @@ static void print_help(bool all)
     mt_str_free(&s);
 }
 
-/* What the settings left over. */
+/* Arguments that are not settings. */
 typedef struct rest {
     bool dry, help, help_all;
 } rest;
 
-/* --dry-run and --help; refuses everything else. */
+/* Accepts --dry-run and --help, and refuses everything else. */
 static mt_rc read_rest(int argc, char **argv, rest *out, mt_err *err)
 {
     for (int i = 1; i < argc; i++) {
@@ -349,7 +349,7 @@ static mt_rc read_args(app *a, int argc, char **argv, rest *out, mt_err *err)
 
 /* -- several machines ------------------------------------------------------------------------------ */
 
-/* Once, whichever thread comes first. */
+/* Runs once, on whichever thread comes first. */
 static int tell_failure(app *a, const mt_err *err) { return atomic_exchange(&a->told, true) ? 1 : mt_cli_failed(err); }
 
 static void last_words(void *user, const mt_err *e) { (void)tell_failure(user, e); }
@@ -364,10 +364,10 @@ static mt_rc open_ranks(app *a, mt_err *err)
     return MT_OK;
 }
 
-/* Every rank ends with the first failure of all; one of them says it. */
+/* Every rank ends with the first failure of any rank; one of them prints it. */
 static int end_failed(app *a, mt_err *err)
 {
-    if (!a->comm) { /* before the ranks knew each other: all have failed alike, and the launcher ends all when one does */
+    if (!a->comm) { /* before the ranks were connected: all have failed in the same way, and the launcher ends all when one ends */
         if (mt_comm_launched_rank() == 0) return tell_failure(a, err);
         sleep(1);
         return err->rc == MT_EINVAL ? 2 : 1;
@@ -394,7 +394,7 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
         return mt_fail(err, MT_EINVAL, "--dry-run rehearses on one machine: start it without mpirun or srun");
     if (asked.dry) return dry_run(a, err);
     if (mt_verbosity_now() == MT_VERBOSE && is_first(a)) print_settings(a);
-    if (is_first(a)) MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model comes over the network */
+    if (is_first(a)) MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model is downloaded */
     mt_stop_catch();
     return train(a, err);
 }

@@ -1,5 +1,5 @@
-/* commands.h - one function per command.  Each prints its own errors and returns the exit status: 0 done, 1 failed, 2 misused;
- * train also 130, 140 and 143, stopped by a signal. */
+/* commands.h - one function per command.  Each prints its own errors and returns the exit status: 0 done, 1 failed, 2 invalid
+ * arguments; train also 130, 140 and 143 when stopped by a signal. */
 #ifndef MT_CLI_COMMANDS_H
 #define MT_CLI_COMMANDS_H
 
@@ -21,11 +21,11 @@ int mt_cmd_report(int argc, char **argv);
 int mt_cmd_tokenize(int argc, char **argv);
 int mt_cmd_train(int argc, char **argv);
 
-/* "error: ..." on stderr; the exit status that fits. */
+/* Prints "error: ..." on stderr; returns the exit status. */
 int mt_cli_failed(const mt_err *err);
-/* A document that is whole, and a line's end, on stdout; its string is released. */
+/* Prints a finished document and a newline on stdout, and frees its string. */
 mt_rc mt_cli_print_json(mt_json_out *j, mt_err *err);
-/* Notices of this level are printed (--quiet, --verbose). */
+/* Sets the level of notices that are printed (--quiet, --verbose). */
 bool mt_cli_shows(mt_log_level level);
 
 #endif

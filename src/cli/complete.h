@@ -2,7 +2,7 @@
 #ifndef MT_CLI_COMPLETE_H
 #define MT_CLI_COMPLETE_H
 
-/* megatrain --complete FLAG: the values the flag may be followed by, a line each; nothing if they cannot be listed. */
+/* megatrain --complete FLAG: prints the possible values of the flag, one per line; nothing if they cannot be listed. */
 int mt_complete(const char *flag);
 
 #endif

@@ -1,10 +1,11 @@
-/* dashboard.h - where the address of a run's page is kept: it has a key in it, which is for the run's owner alone. */
+/* dashboard.h - stores the address of a run's page, which contains a secret key for the run's owner. */
 #ifndef MT_CLI_DASHBOARD_H
 #define MT_CLI_DASHBOARD_H
 
 #include "page/server.h"
 
-/* In the run's directory, listed as the run's.  Where that cannot be, a notice says so: the terminal shows the address, too. */
+/* Writes it to the run's directory and lists it as the run's file.  If that fails, prints a notice: the terminal shows the
+ * address too. */
 void mt_dashboard_keep(const mt_server *s, const char *dir);
 
 #endif

@@ -31,7 +31,7 @@ static void put_findings(mt_json_out *j, const mt_findings *f)
     mt_json_end(j);
 }
 
-/* The text in runs of tokens that are trained on or not. */
+/* The text as runs of trained and untrained tokens. */
 static mt_rc put_runs(mt_json_out *j, const mt_tokenizer *tok, const int32_t *ids, const int32_t *labels, int64_t n, mt_err *err)
 {
     mt_rc rc = MT_OK;

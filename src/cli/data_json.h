@@ -1,4 +1,4 @@
-/* data_json.h - what `megatrain data` found, for scripts. */
+/* data_json.h - the output of `megatrain data` as JSON. */
 #ifndef MT_CLI_DATA_JSON_H
 #define MT_CLI_DATA_JSON_H
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* What a run does without, by reason, and the first three of them. */
+/* Skipped records by reason, and the first three of them. */
 static void say_left_out(const mt_feed *f)
 {
     const mt_pipeline *p = mt_feed_pipeline(f);
@@ -31,7 +31,7 @@ static void say_findings(const mt_feed *f)
             mt_log(list->items[i].severity == MT_LINT_WARN ? MT_LOG_WARN : MT_LOG_INFO, "%s", list->items[i].text);
 }
 
-/* Leave out the middle of a long text, between characters. */
+/* Cuts the middle out of a long text, between characters. */
 static void shorten(mt_str *t)
 {
     enum { HEAD = 600, TAIL = 400 };
@@ -45,7 +45,7 @@ static void shorten(mt_str *t)
     t->n = head + sizeof between - 1 + t->n - tail;
 }
 
-/* The first sample, if a layout was found in the data: the user sees what came of it. */
+/* Shows the first sample if the layout was detected, so that the user sees the result. */
 static mt_rc show_found(const mt_feed *f, mt_err *err)
 {
     mt_str text = { 0 };

@@ -1,5 +1,4 @@
-/* data_notices.h - what a run logs of the data it has read: records it does without, what lint found, and the first sample of a
- * layout that was guessed. */
+/* data_notices.h - what a run logs about its data: skipped records, lint findings, and the first sample of a detected layout. */
 #ifndef MT_CLI_DATA_NOTICES_H
 #define MT_CLI_DATA_NOTICES_H
 

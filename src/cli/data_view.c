@@ -11,7 +11,7 @@
 
 /* -- samples --------------------------------------------------------------------------------------- */
 
-/* Data comes from strangers: control characters must not reach the terminal. */
+/* Data is not trusted: control characters must not reach the terminal. */
 static void put_safely(mt_str *out, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What every command takes. */
+/* Options of every command. */
 static const char common[] = "  --quiet                  results, warnings and errors alone\n"
                              "  --verbose                more of what it does\n"
                              "  --help                   this\n";
@@ -54,14 +54,14 @@ static mt_rc add_str(const mt_flag *f, const char *text, mt_err *err)
     return MT_OK;
 }
 
-/* Up to where sums and products of a few of them still fit. */
+/* A limit at which sums and products of a few values still fit. */
 #define MOST_INT (1LL << 53)
 enum { MOST_CORES = 4096 };
 
 static mt_rc store_int(const mt_usage *u, const mt_flag *f, const char *text, long long least, long long most, mt_err *err)
 {
     char *end;
-    long long x = strtoll(text, &end, 10); /* what does not fit comes back as the nearest that does */
+    long long x = strtoll(text, &end, 10); /* an out-of-range number is returned as the nearest valid one */
     if (end == text || *end)
         return mt_fail(err, MT_EINVAL, "%s %s: %s expects a whole number, not \"%s\"", u->command, f->name, f->name, text);
     if (x > most) return mt_fail(err, MT_EINVAL, "%s: %s %s is out of range: at most %lld", u->command, f->name, text, most);
@@ -119,7 +119,7 @@ static mt_rc check_required(const mt_usage *u, int argc, char **argv, mt_err *er
     return MT_OK;
 }
 
-/* The i-th of the names, as a string of its own; "" past the last. */
+/* A copy of the i-th name; "" past the last. */
 static mt_short_text positional_name(const mt_usage *u, int i)
 {
     mt_short_text t = { "" };

@@ -17,7 +17,7 @@ typedef enum mt_flag_type {
     MT_FLAG_CORES, /* an integer from 1 to 4096 */
     MT_FLAG_FLOAT,
     MT_FLAG_BYTES,
-    MT_FLAG_MEMORY, /* bytes that something is to run in: mt_memory_parse */
+    MT_FLAG_MEMORY, /* a memory limit: mt_memory_parse */
 } mt_flag_type;
 
 /* A flag that may be given several times. */
@@ -28,10 +28,10 @@ typedef struct mt_flag_strs {
 } mt_flag_strs;
 
 typedef struct mt_flag {
-    const char *name; /* "--tokens"; "..." (STRS) takes the words behind the positional ones */
+    const char *name; /* "--tokens"; "..." (STRS) takes the words after the positional ones */
     mt_flag_type type;
     void *to;          /* bool *, const char **, mt_flag_strs *, int64_t *, double *, uint64_t * */
-    const char *value; /* what --help calls it: "FILE" */
+    const char *value; /* name of the value in --help: "FILE" */
     const char *help;
     bool required;
 } mt_flag;
@@ -43,18 +43,17 @@ typedef struct mt_usage {
     const char *positional; /* names of the positional arguments, "IN OUT"; all are needed; NULL: there are none */
     const mt_flag *flags;
     size_t n_flags;
-    void (*more)(void); /* prints what --help-all has besides; NULL: nothing */
+    void (*more)(void); /* prints what --help-all adds; NULL: nothing */
 } mt_usage;
 
 /* Every setting of `train`, for mt_usage.more. */
 void mt_print_settings(void);
 
-/* What was typed, or said in a file that was named, cannot be used: MT_EINVAL, whose exit status is 2, whatever it was before.
- * Memory that is short stays that. */
+/* Marks an error as the user's input: MT_EINVAL, with exit status 2.  Lack of memory stays what it is. */
 mt_rc mt_misused(mt_rc rc, mt_err *err);
 
-/* Fill the table's targets from argv[1..], and positional[] with as many words as usage names.  *help is set when --help was
- * asked for (and printed). */
+/* Fills the table's targets from argv[1..], and positional[] with the words that usage names. *help is set if --help was given
+ * (and printed). */
 mt_rc mt_flags_parse(const mt_usage *usage, int argc, char **argv, const char **positional, bool *help, mt_err *err);
 
 #endif

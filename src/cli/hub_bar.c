@@ -16,7 +16,7 @@ static void hub_bar_show(void *user, const mt_hub_progress *p)
     mt_hub_bar *b = user;
     char note[128];
     if (!b->open) {
-        if (p->done_bytes == p->total_bytes || p->total_bytes < 1000000) return; /* nothing to fetch, or there in a moment */
+        if (p->done_bytes == p->total_bytes || p->total_bytes < 1000000) return; /* nothing to download, or done in a moment */
         mt_progress_start(&b->bar, &b->terminal, "downloading (MB)", (double)p->total_bytes / MB);
         mt_progress_skip(&b->bar, (double)p->done_bytes / MB);
         b->open = true;
@@ -63,7 +63,7 @@ static bool is_model_dir(const char *dir)
     return is;
 }
 
-/* Where no hub is needed: here, or a model that is installed; NULL: neither. */
+/* The path if no hub is needed: a local path or an installed model; NULL: neither. */
 static const char *find_here(const char *name, char *path, size_t n)
 {
     if (mt_dir_exists(name) || mt_file_exists(name)) return name;
@@ -77,7 +77,7 @@ mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char *
     char path[1024];
     const char *here = find_here(name, path, sizeof path);
     *dir = NULL;
-    if (here) { /* what the hub wants to know of the environment is not needed either */
+    if (here) { /* then the hub's environment variables are not needed either */
         *dir = mt_strdup(here);
         return *dir ? MT_OK : mt_no_memory(err, "a path");
     }

@@ -1,4 +1,5 @@
-/* lost_page.c - see lost_page.h.  All of it but the last function runs in a signal handler: system calls and the stack only. */
+/* lost_page.c - see lost_page.h.  Everything except the last function runs in a signal handler: only system calls and the
+ * stack. */
 #include "cli/lost_page.h"
 
 #include <fcntl.h>
@@ -16,7 +17,7 @@ static void say(const char *text)
     (void)n;
 }
 
-/* The hexadecimal number at *p, which moves behind it. */
+/* Reads the hexadecimal number at *p and moves *p past it. */
 static uintptr_t take_hex(const char **p)
 {
     static const char digits[] = "0123456789abcdef";
@@ -25,7 +26,7 @@ static uintptr_t take_hex(const char **p)
     return n;
 }
 
-/* A line of /proc/self/maps, "from-to flags offset device inode   /path": the path, if `at` lies in it. */
+/* A line of /proc/self/maps, "from-to flags offset device inode   /path": the path, if it contains `at`. */
 static const char *path_around(const char *line, uintptr_t at)
 {
     uintptr_t from = take_hex(&line), to = *line == '-' ? (line++, take_hex(&line)) : 0;

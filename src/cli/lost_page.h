@@ -1,8 +1,8 @@
-/* lost_page.h - a mapped file that became shorter, or whose disk failed, in words.
+/* lost_page.h - an error message for a mapped file that became shorter, or whose disk failed.
  *
- * A look at such a page ends the process with SIGBUS.  Weights and checkpoints are asked for first (F5 in docs/invariants.md);
- * records of data files are looked at by many threads and for as long as they are tokenized, so for them, and for whatever else
- * is mapped, this is said: which file, and what to do.  The process then ends with status 1. */
+ * Reading such a page ends the process with SIGBUS. Weights and checkpoints are checked before they are read (F5 in
+ * docs/invariants.md).  Data files are read by many threads during tokenization, so for them, and for any other mapping, the
+ * handler prints which file it was and what to do.  The process then exits with status 1. */
 #ifndef MT_CLI_LOST_PAGE_H
 #define MT_CLI_LOST_PAGE_H
 

@@ -1,4 +1,4 @@
-/* main.c - megatrain COMMAND ...: a table of commands, and what every one of them needs set up. */
+/* main.c - megatrain COMMAND ...: the table of commands, and the setup that all of them share. */
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -104,15 +104,15 @@ static int run(int argc, char **argv)
     return run_command(argc - 1, argv + 1);
 }
 
-/* A closed stream's number would go to the next file that is opened, and what is printed into that.  Of what stands in for stdout
- * nothing can be written, so that finish() tells. */
+/* If a standard stream is closed, the next opened file would get its number and receive the output.  So fill it with a stand-in;
+ * nothing can be written to stdout's, so that finish() reports it. */
 static void hold_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
 }
 
-/* What a command printed and nobody received is no success. */
+/* A command whose output could not be written has failed. */
 static int main_finish(int status)
 {
     static const char *const text = "not all that was to be printed could be written";

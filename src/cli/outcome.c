@@ -1,4 +1,4 @@
-/* outcome.c - how a command ends, and what it may say on the way. */
+/* outcome.c - how a command ends, and its notices. */
 #include "cli/commands.h"
 #include "cli/stop.h"
 #include "cli/terminal.h"
@@ -28,7 +28,7 @@ bool mt_cli_shows(mt_log_level level)
 mt_rc mt_cli_print_json(mt_json_out *j, mt_err *err)
 {
     mt_rc rc = mt_json_done(j, "the output", err);
-    if (!rc) puts(j->to->s); /* what could not be written is reported when the program ends */
+    if (!rc) puts(j->to->s); /* a failed write is reported when the program ends */
     mt_str_free(j->to);
     return rc;
 }

@@ -18,7 +18,7 @@ typedef struct asking {
 
 /* -- a question ------------------------------------------------------------------------------------ */
 
-/* Takes an answer, or says why not. */
+/* Accepts an answer, or explains why not. */
 typedef mt_rc (*accept_fn)(asking *a, const char *text, mt_err *err);
 
 enum { LINE = 128 };
@@ -29,7 +29,7 @@ static bool read_line(const char *question, const char *fallback, char out[LINE]
     printf("%s%s%s%s ", question, *fallback ? " [" : "", fallback, *fallback ? "]" : "");
     fflush(stdout);
     if (!fgets(out, LINE, stdin)) return false;
-    if (!strchr(out, '\n')) /* longer than any answer: the rest of it is no answer to the next question */
+    if (!strchr(out, '\n')) /* longer than any answer: drop the rest, so that it does not answer the next question */
         for (int c; (c = getchar()) != '\n' && c != EOF;) {
         }
     out[strcspn(out, "\r\n")] = '\0';
@@ -48,7 +48,7 @@ static void print_refusal(const mt_err *err)
     mt_str_free(&lines);
 }
 
-/* Until there is an answer; false: no more input. */
+/* Repeats until there is a valid answer; false: no more input. */
 static bool plan_ask_ask(asking *a, const char *question, const char *fallback, accept_fn accept)
 {
     char line[LINE];
@@ -95,7 +95,7 @@ static mt_rc accept_width(asking *a, const char *text, mt_err *err) { return acc
 
 static mt_rc accept_layers(asking *a, const char *text, mt_err *err) { return accept_number(&a->layers, text, 1, 1024, err); }
 
-/* A llama of that many parameters: its MLPs have what the rest leaves. */
+/* A llama with that many parameters: its MLPs get what the rest leaves. */
 static mt_rc make_own(asking *a, mt_err *err)
 {
     enum { VOCABULARY = 32000, HEAD = 64 };

@@ -1,16 +1,16 @@
-/* plan_ask.h - what `megatrain plan` asks on a terminal when it is given nothing.  The answers become what flags would have said;
- * an answer that is none is asked for again. */
+/* plan_ask.h - the questions of `megatrain plan` on a terminal without arguments.  The answers replace flags; an invalid answer
+ * is asked again. */
 #ifndef MT_CLI_PLAN_ASK_H
 #define MT_CLI_PLAN_ASK_H
 
 #include "cli/plan_question.h"
 
 typedef struct mt_plan_asked {
-    bool what_fits; /* what can I train here; else: which batch size */
+    bool what_fits; /* true: what can I train here; false: which batch size */
     mt_subject_asked subject;
     mt_machine_asked machine;
 
-    char model[128], gpu[64], config[512]; /* what the above point to */
+    char model[128], gpu[64], config[512]; /* memory that the above point to */
     mt_shape own;
 } mt_plan_asked;
 

@@ -19,7 +19,7 @@ typedef struct fit {
     mt_need need;
 } fit;
 
-/* Samples of a step: as asked for; auto takes what fits, one at least. */
+/* Samples per step: as given; auto takes what fits, at least one. */
 static int64_t step_samples(const mt_settings *set)
 {
     const mt_training_settings *t = &set->training;

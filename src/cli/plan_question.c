@@ -40,7 +40,7 @@ static mt_rc open_files(mt_subject *s, const char *path, const mt_settings *set,
     return mt_model_create(&s->model, s->config, &o, err);
 }
 
-/* A model nobody has written down here: its config.json tells, and the hub has that. */
+/* A model that is not in our table: download its config.json from the hub. */
 static mt_rc open_hub(mt_subject *s, const char *name, const mt_settings *set, mt_err *err)
 {
     char *dir;
@@ -98,7 +98,7 @@ static mt_rc open_device(mt_device **out, const mt_set_device *d, mt_err *err)
     return mt_device_open(out, word, NULL, err);
 }
 
-/* The least of what was said; 0: nobody said anything. */
+/* The smallest of the given values; 0: none was given. */
 static uint64_t least(uint64_t a, uint64_t b) { return !a || (b && b < a) ? b : a; }
 
 static void name_device(mt_machine_found *out, mt_device *dev, const char *gpu)
@@ -126,7 +126,7 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
             "--gpu-memory and --link describe a GPU, and there is none here: --gpu NAME says which (megatrain plan --list-gpus)");
     MT_TRY(mt_machine_here(&out->machine, dev, &given, true, err));
     out->machine.peer = (double)asked->peer;
-    if (asked->gpu_memory) { /* of the card: what the driver takes is not the run's */
+    if (asked->gpu_memory) { /* of the card, without the driver's share */
         if (asked->gpu_memory <= out->machine.base_device)
             return mt_fail(err, MT_EINVAL, "--gpu-memory %s: the driver and its libraries take %s of it",
                            mt_bytes_text(asked->gpu_memory).s, mt_bytes_text(out->machine.base_device).s);

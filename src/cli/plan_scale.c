@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 enum { MOST_DOUBLINGS = 6 };
-#define NEARLY 1.05 /* of compute alone: what is left of waiting does not matter */
+#define NEARLY 1.05 /* times the compute alone: less waiting than that does not matter */
 
 static mt_rc plan_for(mt_plan **out, const mt_plan_answer *a, int gpus, int64_t batch, mt_err *err)
 {

@@ -4,7 +4,7 @@
 
 #include "cli/plan_view.h"
 
-/* a->plan: of the most GPUs; of one on one machine, there is nothing to show. */
+/* a->plan: for the largest number of GPUs.  Shows nothing for one GPU on one machine. */
 mt_rc mt_plan_scale_find(mt_plan_scale *s, const mt_plan_answer *a, mt_err *err);
 void mt_plan_scale_show(mt_str *out, const mt_plan_answer *a);
 void mt_plan_scale_json(mt_json_out *j, const mt_plan_scale *s);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* -- what the buffers are for ---------------------------------------------------------------------- */
+/* -- uses of buffers ---------------------------------------------------------------------- */
 
 enum { MASTERS, MOMENTS, GRADIENTS, SUMS, WEIGHTS, KEPT, WORK, RUNTIME };
 static const char *const use_names[MT_PLAN_USES] = { "master weights (fp32 in two halves)",
@@ -120,7 +120,7 @@ static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal 
         mt_str_printf(&text, "%s %s of host memory and may use %s", needs, mt_bytes_text(a->need.host).s,
                       mt_bytes_text(m->host_bytes).s);
     put_line(&lines, &text, 2, term);
-    /* In place of the same words, which are wrapped without color. */
+    /* Replaces the same words, which were wrapped without color. */
     mt_style_put(out, label, style, term->color);
     mt_str_puts(out, mt_str_ok(&lines) ? lines.s + strlen(label) : "");
     mt_str_free(&lines);
@@ -207,7 +207,7 @@ static void put_times(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     }
 }
 
-/* What would hide updates that the step waits for. */
+/* How to hide updates that the step waits for. */
 static void put_updates(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_update_advice *u = &a->updates;
@@ -226,8 +226,7 @@ static void put_updates(mt_str *out, const mt_plan_answer *a, const mt_terminal 
     put_line(out, &text, 2, term);
 }
 
-/* What a run with this plan has in its file: what the plan hangs on, as far as somebody said it, and its two sizes in any
- * case. */
+/* The settings file of a run with this plan: the given settings that the plan depends on, and always its two sizes. */
 static bool decides_the_plan(const mt_settings *s, const char *key)
 {
     static const char *const always[] = { "dataset.max_seq_len", "training.batch_size" };
@@ -243,13 +242,13 @@ static bool decides_the_plan(const mt_settings *s, const char *key)
     return named && mt_settings_given(s, key);
 }
 
-/* Which of this machine's devices is nothing to another one. */
+/* Device numbers of this machine mean nothing on another one. */
 static bool decides_the_plan_elsewhere(const mt_settings *s, const char *key)
 {
     return strcmp(key, "model.device") != 0 && decides_the_plan(s, key);
 }
 
-/* batch_size of a step's samples; 0: gradient_accumulation_steps alone is more than that. */
+/* batch_size for this many samples per step; 0: gradient_accumulation_steps alone is larger. */
 static int64_t of_step(const mt_plan_answer *a, int64_t samples)
 {
     return samples / a->settings->training.gradient_accumulation_steps;
@@ -281,9 +280,9 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     mt_str_puts(out, "\n");
     put_batch_sizes(&text, a, recommended);
     put_line(out, &text, 2, term);
-    /* Nothing to paste of what train refuses, wherever it writes. */
+    /* Shows nothing to paste if train would refuse it, whatever its output directory. */
     if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return;
-    run.training.batch_size = recommended; /* auto takes the same */
+    run.training.batch_size = recommended; /* auto chooses the same */
     mt_str_puts(out, "\n");
     mt_settings_write_some(&run, a->on->here ? decides_the_plan : decides_the_plan_elsewhere, 2, out);
 }
@@ -403,7 +402,7 @@ void mt_plan_json_need(mt_json_out *j, const mt_need *need)
     mt_json_end(j);
 }
 
-/* How often each thing is decided; descriptions put it in words. */
+/* Counts of each decision; descriptions put them in words. */
 static void put_schedule(mt_json_out *j, const mt_plan *p)
 {
     static const char *const keeps[MT_KEEPS] = { "nothing",        "input",     "attention", "no_norms_or_activations",

@@ -1,4 +1,4 @@
-/* plan_view.h - a plan as people and scripts read it. */
+/* plan_view.h - prints a plan for people and for scripts. */
 #ifndef MT_CLI_PLAN_VIEW_H
 #define MT_CLI_PLAN_VIEW_H
 
@@ -26,16 +26,16 @@ typedef struct mt_machines_row {
 } mt_machines_row;
 typedef struct mt_plan_scale {
     mt_scale_row rows[MT_SCALE_ROWS];
-    int n;                 /* 0: one GPU was asked for */
-    int64_t compute_batch; /* samples of a step from which all of them are bound by compute; 0: none found */
+    int n;                 /* 0: for one GPU */
+    int64_t compute_batch; /* samples per step from which all of them are bound by compute; 0: none found */
     mt_machines_row machines[MT_SCALE_ROWS];
-    int n_machines; /* 0: one machine was asked for */
-    int most_gpus;  /* beyond which a step of this size waits for the network; 0: not a GPU */
+    int n_machines; /* 0: for one machine */
+    int most_gpus;  /* GPUs beyond which a step of this size waits for the network; 0: not a GPU */
 } mt_plan_scale;
 
 typedef struct mt_plan_answer {
-    const char *model;           /* as it was asked for */
-    const char *untrained;       /* its family, where `train` does not know that yet; NULL: it does */
+    const char *model;           /* as requested */
+    const char *untrained;       /* its family, if `train` does not support it yet; NULL: it does */
     const mt_machine_found *on;  /* that machine: borrowed */
     const mt_settings *settings; /* the question's: borrowed */
     mt_question q;
@@ -47,13 +47,12 @@ typedef struct mt_plan_answer {
     mt_plan_scale scale;
     mt_remedy remedies[MT_REMEDIES];
     int n_remedies;
-    int64_t n_steps; /* of the run; 0: nobody said */
+    int64_t n_steps; /* of the run; 0: not given */
     mt_train_writes writes;
     size_t disk_free;  /* 0: not known */
     bool disk_short;   /* that is why it is refused */
-    char refused[128]; /* why `train` would not start it though it fits: "megatrain does not train gpt_oss models yet"; "": it
-                              would */
-    char notes[MT_PLAN_NOTES][320]; /* what else to know before a run: a sentence each */
+    char refused[128]; /* why `train` would refuse it although it fits: "megatrain does not train X models yet"; "": accepted */
+    char notes[MT_PLAN_NOTES][320]; /* further notices before a run, a sentence each */
     int n_notes;
 } mt_plan_answer;
 

@@ -59,7 +59,7 @@ static bool find_ranges(const mt_curve *c, range *x, range *y)
         y->lo = fmin(y->lo, c->y[i]), y->hi = fmax(y->hi, c->y[i]);
     }
     if (!(x->lo <= x->hi)) return false;
-    if (y->hi == y->lo) y->hi += fabs(y->hi) > 0 ? fabs(y->hi) : 1; /* a flat curve lies on the floor */
+    if (y->hi == y->lo) y->hi += fabs(y->hi) > 0 ? fabs(y->hi) : 1; /* draw a flat curve at the bottom */
     return true;
 }
 
@@ -166,7 +166,7 @@ void mt_plot_bars(mt_str *out, const mt_bar *bars, size_t n, int width, bool utf
         double v = isfinite(bars[i].value) && bars[i].value > 0 ? bars[i].value : 0;
         double cells = largest > 0 ? v / largest * room : 0, least = utf8 ? 0.125 : 1;
         mt_str_printf(out, "%*s%s ", label - mt_text_columns(bars[i].label), "", bars[i].label);
-        mt_blocks_put(out, v > 0 ? fmax(cells, least) : 0, utf8); /* something is not nothing */
+        mt_blocks_put(out, v > 0 ? fmax(cells, least) : 0, utf8); /* a positive value gets at least one cell */
         mt_str_printf(out, "%s%s\n", *bars[i].text ? " " : "", bars[i].text);
     }
 }

@@ -1,5 +1,5 @@
-/* plot.h - pictures made of characters: a curve with axes, and bars.  Braille dots (2 x 4 to a character) and
- * eighth blocks where UTF-8 is spoken, plain ASCII elsewhere. */
+/* plot.h - pictures made of characters: a curve with axes, and bars.  Braille dots (2 x 4 per character) and eighth blocks on
+ * UTF-8 terminals, plain ASCII elsewhere. */
 #ifndef MT_CLI_PLOT_H
 #define MT_CLI_PLOT_H
 
@@ -13,15 +13,15 @@ typedef struct mt_curve {
     bool utf8;
 } mt_curve;
 
-/* `height` lines of curve, an axis and its labels under it; nothing but a sentence when there are no points. */
+/* `height` lines of curve, with an axis and its labels below; only a sentence if there are no points. */
 void mt_plot_curve(mt_str *out, const mt_curve *curve);
 
 typedef struct mt_bar {
-    const char *label, *text; /* before and behind the bar; text may be "" */
+    const char *label, *text; /* before and after the bar; text may be "" */
     double value;             /* not negative */
 } mt_bar;
 
-/* One line a bar, the longest filling what labels and texts leave of `width`. */
+/* One line per bar; the longest fills the part of `width` that labels and texts leave. */
 void mt_plot_bars(mt_str *out, const mt_bar *bars, size_t n, int width, bool utf8);
 
 #endif

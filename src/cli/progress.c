@@ -46,7 +46,7 @@ static void put_time(mt_str *out, const mt_progress_view *v)
         mt_str_printf(out, "%s left", mt_seconds_text(v->left_s).s);
 }
 
-/* What must be there is measured first; the note, cut if need be, and then the bar get what is left. */
+/* Measures the required parts first; the note (cut if needed) and then the bar get the rest. */
 void mt_progress_line(mt_str *out, const mt_progress_view *v, int columns, bool utf8, bool color)
 {
     mt_str counts = { 0 }, time = { 0 }, note = { 0 }, line = { 0 };
@@ -57,7 +57,7 @@ void mt_progress_line(mt_str *out, const mt_progress_view *v, int columns, bool 
     int room = columns - fixed;
     if (room - 2 >= MIN_NOTE || room - 2 >= mt_text_columns(v->note)) mt_text_fit(&note, v->note, room - 2);
     if (note.n) room -= mt_text_columns(note.s) + 2;
-    int cells = room - 4 < MAX_BAR ? room - 4 : MAX_BAR; /* the bar's ends and the space behind it */
+    int cells = room - 4 < MAX_BAR ? room - 4 : MAX_BAR; /* the bar's ends and the space after it */
     mt_style_put(&line, v->what, MT_STYLE_BOLD, color);
     mt_str_puts(&line, "  ");
     if (v->total > 0 && cells >= MIN_BAR) put_bar(&line, share(v), cells, utf8, color), mt_str_puts(&line, "  ");

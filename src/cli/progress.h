@@ -16,21 +16,21 @@
 /* One moment of the work, ready to be drawn. */
 typedef struct mt_progress_view {
     const char *what;   /* "training" */
-    const char *note;   /* what else is worth a glance: "loss 2.31"; may be "" */
-    double done, total; /* total 0: nobody knows */
+    const char *note;   /* extra information: "loss 2.31"; may be "" */
+    double done, total; /* total 0: unknown */
     double elapsed_s;
     double left_s; /* negative: not known yet */
 } mt_progress_view;
 
-/* "training  [#####     ] 320/640  50%  loss 2.31  12 s left", at most `columns` wide, without a newline.
- * Where space is short the bar shrinks first, then goes, then the note is cut. */
+/* "training  [#####     ] 320/640  50%  loss 2.31  12 s left", at most `columns` wide, without a newline.  If space is short, the
+ * bar shrinks first, then disappears, then the note is cut. */
 void mt_progress_line(mt_str *out, const mt_progress_view *view, int columns, bool utf8, bool color);
 /* For logs: "training 320/640 (50%), 12 s left: loss 2.31". */
 void mt_progress_plain(mt_str *out, const mt_progress_view *view);
 
 typedef struct mt_progress {
     const mt_terminal *terminal; /* borrowed; outlives the progress */
-    double (*clock)(void);       /* seconds that only go up; tests put their own here after start */
+    double (*clock)(void);       /* monotonic seconds; tests put their own here after start */
     const char *what;            /* borrowed */
     char note[512];              /* the latest, for redrawing */
     double done, total;
@@ -42,7 +42,7 @@ typedef struct mt_progress {
 } mt_progress;
 
 void mt_progress_start(mt_progress *p, const mt_terminal *terminal, const char *what, double total);
-/* Begin at `done` rather than 0, so that what an earlier run did does not count as speed. */
+/* Starts at `done` instead of 0, so that earlier work does not count as speed. */
 void mt_progress_skip(mt_progress *p, double done);
 void mt_progress_update(mt_progress *p, double done, const char *note);
 void mt_progress_say(mt_progress *p, const char *line);

@@ -131,7 +131,7 @@ mt_rc mt_asks_read_stdin(mt_asks *a, mt_err *err)
 
 /* -- as token ids ---------------------------------------------------------------------------------- */
 
-/* Equal prompts draw different numbers, and which ones does not depend on the other prompts. */
+/* Equal prompts draw different random numbers, which do not depend on the other prompts. */
 static void set_streams(mt_asks *a)
 {
     for (size_t i = 0; i < a->n; i++) {
@@ -146,7 +146,7 @@ static void set_streams(mt_asks *a)
     }
 }
 
-/* asker: NULL where the text is continued as it is. */
+/* asker: NULL if the text is continued as it is. */
 static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, const mt_sampler *asker, mt_tok_scratch *scratch,
                         mt_err *err)
 {

@@ -1,4 +1,4 @@
-/* prompts.h - the prompts of a generation: where they come from, and as token ids. */
+/* prompts.h - the prompts of a generation: their sources, and their token ids. */
 #ifndef MT_CLI_PROMPTS_H
 #define MT_CLI_PROMPTS_H
 
@@ -7,11 +7,11 @@
 
 typedef struct mt_ask {
     const char *text;     /* never NULL */
-    const char *expected; /* the answer a record gives; NULL: none */
-    const char *task;     /* what kind of question it is; NULL: not said */
+    const char *expected; /* the record's answer; NULL: none */
+    const char *task;     /* the kind of task; NULL: not given */
     int32_t *ids;
     size_t n_ids;
-    uint64_t stream; /* of random numbers: from the ids, and how many prompts before had the same */
+    uint64_t stream; /* stream of random numbers: from the ids, and the number of earlier prompts with the same ids */
 } mt_ask;
 
 typedef struct mt_asks {
@@ -20,7 +20,7 @@ typedef struct mt_asks {
     mt_arena arena; /* owns every string and id */
 } mt_asks;
 
-/* Zero-initialise first.  Each adds to what is there. */
+/* Zero-initialize first.  Each call adds prompts. */
 mt_rc mt_asks_add(mt_asks *a, const char *text, mt_err *err);
 /* A file of lines, or (.json) a list of texts or records; "-": lines of standard input. */
 mt_rc mt_asks_read(mt_asks *a, const char *path, mt_err *err);

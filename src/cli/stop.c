@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static atomic_bool asked, saves, save_wanted, quiet;
-static volatile sig_atomic_t stop_signal; /* which of them asked */
+static volatile sig_atomic_t stop_signal; /* the signal that came first */
 static struct timespec asked_at;
 
 /* One request may come as two signals: timeout(1) sends its own to the program and to the group, and runners that pass Ctrl-C on
@@ -39,7 +39,7 @@ static void on_signal(int number)
     (void)n;
 }
 
-/* Slurm's --signal=USR1@300, or a user who wants to be sure: the run goes on. */
+/* Slurm's --signal=USR1@300, or a user who wants to be sure: the run continues. */
 static void on_save_signal(int number)
 {
     (void)number;

@@ -1,26 +1,27 @@
-/* stop.h - Ctrl-C, SIGTERM and SIGUSR2: the first asks, the second ends the program at once.
+/* stop.h - Ctrl-C, SIGTERM and SIGUSR2: the first requests a stop, the second ends the program at once.
  *
- * Long work looks at the flag (tokenizing between records, downloads several times a second, a run between steps), ends with
- * MT_ESTOPPED or a checkpoint, and leaves nothing half-made behind. */
+ * Long work checks the flag (tokenizing between records, downloads several times a second, a run between steps), ends with
+ * MT_ESTOPPED or a checkpoint, and leaves nothing half-written. */
 #ifndef MT_CLI_STOP_H
 #define MT_CLI_STOP_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* From here on signals ask, SIGUSR2 among them, which mpirun passes on: after the others it kills.  A closed terminal (SIGHUP), a
- * reader that is gone (SIGPIPE) and a limit on files (SIGXFSZ) end nothing: the write that fails says so. */
+/* From here on, signals request a stop.  SIGUSR2 is one of them, because mpirun passes it on without killing soon after.  A
+ * closed terminal (SIGHUP), a closed pipe (SIGPIPE) and a file size limit (SIGXFSZ) end nothing: the failing write reports an
+ * error. */
 void mt_stop_catch(void);
-/* What the first signal prints: the run is between steps and will save, or it only prepares. */
+/* Chooses what the first signal prints: that the run will save, or that it is still preparing. */
 void mt_stop_saves(bool saves);
-/* The first signal prints nothing: another rank of the run does. */
+/* The first signal prints nothing here: another rank of the run prints it. */
 void mt_stop_quietly(void);
 const atomic_bool *mt_stop_flag(void);
-/* Which signal asked; 0: none did. */
+/* The signal that requested a stop; 0: none. */
 int mt_stop_signal(void);
 /* The exit status after it, as shells count: 130 after SIGINT, 143 after SIGTERM, 140 after SIGUSR2. */
 int mt_stop_status(void);
-/* SIGUSR1 asks for a checkpoint and the run continues: true once for each request. */
+/* SIGUSR1 requests a checkpoint, and the run continues: returns true once per request. */
 bool mt_stop_take_save(void);
 
 #endif

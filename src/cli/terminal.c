@@ -64,7 +64,7 @@ void mt_blocks_put(mt_str *out, double cells, bool utf8)
     if (utf8) mt_str_puts(out, eighths[steps % 8]);
 }
 
-/* Bytes and columns of the character at text; a byte that is no UTF-8 is one column wide. */
+/* Bytes and columns of the character at text; a byte that is not UTF-8 is one column wide. */
 static int next_char(const char *text, int *columns)
 {
     uint32_t cp;
@@ -99,7 +99,7 @@ void mt_text_wrap(mt_str *out, const char *text, int columns, int indent)
     int at = 0; /* columns of the line so far */
     for (const char *word = text; *word;) {
         size_t blanks = strspn(word, " "), n = blanks + strcspn(word + blanks, " \n");
-        if (n == 0) { /* a line end of its own */
+        if (n == 0) { /* an explicit line end */
             mt_str_putc(out, *word++);
             at = 0;
             continue;

@@ -31,8 +31,8 @@ void mt_train_screen_deinit(mt_train_screen *s)
 
 /* -- lines ----------------------------------------------------------------------------------------- */
 
-/* Every line that was said, with its time, for those who look later.  What follows a line break is indented: a text from
- * elsewhere cannot pass for a line with a time of its own. */
+/* Every printed line with its time, for later reading.  Text after a line break is indented, so that it cannot imitate a line
+ * with its own time. */
 static void keep_line(mt_train_screen *screen, const char *line)
 {
     char when[32];
@@ -78,7 +78,7 @@ void mt_train_screen_log_to(mt_train_screen *screen, const char *dir)
     pthread_mutex_unlock(&screen->lock);
 }
 
-/* On a terminal no word is cut at its edge; elsewhere a thing is a line, however long. */
+/* On a terminal, lines are wrapped at words; elsewhere each item is one line of any length. */
 static void put_line(mt_train_screen *screen, const char *text, int indent)
 {
     mt_str s = { 0 };
@@ -121,7 +121,7 @@ static void put_row(mt_train_screen *screen, const char *label, const char *text
 
 /* -- before the first step ------------------------------------------------------------------------- */
 
-/* One, or how many train together. */
+/* One device, or the number that train together. */
 static void put_device(mt_train_screen *screen, const mt_train_info *i)
 {
     const int lanes = mt_plan_lanes(i->plan), shares = mt_arithmetic_parts(&i->plan->arithmetic);
@@ -135,7 +135,7 @@ static void put_device(mt_train_screen *screen, const mt_train_info *i)
     put_row(screen, "device", text);
 }
 
-/* How many, which, and what is between them. */
+/* Number, names and links of the devices. */
 static void put_machines(mt_train_screen *screen, const mt_train_info *i)
 {
     mt_str s = { 0 };
@@ -231,7 +231,7 @@ void mt_train_screen_buffers(const mt_plan *p)
                mt_bytes_text(p->buffers[i].bytes).s);
 }
 
-/* Nothing of what is there within a second or two. */
+/* Shows nothing for loads that take only a second or two. */
 void mt_train_screen_loading(mt_train_screen *screen, size_t done, size_t total)
 {
     enum { AT_ONCE_S = 1 };
@@ -281,7 +281,7 @@ static size_t largest_of(const double *x, size_t n)
     return at;
 }
 
-/* The worst layers: of a router that has collapsed, a few experts take all rows. */
+/* The worst layers: with a collapsed router, a few experts get all rows. */
 static void describe_experts(mt_train_screen *screen, const mt_train_step *s)
 {
     const mt_train_loads *l = &s->loads;
@@ -297,7 +297,7 @@ static void describe_experts(mt_train_screen *screen, const mt_train_step *s)
         snprintf(screen->experts + at, sizeof screen->experts - (size_t)at, "none idle");
 }
 
-/* As many as there is room for. */
+/* As many as fit. */
 static void describe_devices(mt_train_screen *screen, const mt_train_step *s)
 {
     const size_t room = sizeof screen->devices;
@@ -308,7 +308,7 @@ static void describe_devices(mt_train_screen *screen, const mt_train_step *s)
     snprintf(screen->devices + at, room - at, "; the first waits %s a step for the others", mt_seconds_text(s->wait_devices_s).s);
 }
 
-/* From the fastest to the slowest; "": there is one. */
+/* From the fastest to the slowest; "" for one device. */
 static void name_range(char *out, size_t n, const mt_train_step *s)
 {
     double least = INFINITY, most = 0;
@@ -333,7 +333,7 @@ void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
     const char *skipped = "";
     if (s->empty) skipped = "  (skipped: nothing to train on)";
     if (s->skipped) skipped = "  (skipped: not finite)";
-    if (screen->term.live) /* the bar wants room */
+    if (screen->term.live) /* leave space for the bar */
         snprintf(note, sizeof note, "loss %.4f%s  %s tokens/s%s", s->loss, router, mt_count_text((uint64_t)s->tokens_s).s,
                  skipped);
     else
@@ -355,7 +355,7 @@ void mt_train_screen_eval(mt_train_screen *screen, const mt_train_eval *e)
     mt_train_screen_say(screen, line);
 }
 
-/* A line each, however many the answer has. */
+/* One line each, however many lines the answer has. */
 void mt_train_screen_sample(mt_train_screen *screen, int64_t step, const char *prompt, const char *answer)
 {
     mt_str s = { 0 };
@@ -392,7 +392,7 @@ static void draw_curve(const mt_train_screen *screen)
     mt_str_free(&s);
 }
 
-/* What was planned, and what came of it. */
+/* Planned and measured values. */
 static void print_compared(mt_train_screen *screen, const mt_train_compared *c)
 {
     mt_str s = { 0 };
@@ -406,7 +406,7 @@ static void print_compared(mt_train_screen *screen, const mt_train_compared *c)
     mt_str_free(&s);
 }
 
-/* The first evaluation beside the last; there may be one alone, or none. */
+/* The first evaluation beside the last; there may be only one, or none. */
 static void print_evaluations(const mt_train_screen *screen)
 {
     if (screen->eval_last.step < 0) return;

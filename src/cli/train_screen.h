@@ -1,11 +1,11 @@
-/* train_screen.h - what a run shows: a banner, a bar, lines above it, and at the end a curve; and log.txt, which has every line
- * with its time.
+/* train_screen.h - the output of a run: a banner, a bar, lines above it, and at the end a curve; and log.txt, which has every
+ * line with its time.
  *
- *     init       what is said is printed, and kept until there is a log
+ *     init       prints messages, and keeps them until there is a log
  *     loading, finish
- *     log_to     the run's directory is ours: log.txt from here on, with what was said before
+ *     log_to     the run's directory is locked: writes log.txt from here on, including earlier messages
  *     banner, start, step ..., finish
- *     end        what came of it
+ *     end        the results
  *     deinit
  *
  * Notices may come from any thread (mt_train_screen_say); the rest is for the thread that runs the trainer. */
@@ -20,8 +20,8 @@
 #include <stdio.h>
 
 typedef struct mt_train_screen {
-    mt_terminal term;     /* of stdout; set before anything is shown but notices */
-    pthread_mutex_t lock; /* of the bar and the log */
+    mt_terminal term;     /* stdout; set before anything except notices is shown */
+    pthread_mutex_t lock; /* guards the bar and the log */
     mt_progress bar;
     bool bar_open;
     struct {
@@ -32,10 +32,10 @@ typedef struct mt_train_screen {
         int64_t step; /* -1: none */
         double loss;
     } eval_first, eval_last;
-    char experts[200]; /* how busy they were in the last step; "": there are none */
-    char devices[320]; /* how long each took for its shares of the last step; "": there is one */
+    char experts[200]; /* load of the experts in the last step; "": no experts */
+    char devices[320]; /* seconds of each device for its shares of the last step; "": one device */
     FILE *log;         /* log.txt of the run; NULL: not yet */
-    mt_str early;      /* what was said before there was one */
+    mt_str early;      /* messages from before there was one */
 } mt_train_screen;
 
 void mt_train_screen_init(mt_train_screen *screen);
@@ -45,19 +45,19 @@ void mt_train_screen_deinit(mt_train_screen *screen);
 void mt_train_screen_say(mt_train_screen *screen, const char *line);
 /* The same as a sink of notices (mt_log_set_sink); user is the screen. */
 void mt_train_screen_notice(void *user, mt_log_level level, const char *text);
-/* A line for the log alone. */
+/* A line for the log only. */
 void mt_train_screen_keep(mt_train_screen *screen, const char *line);
-/* A log that cannot be written is no reason to stop a run. */
+/* A log that cannot be written does not stop the run. */
 void mt_train_screen_log_to(mt_train_screen *screen, const char *dir);
 
-/* url: of the dashboard, for this terminal alone (it has a key in it); NULL: there is none. */
+/* url: the dashboard's, only for this terminal (it contains a secret key); NULL: no dashboard. */
 void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *settings, const mt_train_info *info, const char *url);
 /* The plan's memory by use, and the time of a step. */
 void mt_train_screen_plan(const mt_plan *plan);
 /* The plan's memory, buffer by buffer. */
 void mt_train_screen_buffers(const mt_plan *plan);
 
-/* A bar while weights come, of those that take more than a moment. */
+/* A bar while weights load, if that takes more than a moment. */
 void mt_train_screen_loading(mt_train_screen *screen, size_t done, size_t total);
 /* The bar of the steps. */
 void mt_train_screen_start(mt_train_screen *screen, const mt_train_info *info);
@@ -65,10 +65,10 @@ void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *step);
 void mt_train_screen_eval(mt_train_screen *screen, const mt_train_eval *eval);
 void mt_train_screen_sample(mt_train_screen *screen, int64_t step, const char *prompt, const char *answer);
 void mt_train_screen_saved(mt_train_screen *screen, const char *path, double seconds);
-/* Whichever bar is there has come to its end. */
+/* Ends the current bar. */
 void mt_train_screen_finish(mt_train_screen *screen);
 
-/* Plan and run compared, the curve, where the model is or how to go on. */
+/* Compares plan and run, and prints the curve and the model's path or how to continue. */
 void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, const mt_train_result *result);
 
 #endif

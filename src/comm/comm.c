@@ -1,11 +1,11 @@
 /* comm.c - parcels and records over a wire.
  *
- * A parcel travels as a header with its size and then as pieces, all under its tag: a wire delivers those of one tag in order.  The
- * receiver compares the header with what it expects before it makes room for a piece, so two ranks that disagree are told so by
- * numbers.  Of a parcel only a few pieces are under way at a time, and a parcel starts when all pieces of the one before it with
- * the same tag have.  A record is n - 1 parcels to all others and n - 1 from them.
+ * A parcel travels as a header with its size and then as pieces, all under its tag: a wire delivers those of one tag in order.
+ * The receiver compares the header with what it expects before it makes room for a piece, so an error about two ranks that
+ * disagree contains both numbers.  Only a few pieces of a parcel are in flight at a time, and a parcel starts when all pieces of
+ * the previous one with the same tag have started.  A record is n - 1 parcels to all others and n - 1 from them.
  *
- * Time is counted while the caller attends: a parcel is not late because nobody called advance(). */
+ * Time counts only while the caller is in a call: a parcel is not late because no thread called advance(). */
 #include "comm/comm.h"
 #include "base/clock.h"
 #include "base/fault.h"
@@ -21,12 +21,13 @@ static const int64_t SHORTEST_NAP_NS = 20000, LONGEST_NAP_NS = 200000, ATTENDED_
 
 typedef struct shipment {
     mt_parcel p;
-    uint64_t header; /* its size as the sender says */
+    uint64_t header; /* its size according to the sender */
     bool header_started, header_done;
-    bool open; /* pieces may start: of one that is received, when the sizes agree */
+    bool open; /* pieces may start; on the receiving side, once the sizes agree */
     size_t pieces, started, done;
-    int64_t since_ns;        /* on the clock of attention: posted, or last moved */
-    struct shipment *before; /* with the same peer, direction and tag, and not started to the end */
+    int64_t since_ns; /* on the attention clock: when posted or last moved */
+    struct shipment
+        *before; /* the parcel before it with the same peer, direction and tag, if not all of its pieces have started */
     struct shipment *next;
 } shipment;
 
@@ -38,7 +39,7 @@ typedef struct parcels {
     size_t piece_bytes;
     shipment *first, *last; /* under way, in the order of posting */
     shipment *spare;
-    int64_t attended_ns, looked_ns; /* the clock of attention, and when it was last set */
+    int64_t attended_ns, looked_ns; /* the attention clock, and when it was last set */
     int64_t judged_ns;
     bool withdrawn;
 } parcels;
@@ -52,7 +53,7 @@ static shipment *shipment_of(void *mark) { return (shipment *)(void *)((char *)m
 
 static void nap(int64_t ns) { nanosleep(&(struct timespec){ .tv_nsec = (long)ns }, NULL); }
 
-/* The sticky failure.  The first time it is seen, all memory is taken back. */
+/* The sticky failure.  The first time it is seen, the wire releases all memory. */
 static mt_rc comm_check(parcels *c, mt_err *err)
 {
     mt_rc rc = c->wire->api->failed(c->wire, err);
@@ -62,7 +63,7 @@ static mt_rc comm_check(parcels *c, mt_err *err)
     return rc;
 }
 
-/* An error of ours is everybody's.  What comes back is the first one, which may be another rank's. */
+/* Makes our error the error of all ranks.  Returns the first one, which may be another rank's. */
 static mt_rc comm_broken(parcels *c, mt_err *err)
 {
     c->wire->api->fail(c->wire, err);
@@ -75,7 +76,7 @@ static mt_rc comm_broken(parcels *c, mt_err *err)
 
 static void comm_fail(mt_comm *base, const mt_err *e) { ((parcels *)base)->wire->api->fail(((parcels *)base)->wire, e); }
 
-/* One that hears nobody is cut off, and not the one to tell; of two ranks that cannot be known. */
+/* A rank that hears no other is cut off and must not report; with two ranks this cannot be decided. */
 bool mt__wire_speaks(const mt_wire *w, double timeout_s)
 {
     const int64_t failed_ns = atomic_load(&w->failed_ns), now = failed_ns ? failed_ns : mt_now_ns();
@@ -179,7 +180,7 @@ static mt_rc land(parcels *c, const mt_landed *l, mt_err *err)
     return MT_OK;
 }
 
-/* Take finished parcels off the list and say so; whoever hears it may post. */
+/* Removes finished parcels from the list and calls done(), which may post. */
 static bool deliver(parcels *c)
 {
     bool any = false;
@@ -202,12 +203,12 @@ static bool deliver(parcels *c)
         c->spare = s;
         if (p.done) p.done(p.self, p.mark);
         any = true;
-        s = after ? after : (prev ? prev->next : c->first); /* done() may have posted behind the last one */
+        s = after ? after : (prev ? prev->next : c->first); /* done() may have appended more */
     }
     return any;
 }
 
-/* -- who is late ----------------------------------------------------------------------------------- */
+/* -- late ranks ----------------------------------------------------------------------------------- */
 
 static double waited_s(const parcels *c, const shipment *s) { return 1e-9 * (double)(c->attended_ns - s->since_ns); }
 
@@ -216,7 +217,7 @@ static double silent_s(const parcels *c, int rank)
     return 1e-9 * (double)(mt_now_ns() - atomic_load(&c->wire->peers[rank].heard_ns));
 }
 
-/* What has waited longest: for any rank (-1), or for this one. */
+/* The parcel that has waited longest: for any rank (-1), or for this one. */
 static const shipment *oldest(const parcels *c, int peer)
 {
     const shipment *found = NULL;
@@ -242,7 +243,7 @@ static mt_rc append(mt_err *err, const char *text)
     return err->rc;
 }
 
-/* Every other rank is silent: then it is this machine that is cut off, unless there are only two. */
+/* True if every other rank is silent: then this machine is the one that is cut off, unless there are only two. */
 static bool hears_nobody(const parcels *c)
 {
     for (int r = 0; r < c->base.n_ranks; r++)
@@ -263,7 +264,7 @@ static mt_rc silent(const parcels *c, int rank, mt_err *err)
     return append(err, ", which is silent: its process, its machine or its network is down");
 }
 
-/* The rank that all wait for in the end. */
+/* The rank at the end of the chain of waits. */
 static int culprit(const parcels *c, int rank)
 {
     for (int i = 0; i < c->base.n_ranks; i++) {
@@ -296,12 +297,12 @@ static mt_rc judge(parcels *c, mt_err *err)
         const shipment *from = oldest(c, r);
         if (r == c->base.rank) continue;
         if (!ended && silent_s(c, r) > c->timeout_s) return silent(c, r, err);
-        if (ended && from && waited_s(c, from) > 1) /* what it sent before may still be on its way */
+        if (ended && from && waited_s(c, from) > 1) /* messages it sent earlier may still be in flight */
             return waited_for(c, from, waited_s(c, from), err), append(err, ", which has ended");
     }
     const double patience_s = c->base.patience_s;
     if (patience_s <= 0 || waited_s(c, s) <= patience_s) return MT_OK;
-    return silent_s(c, culprit(c, s->p.peer)) > c->timeout_s / 2 ? MT_OK : late(c, s, err); /* or is it about to be silent? */
+    return silent_s(c, culprit(c, s->p.peer)) > c->timeout_s / 2 ? MT_OK : late(c, s, err); /* it may be about to become silent */
 }
 
 /* -- the contract ---------------------------------------------------------------------------------- */
@@ -316,7 +317,7 @@ static mt_rc comm_post(mt_comm *base, const mt_parcel *p, mt_err *err)
     return enlist(c, p, err);
 }
 
-/* Start and land messages; *moved: any. */
+/* Starts and completes messages; *moved: whether there were any. */
 static mt_rc move_on(parcels *c, bool *moved, mt_err *err)
 {
     mt_landed landed[MT_WIRE_LANDED];
@@ -366,7 +367,7 @@ static mt_rc comm_tell(mt_comm *base, const void *mine, size_t n, void *all, con
         if (!(rc = enlist(c, &p, err))) left++;
         p.peer = to, p.sends = true, p.data = (char *)all + (size_t)base->rank * n;
         if (!rc && !(rc = enlist(c, &p, err))) left++;
-        if (rc) return comm_broken(c, err); /* what is enlisted already refers to this call's memory */
+        if (rc) return comm_broken(c, err); /* parcels already posted refer to this call's memory */
     }
     while (left > 0) MT_TRY(comm_advance(base, mt_now_ns() + ATTENDED_GAP_NS, err));
     return MT_OK;

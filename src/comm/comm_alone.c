@@ -1,4 +1,4 @@
-/* comm_alone.c - one rank: there is nobody to send to, and its record is all records. */
+/* comm_alone.c - one rank: nothing to send, and its record is all records. */
 #include "comm/comm.h"
 
 #include <string.h>

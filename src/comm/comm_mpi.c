@@ -1,12 +1,12 @@
 /* comm_mpi.c - ranks of an MPI job.  The only file that sees mpi.h.
  *
- * Two communicators of our own: data for messages, control for signs of life, failures and farewells.  MPI is called by one thread
- * at a time (MPI_THREAD_SERIALIZED), under a lock of ours: by the caller's thread in start and poll, and by the guard.
+ * It uses two communicators: data for messages, control for signs of life, failures and farewells.  One thread at a time calls
+ * MPI (MPI_THREAD_SERIALIZED), under our lock: the caller's thread in start and poll, and the guard.
  *
- * The guard is a thread that sends a beat to every rank now and then, with the rank it waits for, and receives theirs: so ranks hear
- * from each other while their callers compute.  When this rank fails it sends the text to all, and only then do calls return the
- * failure.  From then on MPI is not called any more, because the memory of messages under way may be gone.  When the process has not
- * ended some seconds after a failure, the guard ends it by force, and with it the job. */
+ * The guard is a thread that sends a beat to every rank now and then, with the rank it waits for, and receives theirs: so ranks
+ * hear from each other while their callers compute.  When this rank fails it sends the text to all, and only then do calls return
+ * the failure.  From then on MPI is not called any more, because the memory of messages in flight may be gone.  If the process
+ * has not ended some seconds after a failure, the guard kills it, and with it the job. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
 #include "base/fault.h"
@@ -31,7 +31,7 @@ typedef struct beat {
 } beat;
 typedef struct control {
     beat is;
-    char text[MT_ERR_MSG_BYTES]; /* of a failure: only then does it travel */
+    char text[MT_ERR_MSG_BYTES]; /* text of a failure; sent only with one */
 } control;
 
 typedef struct mpi_wire {
@@ -84,7 +84,7 @@ static mt_rc mpi_start(mt_wire *base, const mt_wire_message *m, mt_err *err)
     return MT_OK;
 }
 
-/* What came of a message; with the MPI lock held. */
+/* The result of a message; with the MPI lock held. */
 static mt_rc mpi_land(mpi_wire *w, int index, const MPI_Status *status, int code, mt_landed *out, mt_err *err)
 {
     const mt_wire_message *m = &w->messages[index];
@@ -112,7 +112,7 @@ static mt_rc mpi_poll(mt_wire *base, mt_landed out[MT_WIRE_LANDED], int *n, mt_e
     mt_rc rc = MT_OK;
     if (!w->n) return MT_OK;
     pthread_mutex_lock(&w->mpi);
-    /* MPI is shown no more requests at a time than there is room for. */
+    /* Passes MPI only as many requests at a time as the arrays hold. */
     for (size_t at = 0; !rc && at < w->n && *n == 0; at += MT_WIRE_LANDED) {
         const int some = (int)mt_min_i64(MT_WIRE_LANDED, (int64_t)(w->n - at));
         int done = 0, code = MPI_Testsome(some, w->requests + at, &done, w->indices, w->statuses);
@@ -175,7 +175,7 @@ static bool is_failing(mpi_wire *w)
     return yes;
 }
 
-/* All that has come; with the MPI lock held. */
+/* Receives everything that has arrived; with the MPI lock held. */
 static void drain_control(mpi_wire *w)
 {
     for (;;) {
@@ -188,7 +188,7 @@ static void drain_control(mpi_wire *w)
     }
 }
 
-/* Beats go to every rank whose last one has left; with the MPI lock held. */
+/* Sends a beat to every rank whose previous beat has left; with the MPI lock held. */
 static void send_beats(mpi_wire *w)
 {
     const int waits_for = atomic_load(&w->base.peers[w->base.rank].waits_for);
@@ -201,8 +201,8 @@ static void send_beats(mpi_wire *w)
     }
 }
 
-/* To all, whatever beats are still on their way, and wait a moment for it to leave; with the MPI lock held.  What cannot leave is
- * for a rank that is silent anyway. */
+/* Sends the failure to all ranks, and waits a moment for it to leave; with the MPI lock held.  A message that cannot leave is for
+ * a rank that is silent anyway. */
 static void send_last(mpi_wire *w, const control *c, size_t bytes)
 {
     w->out = *c;
@@ -235,7 +235,7 @@ static void send_failure(mpi_wire *w, const mt_err *e)
     pthread_mutex_unlock(&w->mpi);
 }
 
-/* The process does not end by itself: a thread of it is somewhere else. */
+/* The process does not end by itself: one of its threads is stuck. */
 static void end_by_force(mpi_wire *w, const mt_err *e)
 {
     if (w->how.last && mt__wire_speaks(&w->base, mt__comm_timeout(&w->how))) w->how.last(w->how.self, e);
@@ -314,7 +314,7 @@ static mt_rc mpi_failed(mt_wire *base, mt_err *err)
 /* MPI is not called again, so nothing moves. */
 static void mpi_withdraw(mt_wire *base) { ((mpi_wire *)base)->n = 0; }
 
-/* True when no rank is left that has more to do; one that is silent has not. */
+/* True if no rank has more to do; a silent rank counts as done. */
 static bool all_have_ended(const mpi_wire *w)
 {
     const int64_t silent_ns = (int64_t)(1e9 * mt__comm_timeout(&w->how));
@@ -326,10 +326,11 @@ static bool all_have_ended(const mpi_wire *w)
     return true;
 }
 
-/* All say farewell, so that nobody waits in MPI_Finalize for a rank that has more to do, or has failed.  False: a failure came. */
+/* Exchanges farewells, so that no rank waits in MPI_Finalize for one that has more to do or has failed.  False: a failure
+ * came. */
 static bool part(mpi_wire *w)
 {
-    while (is_failing(w) && !has_failed(w)) nap_ms(1); /* the guard says that instead */
+    while (is_failing(w) && !has_failed(w)) nap_ms(1); /* the guard reports that instead */
     pthread_mutex_lock(&w->mpi);
     if (!has_failed(w)) send_last(w, &(control){ .is = { .kind = FAREWELL, .waits_for = -1 } }, sizeof(beat));
     pthread_mutex_unlock(&w->mpi);
@@ -370,14 +371,14 @@ static void mpi_free(mpi_wire *w)
     mt_free(w);
 }
 
-/* After a failure the launcher ends all other processes as soon as one has ended.  So the one that speaks goes first, if need be by
- * force, and the others wait for their end. */
+/* After a failure the launcher kills all other processes as soon as one has ended.  So the reporting rank ends first, by force if
+ * needed, and the others wait to be killed. */
 static void mpi_close(mt_wire *base, bool speaks)
 {
     mpi_wire *w = (mpi_wire *)base;
     if (!part(w)) {
         if (!speaks) nap_ms(FAREWELL_MS);
-        return; /* the guard still watches the process, with which this memory goes */
+        return; /* the guard still watches the process, so this memory is not freed */
     }
     stop_guard(w);
     finalize(w);
@@ -430,14 +431,14 @@ static mt_rc name_hosts(mpi_wire *w, mt_err *err)
     return MT_OK;
 }
 
-/* Launchers bind a process to a core or two.  One that is alone on its machine has use for all of them. */
+/* Launchers bind a process to a core or two.  A process that is alone on its machine can use all of them. */
 static void use_all_cores(const mpi_wire *w)
 {
     cpu_set_t all;
     if (w->base.n_local > 1) return;
     CPU_ZERO(&all);
     for (int i = 0; i < CPU_SETSIZE; i++) CPU_SET(i, &all);
-    (void)sched_setaffinity(0, sizeof all, &all); /* the kernel leaves out what is not there, or not allowed */
+    (void)sched_setaffinity(0, sizeof all, &all); /* the kernel ignores cores that do not exist or are not allowed */
 }
 
 static mt_rc make_room(mpi_wire *w, mt_err *err)

@@ -68,7 +68,7 @@ static void drop(hub *h, letter *l)
     mt_free(l);
 }
 
-/* The first letter of this line that nobody has taken.  With the lock held. */
+/* The first matching message that no rank has taken.  With the lock held. */
 static letter *first_of(const hub *h, int owner, int peer, int tag, bool sends)
 {
     for (letter *l = h->first; l; l = l->next)
@@ -100,7 +100,7 @@ static void dawdle_before_copy(thread_wire *t)
     if (roll % 4 == 0) nanosleep(&(struct timespec){ .tv_nsec = (long)(roll / 4 % most) * 1000 }, NULL);
 }
 
-/* With the lock held, which is let go of meanwhile. */
+/* With the lock held, which is released meanwhile. */
 static void copy_letter(thread_wire *t, letter *to, letter *from)
 {
     hub *h = t->hub;
@@ -195,7 +195,7 @@ static void hub_free(hub *h)
     mt_free(h);
 }
 
-/* Nobody has to wait here: ranks share no process that could end under another one. */
+/* No rank has to wait here: no process ends before the others. */
 static void threads_close(mt_wire *w, bool speaks)
 {
     (void)speaks;

@@ -1,10 +1,10 @@
-/* launch.c - was this program started by a launcher, by which, and with how many ranks? */
+/* launch.c - finds out whether a launcher started this program, which one, and with how many ranks. */
 #include "comm/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How many ranks each launcher says it started. */
+/* Environment variables with the number of ranks, by launcher. */
 static const struct {
     const char *variable, *launcher;
 } counts[] = {
@@ -41,7 +41,7 @@ int mt_comm_launched_rank(void)
     return 0;
 }
 
-/* Its rendezvous is a protocol of PyTorch. */
+/* torchrun's rendezvous is a protocol of PyTorch. */
 static mt_rc refuse_torchrun(mt_err *err)
 {
     const long here = number_in("LOCAL_WORLD_SIZE"), world = number_in("WORLD_SIZE"), machines = here > 0 ? world / here : 0;

@@ -1,7 +1,7 @@
-/* wire.h - what carries messages for comm.c: threads of this process, or MPI.  Only src/comm includes it.
+/* wire.h - carries messages for comm.c: between threads of this process, or by MPI.  Only src/comm includes it.
  *
- * comm.c makes parcels and records of messages, and decides who is late.  A wire knows none of that: it starts messages, says which
- * are finished, and keeps up what each rank knows of the others (mt_wire_peer) also while nobody calls it. */
+ * comm.c makes parcels and records of messages, and decides who is late.  A wire knows none of that: it starts messages, reports
+ * which are finished, and updates what each rank knows of the others (mt_wire_peer) even while no thread calls it. */
 #ifndef MT_COMM_WIRE_H
 #define MT_COMM_WIRE_H
 
@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-/* What is known of a rank; the own one included. */
+/* What is known of a rank, including our own. */
 typedef struct mt_wire_peer {
     atomic_llong heard_ns; /* its last sign of life */
     atomic_int waits_for;  /* the rank it waits for; -1: none */
@@ -28,7 +28,7 @@ typedef struct mt_wire_message {
 enum { MT_WIRE_LANDED = 32 };
 typedef struct mt_landed {
     void *mark;
-    size_t got; /* bytes that came or went; SIZE_MAX: more than there was room for */
+    size_t got; /* bytes transferred; SIZE_MAX: more than the buffer holds */
 } mt_landed;
 
 typedef struct mt_wire mt_wire;
@@ -36,7 +36,7 @@ typedef struct mt_wire_api {
     const char *name;
     mt_rc (*start)(mt_wire *w, const mt_wire_message *m, mt_err *err);
     mt_rc (*poll)(mt_wire *w, mt_landed out[MT_WIRE_LANDED], int *n, mt_err *err); /* *n: finished, and forgotten by the wire */
-    void (*fail)(mt_wire *w, const mt_err *e); /* soon after, failed() says so on every rank; the first one counts */
+    void (*fail)(mt_wire *w, const mt_err *e); /* soon after, failed() returns it on every rank; the first one counts */
     mt_rc (*failed)(mt_wire *w, mt_err *err);  /* the sticky failure, or MT_OK */
     void (*withdraw)(mt_wire *w);              /* after a failure: forget all messages; their memory is not touched again */
     void (*close)(mt_wire *w, bool speaks);
@@ -47,15 +47,15 @@ struct mt_wire {
     int rank, n_ranks, local_rank, n_local;
     char (*hosts)[MT_COMM_NAME_BYTES];
     mt_wire_peer *peers;    /* [n_ranks] */
-    atomic_llong failed_ns; /* from then on ranks are not heard any more; 0: it has not failed */
+    atomic_llong failed_ns; /* time of the failure, after which ranks are no longer heard; 0: not failed */
 };
 
-/* Parcels and records over a wire, which belongs to it from then on, also if this fails. */
+/* Parcels and records over a wire, which it owns from then on, even if this fails. */
 mt_rc mt__comm_over(mt_comm **out, mt_wire *w, const mt_comm_options *o, mt_err *err);
-/* This is the first rank of those that are heard from within the timeout. */
+/* True if this is the first of the ranks heard within the timeout. */
 bool mt__wire_speaks(const mt_wire *w, double timeout_s);
 
-/* comm_mpi.c, where MPI is: initialized here, finalized by its close.  Weak: see launch.c. */
+/* comm_mpi.c, if built with MPI: initializes MPI here, finalizes it in close.  Weak: see launch.c. */
 mt_rc mt__wire_mpi(mt_wire **out, const mt_comm_options *o, mt_err *err) __attribute__((weak));
 
 static inline double mt__comm_timeout(const mt_comm_options *o) { return o && o->timeout_s > 0 ? o->timeout_s : 300; }

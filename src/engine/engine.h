@@ -33,8 +33,7 @@ typedef struct mt_step_result {
     double grad_norm;   /* before clipping; 0 for evaluation */
     double clip_scale;  /* 1: not clipped */
     int64_t n_tokens, n_trained, n_correct;
-    const int32_t *loads;   /* after a training step: [L, model->routed.E] rows that each expert got, valid until the next pass;
-                           * NULL: no experts, or no training */
+    const int32_t *loads;   /* [L, model->routed.E] rows of each expert in a training step, until the next pass; NULL: none */
     bool skipped;           /* loss or norm was not finite: nothing was updated */
     bool empty;             /* no token to train on, so the mean is undefined: nothing was computed or updated */
     int64_t wait_update_ns; /* seconds the step waited for updates of the step before */

@@ -18,8 +18,7 @@
 typedef struct mt_prompt {
     const int32_t *ids; /* borrowed for the call */
     int64_t n;          /* at least 1 */
-    uint64_t stream;    /* stream of random numbers: the same seed, stream and prompt give the same text, whatever other prompts
-                         * run with it */
+    uint64_t stream;    /* of random numbers: equal seed, stream and prompt give equal text, whatever other prompts run */
 } mt_prompt;
 
 /* One generated token. */

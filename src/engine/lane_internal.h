@@ -95,8 +95,7 @@ struct mt_lane {
     mt_peers *peers; /* if several lanes add their sums on the devices; otherwise NULL; borrowed */
     const mt_ops *ops;
     mt_stream *compute, *copy_in, *copy_out;
-    mt_stream *write_back; /* write-backs of staged state: separate from copy_out, where gradients must not wait for gigabytes of
-                            * it */
+    mt_stream *write_back; /* write-backs of staged state: not on copy_out, where gradients would wait for gigabytes of it */
     mt_stream *piece_in, *piece, *piece_back;
     mt_event *settled[LANE_STREAMS];
     mt_trace *trace; /* NULL: not tracing */

@@ -14,11 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 19 }; /* numbers a thread takes at a time; it then releases their pages */
-enum {
-    STRETCH = 1 << 18
-};                          /* numbers it splits and writes at a time: few enough for a core's cache, enough for an efficient copy
-                             * to the device */
+enum { PIECE = 1 << 19 };   /* numbers a thread takes at a time; it then releases their pages */
+enum { STRETCH = 1 << 18 }; /* numbers it splits and writes at a time: few enough for a core's cache, enough for a fast copy */
 enum { MOST_THREADS = 16 }; /* each holds a piece of a file in memory that no plan counts */
 
 /* A weight and its source. */

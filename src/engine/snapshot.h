@@ -21,8 +21,7 @@ typedef struct mt_snapshot_options {
     bool backwards;      /* the last units are updated first */
     bool only_weights;   /* m and v will not be read */
     mt_dtype moments;    /* in the state's form */
-    const mt_plan *plan; /* with several machines: this machine's plan, which defines what is stored here; NULL: all of the
-                          * model's state */
+    const mt_plan *plan; /* with several machines: this one's plan, which defines what is stored here; NULL: everything */
 } mt_snapshot_options;
 
 /* state and model are borrowed until free.  It is not an error if memory for copies or threads is not available: less is copied

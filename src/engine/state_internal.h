@@ -46,8 +46,7 @@ typedef struct fold_lane {
 } fold_lane;
 
 typedef struct fold_unit {
-    float *totals[4]; /* sums of the step and the bundle (several machines: the bundle only), then the lookup's.  NULL: the first
-                    * part to land is added to */
+    float *totals[4]; /* step's, bundle's (several machines: bundle's only), then the lookup's.  NULL: add to the first part */
     void *gradient;   /* the finished gradient while it waits for its update; NULL: in a slab */
     int round;        /* the next part to add */
 } fold_unit;

@@ -192,8 +192,7 @@ static mt_rc move_packed(mt_state *s, span p, char *data, mt_copy_dir dir, mt_er
         choose_blocks(&p, b);
         int64_t from = r->first - b->at, to = mt_min_i64(b->n, end - b->at);
         if (dir == MT_COPY_OUT || from > 0 || to < b->n)
-            rc = move_blocks(s, &p, b, MT_COPY_OUT, err); /* some numbers keep their
-                                                                                                        * value */
+            rc = move_blocks(s, &p, b, MT_COPY_OUT, err); /* keep the other numbers */
         if (!rc) convert_blocks(b, r->kind, from, to, &data, dir);
         if (!rc && dir == MT_COPY_IN) rc = move_blocks(s, &p, b, MT_COPY_IN, err);
         r->first = b->at + b->n;

@@ -16,8 +16,7 @@ typedef enum knob {
     HOMES_SKIP,    /* ... except the embedding, which may be too large */
     STAGED,        /* the next n have staged updates in reused memory */
     OWN,           /* ... except the first n of them, whose state would arrive last: they get private staging slots */
-    PIECES,        /* of the host's updates, this many PIECE_SHARES of each unit run on the device in pieces; searched last, like
-                    * the next */
+    PIECES,        /* PIECE_SHARES of each host-updated unit that run on the device in pieces; searched last, like the next */
     PIECE_SIZE,    /* log2 of a piece's elements; follows from the device */
     KEEP_SLOTS,    /* slots for kept activations on their way to host memory */
     RESIDENT,      /* resident units among the other layers, spread evenly */

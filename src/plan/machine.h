@@ -38,8 +38,7 @@ typedef struct mt_machine {
      * its last wave: small_result / (rows x columns), at most 0.15.  A short sum spends most of its time starting up: short_sum /
      * depth. */
     double small_result, short_sum;
-    double attention;        /* FLOP/s of our own attention, forward, long documents, heads of 128; costs.c scales the others from
-                              * it */
+    double attention;        /* FLOP/s of our own attention: forward, long documents, heads of 128; costs.c scales the others */
     bool cudnn;              /* cuDNN's attention is available; runs use it only on Hopper */
     double device_bandwidth; /* bytes a second of elementwise kernels */
     double launch;           /* seconds between empty kernels */

@@ -587,8 +587,7 @@ static mt_rc add_exchanged(mt_plan *p, int u, mt_err *err)
 {
     const int64_t n_train = p->model->units[u].layout->n_train;
     const size_t bytes = (size_t)mt_plan_own_slice(p, u).n * sizeof(float);
-    const bool apart = mt_plan_turns(p) > 1 || mt_arithmetic_rounds(&p->arithmetic); /* otherwise the first bundle's sum is added
-                                                                                      * to */
+    const bool apart = mt_plan_turns(p) > 1 || mt_arithmetic_rounds(&p->arithmetic); /* else add to the first bundle */
     const int sums = !apart ? 0 : mt_unit_is_tied(p->model, u) ? 2 : 1;
     for (int i = 0; i < sums; i++) MT_TRY(plan_add(p, MT_BUF_SLICE_TOTAL, u, i, MT_HOST, bytes, err));
     return plan_add(p, MT_BUF_UNIT_CHUNKS, u, -1, MT_HOST, mt_sqnorm_n_chunks((size_t)n_train) * sizeof(double), err);

@@ -208,8 +208,7 @@ typedef struct mt_plan {
     size_t base_host, base_device; /* the runtime's own memory on the machine it was chosen for */
     mt_times times;                /* predicted times of a step, if the placement was chosen; 0: not predicted */
     double predicted_seconds;      /* times.step */
-    double searched_seconds;       /* the same as predicted by the search, which merges equal layers of expert models; 0: nothing
-                                    * was merged */
+    double searched_seconds;       /* as predicted by the search with merged expert layers; 0: nothing was merged */
     bool counting;                 /* count sizes only: no list of buffers is made */
     size_t scratch;                /* bytes of op scratch, which depend on model, job and arithmetic only; 0: not computed yet */
 } mt_plan;

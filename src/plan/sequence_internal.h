@@ -79,8 +79,7 @@ struct mt_sequence {
     int ahead;   /* the next n visits have their weights on the device or on the way */
     int visited; /* event: compute has finished the newest visit */
     int stage_turn;
-    int written, written_sums, written_late; /* write-back cursors: units whose reused memory, sums, private slots are written
-                                              * back */
+    int written, written_sums, written_late; /* write-back cursors for reused memory, sums, private slots */
     int64_t slab_jobs;                       /* host updates that have used a slab so far */
     int n_pieces, piece_turn;                /* piece slots, and the next to be filled */
     int pieces_ahead;                        /* filled before the norm is known: the slots before piece_turn */

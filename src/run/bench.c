@@ -46,7 +46,7 @@ static mt_rc draw_batch(mt_batch *b, const mt_bench_options *o, int64_t tokens, 
 
 /* -- weights --------------------------------------------------------------------------------------- */
 
-/* Random bf16 numbers of a usual size; the same run of them again and again, because a billion normals take minutes. */
+/* Random bf16 numbers of a typical size; the same block is repeated, because a billion normals take minutes. */
 static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, uint64_t seed, mt_err *err)
 {
     enum { RUN = 1 << 20 };
@@ -67,7 +67,7 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
 
 /* -- the run --------------------------------------------------------------------------------------- */
 
-/* Shares have documents of their own, as far as there are any. */
+/* Each share gets its own documents, as far as there are enough. */
 static int64_t shares_of(const mt_bench_options *o, const mt_devices *d) { return o->shares ? o->shares : d->n; }
 
 static mt_rc plan_for(mt_plan **out, const mt_devices *d, const mt_model *m, const mt_machine *machine, const mt_bench_options *o,
@@ -106,7 +106,7 @@ static int by_size(const void *a, const void *b)
 
 static mt_rc one_step(mt_engine *e, const mt_bench_options *o, const mt_batch *batch, mt_step_result *r, mt_err *err)
 {
-    /* Layers that share memory are updated one over the other, at any time: weights must stay what they are. */
+    /* Layers that share memory overwrite each other's updates at any time, so weights must not change. */
     const mt_hyper h = {
         .lr = o->alias_layers ? 0 : 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0
     };
@@ -115,8 +115,8 @@ static mt_rc one_step(mt_engine *e, const mt_bench_options *o, const mt_batch *b
                              : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");
 }
 
-/* What the steps are made of.  Warm-up steps may be smaller: the clock starts at the norm of one, whatever it took to get
- * there. */
+/* The batches of the steps.  Warm-up steps may be smaller: the clock starts at the norm of a warm-up step, however long it
+ * took. */
 typedef struct batches {
     mt_batch timed, smaller;
     const mt_batch *warmup; /* one of the two */
@@ -137,7 +137,7 @@ static void add_waits(mt_bench_result *out, const mt_step_result *r, int steps)
     for (int i = 0; r->lane_seconds && i < out->n_lanes; i++) out->lanes[i].seconds += r->lane_seconds[i] / steps;
 }
 
-/* A step returns when its norm is known, so the clock of one runs from norm to norm. */
+/* A step returns when its norm is known, so its time runs from norm to norm. */
 static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const batches *b, int64_t *ns, mt_bench_result *out, mt_err *err)
 {
     int64_t before = mt_now_ns();
@@ -171,7 +171,7 @@ static mt_rc run_steps(mt_engine *e, const mt_bench_options *o, const batches *b
     return rc ? rc : mt_engine_settle(e, err);
 }
 
-/* Two more steps under a trace, which sees the time between their norms. */
+/* Two more steps under a trace, which covers the time between their norms. */
 static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const mt_bench_options *o, const batches *b,
                          mt_bench_result *out, mt_err *err)
 {
@@ -201,7 +201,7 @@ static void forget_peak(void)
 {
     int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;
-    if (write(fd, "5", 1) != 1) { /* then the peak is that of the whole process */
+    if (write(fd, "5", 1) != 1) { /* then the peak includes the whole process */
     }
     close(fd);
 }

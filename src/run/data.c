@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All rows of tokens in one object announce themselves: {"input_ids": [[...  (A row in each record is a dataset like others.) */
+/* A file with all rows of tokens in one object begins with {"input_ids": [[... (A file with one row per record is an ordinary
+ * dataset.) */
 static bool holds_token_rows(const char *path)
 {
     char head[256] = "";
@@ -52,7 +53,7 @@ static mt_rc open_feed(mt_source **out, const mt_settings *s, const mt_feed_opti
     return rc;
 }
 
-/* A step takes no sample twice. */
+/* A step uses no sample twice. */
 static void warn_small(mt_source *source, const mt_settings *s)
 {
     mt_source_info info;

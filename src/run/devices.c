@@ -56,12 +56,12 @@ static mt_rc open_next(mt_devices *d, const mt_devices_wanted *w, int number, mt
     return mt_devices_check_kind(d->first, d->numbers[0], d->more[d->n - 2], number, w->deterministic, err);
 }
 
-/* Every GPU there is: EINVAL says that there are no more. */
+/* Opens every GPU: EINVAL means that there are no more. */
 static mt_rc open_all(mt_devices *d, const mt_devices_wanted *w, mt_err *err)
 {
     mt_rc rc = MT_OK;
     for (int i = d->numbers[0] + w->n_local; !rc && i < MT_MOST_DEVICES; i += w->n_local) rc = open_next(d, w, i, err);
-    if (rc != MT_EINVAL || d->more[d->n - 1]) return rc; /* GPUs of different kinds are EINVAL, too */
+    if (rc != MT_EINVAL || d->more[d->n - 1]) return rc; /* GPUs of different kinds give EINVAL too */
     *err = (mt_err){ 0 };
     return MT_OK;
 }
@@ -77,11 +77,11 @@ static int lanes_of_a_device(const mt_devices *d)
     return most;
 }
 
-/* The launcher shows each rank of a machine GPUs of its own only, numbered from 0. */
+/* True if the launcher gives each rank its own GPUs, numbered from 0. */
 static bool gpus_are_given_out(void) { return getenv("SLURM_GPUS_PER_TASK") || getenv("SLURM_TRES_PER_TASK"); }
 
-/* Of several ranks on a machine each takes one in n_local of the GPUs that are listed.  Where fewer are listed than there are ranks,
- * several share one; returned: how many. */
+/* With several ranks on a machine, each takes one in n_local of the listed GPUs.  If fewer are listed than there are ranks,
+ * several share one.  Returns the number that share. */
 static int deal_listed(mt_devices_wanted *w, int64_t mine[MT_MOST_DEVICES])
 {
     const size_t n = (size_t)w->n_local, listed = w->n;
@@ -91,7 +91,7 @@ static int deal_listed(mt_devices_wanted *w, int64_t mine[MT_MOST_DEVICES])
     return (int)((n + listed - 1) / listed);
 }
 
-/* A GPU that is not listed: counted from the local rank on. */
+/* Without a list: GPUs are counted from the local rank on. */
 static mt_rc open_own(mt_devices *d, const mt_devices_wanted *w, mt_err *err)
 {
     char word[32];
@@ -138,7 +138,7 @@ mt_rc mt_devices_open(mt_devices *d, const mt_devices_wanted *wanted, mt_err *er
     return MT_OK;
 }
 
-/* The first lane's last: the others use its choices. */
+/* The first lane's device closes last: the others use its choices. */
 void mt_devices_close(mt_devices *d)
 {
     for (int i = 0; i < MT_MOST_DEVICES; i++) mt_device_close(d->more[i]);
@@ -190,7 +190,7 @@ static mt_rc copy_often(peer_lab *l, int times, mt_err *err)
     return mt_sync(l->done, err);
 }
 
-/* The first copy pays for what is made once. */
+/* The first copy includes one-time setup. */
 mt_rc mt_devices_peer_rate(const mt_devices *d, double *rate, mt_err *err)
 {
     *rate = 0;

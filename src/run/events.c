@@ -30,7 +30,7 @@ uint32_t mt_crc32c(const void *data, size_t n)
     return ~crc;
 }
 
-/* A checksum of data that holds checksums would be weak; the format rotates and shifts it. */
+/* A plain checksum of data that contains checksums would be weak, so the format rotates and shifts it. */
 static uint32_t masked_crc(const void *data, size_t n)
 {
     uint32_t crc = mt_crc32c(data, n);
@@ -125,7 +125,8 @@ static mt_rc events_begin(mt_events *e, int64_t done_steps, mt_err *err)
     return rc;
 }
 
-/* Files are read in the order of their names, so this one's time is later than that of all there are, whatever the clock says. */
+/* TensorBoard reads files in the order of their names, so this file's time must be later than that of every existing one,
+ * whatever the clock shows. */
 static mt_rc choose_time(long long *out, const char *dir, mt_err *err)
 {
     mt_dir_names names;

@@ -11,11 +11,11 @@
 typedef struct dataset {
     mt_dataset_entry entry; /* borrowed from the registry or the settings */
     mt_records_options records;
-    mt_hub_dataset fetched; /* its files, where they came from the hub */
+    mt_hub_dataset fetched; /* its files, if they came from the hub */
     mt_sampler *sampler;
     bool plain;                  /* plain text or tokens, not conversations */
-    bool detect;                 /* neither the settings nor a registry say how its records are laid out */
-    char found[MT_LAYOUT_WORDS]; /* what was found then, in words */
+    bool detect;                 /* neither the settings nor a registry give its layout */
+    char found[MT_LAYOUT_WORDS]; /* the layout found, in words */
 } dataset;
 
 struct mt_feed {
@@ -28,14 +28,14 @@ struct mt_feed {
     mt_specials *specials;
     dataset *sets; /* [n_train + n_eval] */
     size_t n_train, n_eval;
-    mt_pipeline *pipeline; /* NULL once it went over to steps */
+    mt_pipeline *pipeline; /* NULL once steps has taken it over */
     mt_findings findings;
     bool packs;
 };
 
 /* -- datasets by name ------------------------------------------------------------------------------ */
 
-/* ORG/NAME that no registry knows: a dataset of the hub, read like a file of the user's own. */
+/* ORG/NAME that is in no registry: a dataset of the hub, read like one of the user's files. */
 static bool is_hub_name(const mt_registry *r, const char *name)
 {
     return strchr(name, '/') && mt_hub_is_name(name) && !(r && mt_registry_has(r, name));
@@ -48,7 +48,7 @@ static mt_record_layout direct_layout(const mt_dataset_settings *d)
                                    *d->response_field ? d->response_field : "response");
 }
 
-/* A folder of that name comes first. */
+/* A local folder of that name has priority. */
 static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *name)
 {
     *out = (mt_dataset_entry){
@@ -56,7 +56,7 @@ static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *n
     };
 }
 
-/* dataset.path: a file or folder, else a dataset of the hub, as the original took it. */
+/* dataset.path: a file or folder, otherwise a dataset of the hub, as in MegaTrain. */
 static mt_rc find_direct(const mt_settings *s, mt_dataset_entry *out, mt_err *err)
 {
     const mt_dataset_settings *d = &s->dataset;
@@ -79,7 +79,7 @@ static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options 
     return MT_OK;
 }
 
-/* A dataset of the hub that is not here yet. */
+/* A dataset of the hub that is not downloaded yet. */
 static mt_rc feed_fetch(dataset *d, const mt_feed_options *o, mt_err *err)
 {
     mt_dataset_entry *e = &d->entry;
@@ -87,7 +87,7 @@ static mt_rc feed_fetch(dataset *d, const mt_feed_options *o, mt_err *err)
     if (!o->fetch)
         return mt_fail(err, MT_ENOENT, "dataset \"%s\" is %s on the hub and is not here: `megatrain get %s --dataset` fetches it",
                        e->name, e->hub, e->hub);
-    mt_split_spec split; /* which rows of it are read is the reader's business */
+    mt_split_spec split; /* the reader decides which rows are read */
     MT_TRY(mt_split_spec_parse(&split, d->records.split, err));
     mt_hub_query q = { .name = e->hub, .subset = d->records.subset, .split = split.name, .folder = e->folder };
     MT_TRY(o->fetch(&q, &d->fetched, err));
@@ -96,7 +96,7 @@ static mt_rc feed_fetch(dataset *d, const mt_feed_options *o, mt_err *err)
     return MT_OK;
 }
 
-/* What the settings say of split and subset is said of the data that is trained on. */
+/* The settings' split and subset apply to the training data. */
 static mt_records_options records_options(const mt_settings *s, const mt_dataset_entry *e, bool train)
 {
     return (mt_records_options){ .split = train && s->dataset.split[0] ? s->dataset.split : e->split,
@@ -104,7 +104,7 @@ static mt_records_options records_options(const mt_settings *s, const mt_dataset
                                  .sample_by = s->dataset.sample_by };
 }
 
-/* A registry may say "subset" of a file, where it means nothing; who sets it for a run means something. */
+/* A registry may give a file a "subset", which has no effect; but a user who sets it expects an effect. */
 static mt_rc check_subset(const mt_settings *s, const mt_dataset_entry *e, mt_err *err)
 {
     if (!s->dataset.subset[0] || !e->path || mt_dir_exists(e->path)) return MT_OK;
@@ -149,7 +149,7 @@ mt_rc mt_feed_check(const mt_settings *s, const mt_feed_options *o, mt_err *err)
     return rc;
 }
 
-/* Find the layout in a record, unless it is known. */
+/* Finds the layout in a record, unless it is known. */
 static mt_rc look_at(dataset *d, const mt_value *record, mt_err *err)
 {
     if (d->detect && !*d->found) MT_TRY(mt_record_layout_detect(&d->entry.layout, d->found, record, err));
@@ -239,7 +239,7 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
                                        .maker = mt_sample_maker_of(x->sampler),
                                        .num_samples = x->entry.num_samples };
     }
-    int64_t batch = mt_max_i64(s->training.batch_size, 1); /* auto: only looked at */
+    int64_t batch = mt_max_i64(s->training.batch_size, 1); /* auto: only reported */
     mt_pipeline_options po = { .train = parts,
                                .n_train = f->n_train,
                                .eval = parts + f->n_train,
@@ -270,7 +270,7 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
     return rc;
 }
 
-/* What ends an answer of this dataset: its last token, or eos behind a document. */
+/* The token that ends an answer of this dataset: its last token, or eos after a document. */
 static int32_t end_of(const mt_feed *f, const dataset *d)
 {
     if (d->plain) return mt_tokenizer_role_id(f->tok, MT_TOK_EOS);
@@ -438,7 +438,7 @@ static mt_rc feed_eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
     return steps->api->eval(steps, index, out, err);
 }
 
-/* For conversations as the user's turn, with what begins the answer; for plain text as it is. */
+/* For conversations: as the user's turn, followed by the start of the answer.  For plain text: as it is. */
 static mt_rc feed_prompt(mt_source *s, const char *text, mt_tokens *out, mt_err *err)
 {
     const mt_feed *f = (mt_feed *)s;

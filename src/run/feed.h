@@ -1,4 +1,4 @@
-/* feed.h - a run's data, from its settings: tokenizer, datasets, samplers, and the pipeline over them.
+/* feed.h - builds a run's data from its settings: tokenizer, datasets, samplers, and the pipeline over them.
  *
  *     mt_feed *f;
  *     mt_source *source;
@@ -9,7 +9,7 @@
  *     ...
  *     mt_source_close(source);                                         // and the feed, which it is
  *
- * Opening tokenizes whatever no earlier run has left in the cache, and takes as long as that takes. */
+ * Opening tokenizes everything that is not yet in the cache, which can take a long time. */
 #ifndef MT_RUN_FEED_H
 #define MT_RUN_FEED_H
 
@@ -29,20 +29,19 @@ typedef struct mt_feed_options {
     int64_t vocab;                 /* of the model; 0: the tokenizer's */
     int64_t max_positions;         /* of the model; 0: not known */
     const char *installed;         /* the installed data folder; NULL: none */
-    bool lenient;                  /* bad records never stop it: to look at data, not to train on it */
-    const struct tm *now;          /* the date templates may show; NULL: today.  Borrowed, outlives the feed */
-    mt_feed_fetch_fn fetch;        /* brings datasets of the hub; NULL: they must be here */
+    bool lenient;                  /* never stop at bad records: for looking at data, not for training */
+    const struct tm *now;          /* the date that templates may show; NULL: today.  Borrowed; must outlive the feed */
+    mt_feed_fetch_fn fetch;        /* downloads datasets from the hub; NULL: they must be local */
     mt_store_progress_fn progress; /* may be NULL */
     void *user;
     const atomic_bool *stop; /* as mt_store_job's */
 } mt_feed_options;
 
-/* Checks the datasets as open would, without fetching or reading them: unregistered names, kinds that cannot be trained on,
- * missing files. */
+/* Checks the datasets without downloading or reading them: unregistered names, kinds that cannot be trained on, missing files. */
 mt_rc mt_feed_check(const mt_settings *s, const mt_feed_options *o, mt_err *err);
-/* The settings are borrowed and outlive the feed. */
+/* The settings are borrowed and must outlive the feed. */
 mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o, mt_err *err);
-/* Once: the feed becomes a source, and is closed as one.  After a failure it is still the caller's to close. */
+/* Call it once: the feed becomes a source and is closed as one.  After a failure the caller must still close the feed. */
 mt_rc mt_feed_source(mt_feed *f, mt_source **out, mt_err *err);
 void mt_feed_close(mt_feed *f); /* accepts NULL */
 
@@ -50,16 +49,16 @@ const mt_findings *mt_feed_findings(const mt_feed *f);
 const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f);
 /* The first dataset's. */
 const mt_sampler *mt_feed_sampler(const mt_feed *f);
-/* The template to save with the model: what its conversations were written with, if not its own; NULL: nothing to save. */
+/* The template to save with the model, if its conversations used another one than its own; NULL: nothing to save. */
 const char *mt_feed_new_template(const mt_feed *f);
 /* The token that ends an answer; -1: there is none. */
 int32_t mt_feed_end_id(const mt_feed *f);
-/* The layout that was found in the records of dataset i, in words; "": it was known. */
+/* The layout that was found in the records of dataset i, in words; "" if it was known. */
 const char *mt_feed_found(const mt_feed *f, size_t i);
 bool mt_feed_packs(const mt_feed *f);
 /* Until mt_feed_source has been called. */
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f);
-/* Append the columns of dataset i that are there and not read, with ", " between them. */
+/* Appends the columns of dataset i that are not read, separated by ", ". */
 mt_rc mt_feed_unmapped(const mt_feed *f, size_t i, mt_str *out, mt_err *err);
 
 #endif

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of the first n bytes those that end with a line. */
+/* Length of the whole lines in the first n bytes. */
 static int64_t whole_lines(int fd, int64_t n)
 {
     char c = '\n';

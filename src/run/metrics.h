@@ -1,7 +1,7 @@
-/* metrics.h - a run's numbers as JSON lines, one object a line, with transformers' names where it has them.
+/* metrics.h - writes a run's numbers as JSON lines, one object per line, with transformers' names where it has them.
  *
- * Each line is one write, so a reader never waits for a buffer.  A checkpoint remembers how long the file was; going on from it
- * cuts the file there, so no line is doubled and none is missing. */
+ * Each line is one write, so a reader never waits for a buffer.  A checkpoint stores the length of the file; resuming cuts the
+ * file there, so no line is doubled and none is missing. */
 #ifndef MT_RUN_METRICS_H
 #define MT_RUN_METRICS_H
 
@@ -13,24 +13,24 @@ typedef struct mt_metrics {
     int fd; /* valid while `opened` */
     bool opened;
     int64_t bytes;    /* of whole lines so far */
-    mt_str line;      /* the one being made, */
-    mt_json_out json; /* and what makes it */
-    mt_events events; /* the same for TensorBoard, when it is opened */
+    mt_str line;      /* the line being built, */
+    mt_json_out json; /* and its writer */
+    mt_events events; /* the same for TensorBoard, if opened */
 } mt_metrics;
 
-/* Keep the first `keep` bytes of what is there.  One that is not opened, all zero, takes lines and drops them. */
+/* Keeps the first `keep` bytes of an existing file.  An unopened mt_metrics (all zero) accepts lines and drops them. */
 mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err);
 /* On disk for good. */
 mt_rc mt_metrics_sync(const mt_metrics *m, mt_err *err);
 void mt_metrics_close(mt_metrics *m); /* accepts a zeroed or closed one */
 
-/* A line: any number of pairs, then end, which writes it.  Numbers that are not finite become null. */
+/* Writes a line: any number of pairs, then end.  Non-finite numbers become null. */
 void mt_metrics_int(mt_metrics *m, const char *key, int64_t value);
 void mt_metrics_float(mt_metrics *m, const char *key, double value);
-/* A list, in a few digits; TensorBoard gets the largest number of it. */
+/* A list with few digits; TensorBoard gets its largest number. */
 void mt_metrics_list(mt_metrics *m, const char *key, const double *values, size_t n);
 void mt_metrics_bool(mt_metrics *m, const char *key, bool value);
-/* For values of other kinds: the map that the line is. */
+/* For other kinds of values: the line's map. */
 mt_json_out *mt_metrics_json(mt_metrics *m);
 mt_rc mt_metrics_end(mt_metrics *m, mt_err *err);
 

@@ -18,17 +18,17 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* What runs leave, beside checkpoint-N. */
+/* Files that runs write, besides checkpoint-N. */
 static const struct left_name {
     const char *name;
-    bool says_so; /* nothing else would call a file that: a run was here */
+    bool says_so; /* nothing else uses that name, so it proves that a run was here */
 } left_by_runs[] = {
     { "checkpoint", true },    { "final", true },        { "plan.json", true },
     { "metrics.jsonl", true }, { "config.yaml", false }, { "log.txt", false },
     { "report.html", false },  { "tensorboard", false }, { ".dashboard", false },
 };
 
-/* What a name may end in: on its way to being there (outdir.h), on its way out (mt_dir_discard), set aside. */
+/* Suffixes: being written (outdir.h), being removed (mt_dir_discard), set aside. */
 static const char *const tails[] = { ".old.tmp", ".tmp", ".damaged" };
 
 /* "final" for final, final.tmp and final.old.tmp; newly allocated, NULL: no memory. */
@@ -43,7 +43,7 @@ static char *plain_name(const char *name, const char **tail)
     return mt_strndup(name, n - strlen(*tail));
 }
 
-/* The row of an entry that runs leave; NULL: they leave none of that name. */
+/* The row of an entry that runs write; NULL: runs write nothing of that name. */
 static const struct left_name *left_by_run(const char *plain)
 {
     int64_t step;
@@ -105,12 +105,12 @@ void mt_output_dir_close(mt_output_dir *d)
     *d = (mt_output_dir){ 0 };
 }
 
-/* -- what is in it --------------------------------------------------------------------------------- */
+/* -- contents --------------------------------------------------------------------------------- */
 
 typedef struct entry {
     const char *dir, *name, *tail; /* tail: of `tails`, or "" */
     char *plain, *path;
-    const struct left_name *left; /* NULL: runs leave nothing of that name */
+    const struct left_name *left; /* NULL: runs write nothing of that name */
 } entry;
 
 typedef mt_rc (*entry_fn)(void *user, const entry *e, mt_err *err);
@@ -150,9 +150,9 @@ mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err)
     return for_each(d->path, look_for_run, yes, err);
 }
 
-/* -- whose it is ----------------------------------------------------------------------------------- */
+/* -- ownership ----------------------------------------------------------------------------------- */
 
-/* What is half-made is in no list yet: its name alone says whose it is. */
+/* Half-written entries are in no list yet: only their names identify them. */
 static bool half_made(const entry *e) { return strcmp(e->tail, ".tmp") == 0; }
 
 static mt_rc not_listed(const entry *e, const mt_run_files *listed, const char *which, mt_err *err)
@@ -206,7 +206,7 @@ mt_rc mt_output_dir_will_clear(mt_output_dir *d, mt_err *err)
 static mt_rc check_free(void *user, const entry *e, mt_err *err)
 {
     char *foreign;
-    if (!e->left || strcmp(e->plain, "tensorboard") == 0) return MT_OK; /* event files of others may be beside ours */
+    if (!e->left || strcmp(e->plain, "tensorboard") == 0) return MT_OK; /* event files of other programs may be beside ours */
     MT_TRY(mt_run_files_foreign(&foreign, user, e->dir, e->name, e->plain, err));
     mt_rc rc = foreign ? mt_fail(err, MT_EINVAL,
                                  "no run has written %s, and this one would write over it: rename it, or choose another "
@@ -262,10 +262,10 @@ mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err)
     bool held;
     d->to_come = 0;
     MT_TRY(mt_output_dir_holds_run(d, &held, err));
-    if (!held) return MT_OK;                       /* a config.yaml without a run is somebody's own */
-    MT_TRY(with_list(d->path, check_listed, err)); /* again: time has passed since the run began to look */
+    if (!held) return MT_OK;                       /* a config.yaml without a run belongs to the user */
+    MT_TRY(with_list(d->path, check_listed, err)); /* check again: time has passed since the first check */
     MT_TRY(for_each(d->path, discard_quiet, NULL, err));
-    return for_each(d->path, discard_speaking, NULL, err); /* last: killed in between, it is still a run's */
+    return for_each(d->path, discard_speaking, NULL, err); /* last, so that after a kill it still counts as a run's */
 }
 
 static mt_rc sweep_one(void *user, const entry *e, mt_err *err)
@@ -274,8 +274,7 @@ static mt_rc sweep_one(void *user, const entry *e, mt_err *err)
     if (!e->left || !*e->tail || strcmp(e->tail, ".damaged") == 0) return MT_OK;
     mt_rc rc = mt_dir_remove(e->path, err);
     if (rc != MT_EIO || strcmp(e->tail, ".old.tmp") != 0) return rc;
-    mt_warn("what is left of an old directory could not be removed and takes room: %s",
-            err->msg); /* its name is not needed again */
+    mt_warn("what is left of an old directory could not be removed and takes room: %s", err->msg); /* its name may be kept */
     return MT_OK;
 }
 
@@ -288,7 +287,7 @@ mt_rc mt_output_dir_sweep(const mt_output_dir *d, mt_err *err)
 
 /* -- writing --------------------------------------------------------------------------------------- */
 
-/* Links there are nobody's wish: a run that followed one would write over a file elsewhere. */
+/* Links are refused here: a run that followed one would overwrite a file elsewhere. */
 static mt_rc check_no_link(const mt_output_dir *d, const char *name, mt_err *err)
 {
     struct stat st;
@@ -325,7 +324,7 @@ mt_rc mt_output_dir_save(const mt_output_dir *d, const char *name, const char *t
 mt_rc mt_output_dir_need(const mt_output_dir *d, uint64_t need, const char *what, mt_err *err)
 {
     struct statvfs v;
-    if (statvfs(d->path, &v)) return MT_OK; /* a file system that does not say */
+    if (statvfs(d->path, &v)) return MT_OK; /* the file system does not report it */
     uint64_t left = (uint64_t)v.f_bavail * v.f_frsize + d->to_come;
     if (left >= need) return MT_OK;
     return mt_fail(err, MT_EIO, "no room in %s: %s takes %s and %s is free; free some space, or choose another --output-dir",

@@ -13,7 +13,7 @@
 
 /* -- turns ----------------------------------------------------------------------------------------- */
 
-/* A record that others may have to wait for as long as it takes. */
+/* A record that other ranks may have to wait for, for any time. */
 static mt_rc tell_patiently(mt_comm *c, const void *mine, size_t n, void *all, const char *what, mt_err *err)
 {
     const double was = c->patience_s;
@@ -51,7 +51,7 @@ mt_rc mt_ranks_take_first(mt_comm *c, void *data, size_t n, const char *what, mt
 
 /* -- settings -------------------------------------------------------------------------------------- */
 
-/* What each machine may have its own of. */
+/* Settings that may differ between machines. */
 static bool belongs_to_machine(const mt_setting_change *c)
 {
     static const char *const own[] = { "model.device",        "model.devices",     "dataset.dataset_dir",
@@ -125,7 +125,7 @@ mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *
     for (size_t i = 0; !rc && i < n; i++)
         if (strcmp(first[i].is, facts[i].is) != 0) rc = differ(c, facts[i].what, first[i].is, facts[i].is, err);
     mt_free(first);
-    return rc ? rc : meet(c, "the comparison of ranks", err); /* nobody goes on before all have found themselves alike */
+    return rc ? rc : meet(c, "the comparison of ranks", err); /* no rank continues before all have compared equal */
 }
 
 /* -- the network ----------------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ static mt_rc slowest(mt_comm *c, double *rate, mt_err *err)
     return rc;
 }
 
-/* First a little, which also makes connections; a network that is slow shows with that. */
+/* Starts with a little data, which also makes connections; that is enough to measure a slow network. */
 mt_rc mt_ranks_measure(mt_comm *c, double *rate, mt_err *err)
 {
     enum { LITTLE = 4 << 20, MUCH = 64 << 20 };

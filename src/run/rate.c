@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 12, WARM = 4, RUN = 65521 }; /* RUN random numbers, again and again: a prime, so that no two rows are equal */
+enum { ROUNDS = 12, WARM = 4, RUN = 65521 }; /* RUN random numbers, repeated: a prime, so that no two rows are equal */
 
 typedef struct yardstick {
     mt_device *dev;
@@ -17,7 +17,7 @@ typedef struct yardstick {
     int64_t n; /* all matrices are n x n */
 } yardstick;
 
-/* Random numbers, never zeros: a GPU multiplies those faster than any real ones. */
+/* Random numbers, not zeros, which a GPU multiplies faster than real data. */
 static mt_rc rate_fill(yardstick *k, mt_dtype t, mt_err *err)
 {
     size_t bytes = (size_t)(k->n * k->n) * mt_dtype_bytes(t);

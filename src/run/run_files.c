@@ -18,7 +18,7 @@ enum { MAX_BYTES = 1 << 28, MAX_DEPTH = 8 };
 
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* A line that is not one of ours lists nothing: a kill may have cut the last one. */
+/* Ignores a line that is not valid: a kill may have cut the last one. */
 static mt_rc take_line(mt_run_files *f, const char *line, size_t n, const char *dir, mt_err *err)
 {
     const mt_value *v;
@@ -74,12 +74,12 @@ bool mt_run_files_has(const mt_run_files *f, const char *path)
 static void put_path(mt_str *s, const mt_run_files *f, const char *path)
 {
     if (mt_run_files_has(f, path)) return;
-    if (f->torn && !s->n) mt_str_putc(s, '\n'); /* what follows must not become part of half a line */
+    if (f->torn && !s->n) mt_str_putc(s, '\n'); /* the next entry must not become part of half a line */
     mt_str_json(s, path, strlen(path));
     mt_str_putc(s, '\n');
 }
 
-/* In one write at the end: the thread that saves and the one that trains may both be at it. */
+/* One write at the end of the file, because the saving and the training thread may both append. */
 static mt_rc run_files_append(const char *dir, const mt_str *lines, bool is_new, mt_err *err)
 {
     int fd;

@@ -1,7 +1,7 @@
-/* run_files.h - the list of what runs have written into an output directory: OUTPUT/.files, one JSON string a line.
+/* run_files.h - the list of files that runs have written into an output directory: OUTPUT/.files, one JSON string per line.
  *
- * A path is listed, and the list synced, before the file gets its name.  So every file of a run is in the list, and a file that
- * is not in it was put there by someone else: --overwrite removes the one kind and never the other. */
+ * A path is listed, and the list synced, before the file gets its name.  So every file of a run is in the list, and any other
+ * file belongs to someone else: --overwrite removes listed files and nothing else. */
 #ifndef MT_RUN_RUN_FILES_H
 #define MT_RUN_RUN_FILES_H
 
@@ -13,10 +13,10 @@ typedef struct mt_run_files {
     char **paths; /* below the directory, sorted; directories too */
     size_t n, cap;
     bool found; /* there is a list */
-    bool torn;  /* it ends within a line: a kill, a full disk or a power loss came in between */
+    bool torn;  /* the last line is incomplete, after a kill, a full disk or a power loss */
 } mt_run_files;
 
-/* The list of `dir`; found is false where there is none. */
+/* Reads the list of `dir`; found is false if there is none. */
 mt_rc mt_run_files_read(mt_run_files *out, const char *dir, mt_err *err);
 void mt_run_files_free(mt_run_files *f); /* accepts a zeroed one */
 bool mt_run_files_has(const mt_run_files *f, const char *path);

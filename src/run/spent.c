@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the layers, or the head, call a product of this shape, or of one expert; NULL: nothing does. */
+/* The name of a product of this shape in the layers, the head or an expert; NULL: none matches. */
 static const char *product_name(const mt_model *m, bool expert, long long n, long long k)
 {
     for (int i = 0; i < m->n_kinds; i++)
@@ -17,7 +17,7 @@ static const char *product_name(const mt_model *m, bool expert, long long n, lon
     return !expert && n == m->config->V && k == m->config->D ? "head" : NULL;
 }
 
-/* A product by what it is for instead of its shape. */
+/* Names a product by its purpose instead of its shape. */
 static void name_of(char *out, const mt_trace_span *span, const mt_model *m)
 {
     char way[8];

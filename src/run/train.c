@@ -1,6 +1,5 @@
-/* train.c - the loop.  One step is: data, update, metrics, evaluation if due, checkpoint if due; then a stop is honoured.  All of
- * it is a pure function of the settings, the data and the step, so a run that goes on from a checkpoint is the run that never
- * stopped. */
+/* train.c - the training loop.  One step is: data, update, metrics, evaluation if due, checkpoint if due; then a requested stop.
+ * All of it is a pure function of the settings, the data and the step, so a resumed run equals one that never stopped. */
 #include "base/log.h"
 #include "plan/flops.h"
 #include "run/train_internal.h"
@@ -80,14 +79,14 @@ mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err)
 
 static double epoch_of(const mt_trainer *t, int64_t step) { return (double)step / (double)t->data.info.steps_per_epoch; }
 
-/* Is it time, after this step, for what happens once in `interval` of them? */
+/* True if something that happens every `interval` steps is due after this step. */
 static bool due(const mt_trainer *t, int64_t interval)
 {
     if (interval == MT_EVERY_EPOCH) interval = t->data.info.steps_per_epoch;
     return interval > 0 && t->at.step % interval == 0;
 }
 
-/* Asked once more, unless there are others to agree with. */
+/* Checks again, unless other ranks must agree. */
 static bool stop_asked(const mt_trainer *t)
 {
     return t->ranks.stop || (t->comm->n_ranks == 1 && t->hooks.stop && t->hooks.stop(t->hooks.user));
@@ -270,7 +269,7 @@ static mt_rc log_eval(mt_trainer *t, const mt_train_eval *e, mt_err *err)
     return mt_metrics_end(m, err);
 }
 
-/* Whoever asks to stop may not wait for all of it: then it is made again when the run goes on. */
+/* A stop does not wait for a whole evaluation: the resumed run repeats it. */
 static mt_rc evaluate(mt_trainer *t, mt_err *err)
 {
     mt_train_eval e = { .step = t->at.step };
@@ -279,7 +278,7 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
     for (int64_t i = 0; i < t->data.info.n_eval_batches; i++) {
         mt_step_result r;
         MT_TRY(mt__train_ask(t, err));
-        t->at.unfinished = stop_asked(t) && !t->s->save.save_only_model; /* from which nothing can go on */
+        t->at.unfinished = stop_asked(t) && !t->s->save.save_only_model; /* from which no run can continue */
         if (t->at.unfinished) return MT_OK;
         MT_TRY(t->data.source->api->eval(t->data.source, i, &t->data.batch, err));
         MT_TRY(mt_engine_evaluate(t->exec.engine, &t->data.batch, &r, err));
@@ -308,7 +307,7 @@ static mt_rc sample_on_first(mt_trainer *t, mt_err *err)
     return MT_OK;
 }
 
-/* What is due after a step. */
+/* Does what is due after a step. */
 static mt_rc follow_up(mt_trainer *t, mt_err *err)
 {
     bool last = t->at.step == t->course.n_steps;
@@ -320,7 +319,7 @@ static mt_rc follow_up(mt_trainer *t, mt_err *err)
     if (t->at.unfinished) return MT_OK; /* stopping, and saved as it is */
     if (sample_now) MT_TRY(sample_on_first(t, err));
     if (evaluate_now || sample_now) t->timing.clock = mt_now_s();
-    if (t->made.step == t->at.step) return MT_OK; /* the run went on in the middle of this */
+    if (t->made.step == t->at.step) return MT_OK; /* the run was resumed in the middle of this */
     if (last) return t->s->save.save_only_model ? MT_OK : mt__train_save(t, false, err); /* final/ will be that model */
     return save_now ? mt__train_save(t, true, err) : MT_OK;
 }
@@ -334,7 +333,7 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
     MT_TRY(log_step(t, &s, err));
     MT_TRY(check_bad(t, &s, err));
     MT_TRY(mt__train_ask(t, err));
-    mt__train_be_patient(t, false); /* the first step is taken: what is made once is made */
+    mt__train_be_patient(t, false); /* the first step is done, and with it all one-time setup */
     return follow_up(t, err);
 }
 
@@ -361,7 +360,7 @@ mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
     *out = (mt_train_result){ .checkpoint = "", .model_dir = "" };
     if (train_run(t, out, err)) {
         t->comm->api->fail(t->comm, err);
-        (void)mt__train_saved(t, true, &(mt_err){ 0 }); /* what is being written may yet become whole */
+        (void)mt__train_saved(t, true, &(mt_err){ 0 }); /* a checkpoint that is being written may still become complete */
         return mt__train_note_last(t, err);
     }
     out->step = t->at.step;

@@ -2,14 +2,13 @@
  *
  *     open     everything up to the first step; takes the settings as they are after mt_settings_check
  *     info     what the run will be, for a banner
- *     run      to the last step, or until hooks->stop says so
+ *     run      to the last step, or until hooks->stop returns true
  *     close    always last
  *
- * What it leaves, in save.output_dir:
+ * Its files in save.output_dir:
  *     config.yaml  plan.json  metrics.jsonl  checkpoint-N/  final/ (the finished model)
  *
- * Nothing is printed: what happens goes to the hooks, notices to mt_log.  One thread opens, runs and closes; hooks are called on
- * it. */
+ * It prints nothing: events go to the hooks, notices to mt_log.  One thread opens, runs and closes; hooks are called on it. */
 #ifndef MT_RUN_TRAIN_H
 #define MT_RUN_TRAIN_H
 
@@ -22,28 +21,28 @@
 
 typedef struct mt_trainer mt_trainer;
 
-/* How busy the experts were in a step; of each layer that has some. */
+/* Load of the experts in a step, for each layer that has experts. */
 typedef struct mt_train_loads {
-    size_t n;        /* layers; 0: nothing is known */
+    size_t n;        /* layers; 0: unknown */
     mt_routed over;  /* experts of a layer, those of a row */
     int *layer;      /* its number */
-    double *busiest; /* share of the rows that its busiest expert took; T / E where all are equally busy */
-    double *idle;    /* experts that took no row */
+    double *busiest; /* fraction of the rows at its busiest expert; T / E if all are equally busy */
+    double *idle;    /* experts without a row */
 } mt_train_loads;
 
 /* One update as it is reported: means over the updates since the last report. */
 typedef struct mt_train_step {
     int64_t step, n_steps; /* step: updates done */
     double epoch, loss, learning_rate, grad_norm;
-    double router_loss;                             /* load-balancing loss without its coefficient; NaN: there is none */
+    double router_loss;                             /* load-balancing loss without its coefficient; NaN: none */
     mt_train_loads loads;                           /* borrowed until the next step */
     bool skipped;                                   /* not finite: nothing was updated */
     bool empty;                                     /* nothing to train on: nothing was updated */
     double seconds;                                 /* a step */
-    double tokens_s, trained_s;                     /* tokens a second; padding is never counted because there is none */
+    double tokens_s, trained_s;                     /* tokens per second; there is no padding */
     double flops_s;                                 /* by plan/flops.h */
     double wait_update_s, wait_save_s, wait_data_s; /* a step */
-    double wait_devices_s;                          /* of several devices: the first waited for the others */
+    double wait_devices_s;                          /* several devices: seconds the first waited for the others */
     const double *device_seconds;                   /* [n_devices] of this update, borrowed until the next step */
     int n_devices;                                  /* 0: one */
 } mt_train_step;
@@ -59,28 +58,28 @@ typedef struct mt_train_eval {
 typedef struct mt_train_hooks {
     void *user;
     mt_data_hooks data;
-    /* The model's weights are not in its directory yet: bring them there.  Called once, when everything else has been accepted.
+    /* Downloads the model's weights if they are not in its directory yet.  Called once, after everything else has been checked.
      * NULL: they are there. */
     mt_rc (*weights)(void *user, mt_err *err);
-    /* Bytes of weights, or of a checkpoint's state; often, and with done = total at the end. */
+    /* Bytes of weights, or of a checkpoint's state, loaded so far; called often, and with done = total at the end. */
     void (*loading)(void *user, size_t done, size_t total);
     void (*step)(void *user, const mt_train_step *step); /* after every update, reported in metrics or not */
     void (*eval)(void *user, const mt_train_eval *eval);
     void (*sample)(void *user, int64_t step, const char *prompt, const char *answer); /* of logging.sample_prompts */
     void (*saved)(void *user, const char *path, double seconds);
-    /* Asked after every update, and before every batch of an evaluation; once it says so, it should go on saying so. */
+    /* Called after every update, and before every batch of an evaluation.  Once it returns true, it must keep returning true. */
     bool (*stop)(void *user);
-    /* Asked after every update: is a checkpoint wanted now, besides those that are due?  Once for each request. */
+    /* Called after every update: returns true, once per request, if an extra checkpoint is wanted now. */
     bool (*save)(void *user);
     int64_t unit_experts; /* as in mt_model_options; for tests */
-    mt_comm *comm;        /* the other machines of the run; NULL: there are none.  Outlives the trainer */
+    mt_comm *comm;        /* the other machines of the run; NULL: none.  Must outlive the trainer */
 } mt_train_hooks;
 
 typedef struct mt_train_info {
     const mt_config *config;
     const mt_model *model;
     const mt_plan *plan;
-    mt_limits limits; /* what the plan was chosen under */
+    mt_limits limits; /* the arithmetic and limits of the plan */
     mt_source_info data;
     mt_device_info device;
     mt_device_kind device_kind;
@@ -89,69 +88,69 @@ typedef struct mt_train_info {
     const char *output_dir;
     const char *resumed_from; /* "": from the beginning */
     const mt_comm *comm;      /* of one rank or more */
-    double network;           /* bytes a second each way between them, */
-    double network_wait;      /* and seconds of a step that are waited for it, by the plan */
+    double network;           /* bytes per second each way between them, */
+    double network_wait;      /* and predicted seconds of a step that wait for the network */
 } mt_train_info;
 
-/* What the plan said, and what came of it; 0: not known. */
+/* Predicted and measured values; 0: unknown. */
 typedef struct mt_train_compared {
     double planned_tokens_s, tokens_s; /* without the first step */
     size_t planned_host, host;         /* bytes at the peak; host is the process's largest resident size */
-    size_t aside;                      /* of host, at most: a checkpoint until it was written */
+    size_t aside;                      /* part of host: most bytes of a checkpoint copy */
     size_t planned_device, device;
 } mt_train_compared;
 
 typedef struct mt_train_result {
     int64_t step;
-    bool stopped;           /* before the last step, because hooks->stop said so */
+    bool stopped;           /* before the last step, because hooks->stop returned true */
     double loss;            /* of the last step */
-    int64_t n_skipped;      /* steps that were not finite, or had nothing to train on */
+    int64_t n_skipped;      /* steps with a non-finite loss or norm, or with nothing to train on */
     const char *checkpoint; /* the newest; "": none */
     const char *model_dir;  /* the finished model; "": not finished */
     mt_train_compared compared;
 } mt_train_result;
 
-/* What the settings ask of a placement, and the types they compute in: the same for a run and for questions about one. */
+/* The settings' limits on a placement, and their dtypes: the same for a run and for a plan. */
 mt_limits mt_train_limits(const mt_settings *s);
 void mt_train_types(const mt_settings *s, mt_arithmetic *out); /* dtypes, form of moments, and shares if they were given */
 
 /* -- what settings mean, for a run and for steps that a caller takes itself (api/) -- */
 
-/* Those that model.device and model.devices name.  After a failure mt_devices_close releases what was opened. */
+/* Opens the devices that model.device and model.devices name.  After a failure, mt_devices_close releases what was opened. */
 mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, const mt_comm *comm, mt_err *err);
 mt_rc mt_train_schedule(mt_schedule *out, const mt_settings *s, int64_t n_steps, mt_err *err);
 mt_hyper mt_train_hyper(const mt_settings *s, double lr);
-/* The coefficient of the load-balancing loss: the user's, or config.json's if that is what the user says; 0: none. */
+/* The coefficient of the load-balancing loss: the user's, or config.json's if the user says so; 0: none. */
 mt_rc mt_train_router_loss(double *out, const mt_settings *s, const mt_model *model, mt_err *err);
-/* Log what was assumed about config.json, and what of it has no effect. */
+/* Logs assumptions about config.json, and its keys that have no effect. */
 void mt_train_config_notices(const mt_config *c);
-/* Write the model directory of an engine's masters into dir, which exists, with several threads.  Of several machines all call it,
- * and those that do not write give no directory. */
+/* Writes the model directory from an engine's masters into the existing dir, with several threads.  With several machines all
+ * must call it; those that do not write pass no directory. */
 mt_rc mt_train_write_model(mt_engine *e, const mt_export *x, const char *dir, mt_err *err);
 
-/* Bytes a run adds to its directory, at most at one time. */
+/* Most bytes that a run adds to its directory at one time. */
 typedef struct mt_train_writes {
     uint64_t checkpoint, model; /* of one: the caller's */
     uint64_t bytes;
     int64_t n; /* checkpoints among them */
 } mt_train_writes;
-/* there: checkpoints that are in the directory already; to_come: those that will be written, the last one included. */
+/* there: checkpoints already in the directory; to_come: checkpoints that will be written, including the last one. */
 void mt_train_count_writes(mt_train_writes *w, const mt_save_settings *s, int64_t there, int64_t to_come);
-/* Checkpoints of a run after `done` of its steps and before the last of them. */
+/* Number of checkpoints of a run after `done` of its steps and before the last one. */
 int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch);
 
-/* Would open refuse the output directory as it is now?  Cheap: for asking before a model is downloaded. */
+/* Fails if open would refuse the output directory as it is now.  Cheap: call it before a model is downloaded. */
 mt_rc mt_trainer_check_output(const mt_settings *s, mt_err *err);
 mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err);
 void mt_trainer_info(const mt_trainer *t, mt_train_info *out);
 mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err);
 void mt_trainer_close(mt_trainer *t); /* accepts NULL and half-built ones */
 
-/* One step and one checkpoint, written and verified; the caller removes the directory, which should be one of its own.  *save_s:
- * how long the writing took. */
+/* Makes one step and one checkpoint, written and verified.  The caller removes the directory, which should be a separate one.
+ * *save_s: seconds of the writing. */
 mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err);
-/* The batch of a step, for looking at; cleared and filled. */
+/* The batch of a step, for inspection; cleared and filled. */
 mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err);
-mt_engine *mt_trainer_engine(mt_trainer *t); /* for looking at: checksums, logits */
+mt_engine *mt_trainer_engine(mt_trainer *t); /* for inspection: checksums, logits */
 
 #endif

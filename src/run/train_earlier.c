@@ -1,5 +1,5 @@
-/* train_earlier.c - what an earlier start in this directory says of itself in its plan.json: which metrics file is its own, and
- * which checkpoint elsewhere it began from. */
+/* train_earlier.c - reads the plan.json of an earlier start in this directory: its metrics file, and the checkpoint elsewhere
+ * that it began from. */
 #include "base/file.h"
 #include "base/json.h"
 #include "run/train_internal.h"
@@ -26,7 +26,7 @@ mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err)
     if (!rc) rc = mt_json_parse(&doc, text, n, path, err);
     mt_free(text);
     mt_free(path);
-    if (rc == MT_ENOENT || rc == MT_EFORMAT) return MT_OK; /* no run is lost with it */
+    if (rc == MT_ENOENT || rc == MT_EFORMAT) return MT_OK; /* losing it loses no run */
     if (!rc) rc = copy_text(doc, "metrics_file", &t->resume.metrics_file, err);
     if (!rc) rc = copy_text(doc, "began_from", &t->resume.began_from, err);
     mt_json_free(doc);
@@ -45,7 +45,7 @@ char *mt__train_metrics_path(const mt_trainer *t)
     return *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
 }
 
-/* Where none says, only the usual name is a run's. */
+/* Without an entry, only the usual name belongs to a run. */
 static bool metrics_are_ours(const mt_trainer *t)
 {
     const char *name = t->s->logging.metrics_file;

@@ -1,11 +1,11 @@
-/* train_internal.h - what the files of the trainer share.  Only run/train*.c includes it.
+/* train_internal.h - shared by the files of the trainer.  Only run/train*.c includes it.
  *
  *     train.c        the loop            train_open.c    from settings to a run
- *     train_earlier.c what an earlier start in the directory says of itself
+ *     train_earlier.c plan.json of an earlier start in the directory
  *     train_load.c   an engine and its weights
- *     train_plan.c   the plan kept to    train_samples.c answers to look at while it runs
+ *     train_plan.c   the plan kept to    train_samples.c sample answers during the run
  *     train_ranks.c  several machines
- *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
+ *     train_save.c   checkpoints         train_state.c   what a checkpoint stores, and resuming from it */
 #ifndef MT_RUN_TRAIN_INTERNAL_H
 #define MT_RUN_TRAIN_INTERNAL_H
 
@@ -22,37 +22,37 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Where a run is; all of it is in every checkpoint. */
+/* Progress of a run; every checkpoint contains all of it. */
 typedef struct progress {
     int64_t step;    /* steps done, skipped ones included: the next is number `step` */
     int64_t updates; /* Adam's t: skipped steps do not count */
     int64_t n_tokens, n_trained;
     int64_t n_skipped, bad_in_row;
-    double window_loss; /* sum over the steps since the last line of metrics */
+    double window_loss; /* sums over the steps since the last line of metrics */
     int64_t window_steps;
-    bool unfinished; /* a stop came in the middle of what follows the step (evaluation, answers): that is still to be done */
+    bool unfinished; /* a stop came in the middle of the work after the step (evaluation, answers): that is still to be done */
 } progress;
 
-/* What a checkpoint remembers besides the weights. */
+/* What a checkpoint stores besides the weights. */
 typedef struct saved_state {
     progress at;
     uint64_t data, model; /* fingerprints */
     mt_arithmetic arithmetic;
-    int64_t metrics_bytes; /* of the metrics file as it was named then */
+    int64_t metrics_bytes; /* length of the metrics file under its name at that time */
 } saved_state;
 
-/* The thread that writes a checkpoint while the run goes on: one at a time. */
+/* The thread that writes a checkpoint while the run continues: one at a time. */
 typedef struct saver {
     pthread_t thread;
     bool running;         /* not joined yet */
     atomic_bool finished; /* joining will not wait */
     mt_state *trained;    /* the engine's */
     mt_snapshot *snapshot;
-    bool writes, alone;      /* of several machines the first writes, and the others answer it; alone: there is one */
-    atomic_int n_left;       /* units that are not written yet */
+    bool writes, alone;      /* several machines: the first writes, and the others answer it; alone: one machine */
+    atomic_int n_left;       /* number of units not written yet */
     size_t planned_room;     /* for it, by the plan */
     mt_snapshot_options how; /* with the room there is now */
-    size_t aside;            /* what the largest so far took */
+    size_t aside;            /* bytes of the largest copy so far */
     mt_export model;
     mt_state_io io;
     mt_ckpt_save ckpt;
@@ -61,10 +61,10 @@ typedef struct saver {
     int64_t keep_last;
     double start_s, seconds;
     mt_err error;   /* .rc: how it ended */
-    mt_err warning; /* .rc: nothing that matters to the run */
+    mt_err warning; /* .rc: a failure that does not end the run */
 } saver;
 
-/* A prompt that is answered now and then, and its newest answer. */
+/* A prompt that is answered at intervals, and its newest answer. */
 typedef struct sample {
     const char *prompt; /* borrowed from the settings */
     mt_tokens tokens, answer;
@@ -73,23 +73,23 @@ typedef struct sample {
 
 typedef struct samples {
     sample *items;
-    size_t n; /* 0: none is asked for, or there is no room */
+    size_t n; /* 0: none requested, or not enough memory */
     mt_stop_ids stops;
 } samples;
 
-/* Times and counts since the last line of metrics; not remembered. */
+/* Times and counts since the last line of metrics; not stored in checkpoints. */
 typedef struct window {
     int64_t n_steps, n_tokens, n_trained;
     double flops, seconds, wait_update_s, wait_save_s, wait_data_s, wait_devices_s;
 } window;
 
-/* The model, where its weights come from and how it is written. */
+/* The model, the source of its weights, and how it is written. */
 typedef struct network {
     mt_config *config;
     mt_shards *shards; /* NULL: from scratch */
     mt_model *model;
     uint64_t fingerprint;
-    int64_t unit_experts; /* experts of a unit; 0: as many as follow from the model */
+    int64_t unit_experts; /* experts per unit; 0: follows from the model */
     mt_train_loads loads; /* of the last step */
     double router_loss;   /* coefficient of the load-balancing loss; 0: none */
     mt_side_files side_files;
@@ -100,7 +100,7 @@ typedef struct network {
 typedef struct training_data {
     mt_source *source;
     mt_source_info info;
-    struct tm now; /* of the run's first start: what its templates show, after a resume too */
+    struct tm now; /* date of the run's first start, which its templates show, also after a resume */
     mt_batch batch;
 } training_data;
 
@@ -109,7 +109,7 @@ typedef struct executor {
     mt_devices devices;
     mt_device *dev; /* the first of them */
     mt_plan *plan;
-    bool forced; /* it is known not to fit */
+    bool forced; /* known not to fit */
     mt_engine *engine;
     mt_state_io io;
 } executor;
@@ -121,39 +121,38 @@ typedef struct course {
 } course;
 
 typedef struct timing {
-    double clock;   /* where the step at hand begins: at the end of the one before (metrics and saving count), or of an
-                     * evaluation */
-    double seconds; /* of steps after the first, which pays for what is made once */
-    int64_t tokens; /* of those */
+    double clock;   /* start of the current step: the end of the previous one (metrics and saving count), or of an evaluation */
+    double seconds; /* seconds of steps after the first, which includes one-time setup */
+    int64_t tokens; /* number of those */
     bool memory_warned;
     double memory_looked; /* when */
 } timing;
 
-/* Where the run continues.  NULL: nowhere; of the last two: an earlier start in the directory does not say, or there was none. */
+/* The checkpoint the run resumes from.  NULL: none; for the last two also: no earlier start in the directory names it. */
 typedef struct resume_point {
     char *from;
-    bool here; /* that checkpoint is in our own directory */
+    bool here; /* the checkpoint is in our own directory */
     char *metrics_file, *began_from;
 } resume_point;
 
-/* What all ranks of the run agree on; with one rank, what it was asked. */
+/* Requests that all ranks of the run agree on; with one rank, its own. */
 typedef struct rank_wishes {
     bool stop, save;
     uint64_t result;     /* of the last step */
-    void *all;           /* room for a record of each rank */
-    double network;      /* bytes a second each way between machines, measured */
-    double network_wait; /* seconds of a step that the plan expects for it */
+    void *all;           /* memory for one record per rank */
+    double network;      /* measured bytes per second each way between machines */
+    double network_wait; /* predicted seconds of a step for the network */
 } rank_wishes;
 
-/* What came of it so far. */
+/* Results so far. */
 typedef struct outcome {
     double loss;                  /* of the newest step */
-    int64_t step;                 /* of the newest checkpoint, which may still be being written; -1: none */
+    int64_t step;                 /* step of the newest checkpoint, which may still be being written; -1: none */
     char *checkpoint, *model_dir; /* NULL: none */
 } outcome;
 
 struct mt_trainer {
-    const mt_settings *s; /* borrowed; outlives the trainer.  Or &settled, where something was left to us */
+    const mt_settings *s; /* borrowed; must outlive the trainer.  Or &settled, if an "auto" was resolved */
     mt_settings settled;
     mt_train_hooks hooks;
     mt_comm *comm; /* never NULL */
@@ -181,44 +180,43 @@ void mt__train_free_loads(mt_trainer *t);
 mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err);
 void mt__train_forget_earlier(mt_trainer *t);
 char *mt__train_metrics_path(const mt_trainer *t);
-/* A file that lies elsewhere may be another run's: it is neither emptied nor cut. */
+/* A file outside the directory may belong to another run: it is neither emptied nor cut. */
 mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err);
 
 /* -- train_load.c -- */
 mt_rc mt__train_load(mt_trainer *t, mt_err *err);
 
 /* -- train_plan.c -- */
-/* Refuses a model that is too large whatever the data, before that is fetched or tokenized. */
+/* Fails if the model is too large for any data, before the data is downloaded or tokenized. */
 mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err);
-/* batch_size: auto becomes a number: the stored run's, or what the plan recommends. */
+/* Resolves batch_size auto: to the resumed run's number, or to the plan's recommendation. */
 mt_rc mt__train_batch(mt_trainer *t, mt_err *err);
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err);
-/* Is there room for the checkpoints of the whole run? */
+/* Fails if the disk cannot hold the checkpoints of the whole run. */
 mt_rc mt__train_disk(mt_trainer *t, mt_err *err);
-/* Say so if host memory is gone that was there when the plan was made, or is nearly used up. */
+/* Warns if host memory has shrunk since the plan was made, or is nearly used up. */
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err);
 void mt__train_watch_memory(mt_trainer *t);
-/* Bytes of host memory that a checkpoint may take until it is written: what was planned, and no more than half of what is free
- * now. */
+/* Bytes of host memory for the copy of a checkpoint: as planned, and at most half of what is free now. */
 size_t mt__train_spare_memory(const mt_trainer *t);
-/* How a checkpoint is copied aside, in so much memory. */
+/* Options for copying a checkpoint in this much memory. */
 mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room);
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
 
 /* -- train_ranks.c -- */
 mt_rc mt__train_open_ranks(mt_trainer *t, mt_err *err);
-/* Once there is a plan: all ranks are about to do the same. */
+/* Once there is a plan: checks that all ranks are about to do the same. */
 mt_rc mt__train_compare_ranks(mt_trainer *t, mt_err *err);
-/* Measure the network, and let the plan's prediction include it. */
+/* Measures the network, and adds it to the plan's prediction. */
 mt_rc mt__train_network(mt_trainer *t, mt_err *err);
-/* A record of every rank, as comm's tell. */
+/* Exchanges a record with every rank. */
 mt_rc mt__train_tell(mt_trainer *t, const void *mine, size_t n, void *all, const char *what, mt_err *err);
-/* patient: whatever comes may take one rank any time; else no longer than a step, or than the timeout. */
+/* patient: the next work may take one rank any time; otherwise no longer than a step, or than the timeout. */
 void mt__train_be_patient(mt_trainer *t, bool patient);
-/* Before a step: all ranks take this one, with the same data. */
+/* Before a step: checks that all ranks make the same step with the same data. */
 mt_rc mt__train_same_step(mt_trainer *t, mt_err *err);
 void mt__train_note_result(mt_trainer *t, const mt_step_result *r);
-/* After a step, and between batches of an evaluation: is a stop or a checkpoint wanted, on any rank?  t->ranks.stop, .save. */
+/* After a step, and between batches of an evaluation: sets t->ranks.stop and .save if any rank wants a stop or a checkpoint. */
 mt_rc mt__train_ask(mt_trainer *t, mt_err *err);
 
 /* -- train_samples.c -- */
@@ -229,28 +227,27 @@ void mt__train_samples_close(mt_trainer *t);
 
 /* -- train_state.c -- */
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *out, mt_err *err);
-/* What decides bits, as pairs of the open map. */
+/* Writes everything that decides bits, as pairs of the open map. */
 void mt__train_put_arithmetic(mt_json_out *j, const mt_arithmetic *a);
 /* The settings of the checkpoint that the run continues from; released with mt_settings_deinit. */
 mt_rc mt__train_saved_settings(const mt_trainer *t, mt_settings *out, mt_err *err);
-/* Such a text.  *now changes only if it holds a date. */
+/* Reads such a text. *now changes only if it contains a date. */
 mt_rc mt__train_state_parse(const char *text, size_t n, saved_state *out, struct tm *now, mt_err *err);
-/* Find the checkpoint to go on from, if the settings ask for one: t->resume.from. */
+/* Finds the checkpoint to resume from, if the settings ask for one: t->resume.from. */
 mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err);
-/* Read what it remembers, t->data.now with it; refuse it if the settings make it another run, say what differs. */
+/* Reads what it stores, including t->data.now.  Fails if the settings make this another run; logs other differences. */
 mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err);
-/* Once they are open: the data and the model must be those it was made with. */
+/* Once data and model are open: fails unless they are the ones it was made with. */
 mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *err);
 
 /* -- train_save.c -- */
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t);
-/* Begin a checkpoint of the state as it is now; waits for the one before it.  goes_on: steps follow, so the state is copied
- * aside. */
+/* Starts a checkpoint of the current state; waits for the previous one. goes_on: steps follow, so the state is copied first. */
 mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err);
-/* Has it been written?  Waits if asked to; fails if it failed. */
+/* Checks whether it has been written, waiting if requested; fails if it failed. */
 mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err);
 mt_rc mt__train_export(mt_trainer *t, mt_err *err);
-/* ".../checkpoint-20 is the last complete checkpoint" behind an error that ended the run. */
+/* Appends ".../checkpoint-20 is the last complete checkpoint" to the error that ended the run. */
 mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err);
 
 #endif

@@ -1,14 +1,13 @@
-/* train_load.c - a run's engine, and its weights or the state of its checkpoint into it, with a word now and then on how far that
- * is. */
+/* train_load.c - creates a run's engine, and loads its weights or the state of its checkpoint, with progress. */
 #include "base/pool.h"
 #include "engine/load.h"
 #include "run/train_internal.h"
 
-/* -- how far --------------------------------------------------------------------------------------- */
+/* -- progress --------------------------------------------------------------------------------------- */
 
 typedef struct counting {
     const mt_train_hooks *hooks;
-    pthread_t thread; /* that opens the run: hooks are called there, and it loads as the others do */
+    pthread_t thread; /* the thread that opens the run: it calls the hooks, and loads like the others */
     size_t total;
     atomic_size_t done;
 } counting;
@@ -20,7 +19,7 @@ static void train_load_count(void *user, size_t bytes)
     if (pthread_equal(c->thread, pthread_self())) c->hooks->loading(c->hooks->user, done, c->total);
 }
 
-/* Bytes of hi and lo of all weights, and of a checkpoint the moments of those that are trained. */
+/* Bytes of hi and lo of all weights; for a checkpoint also the moments of trained weights. */
 static size_t bytes_to_load(const mt_trainer *t)
 {
     size_t sum = 0, moments = t->resume.from ? 2 * mt_dtype_bytes(t->exec.io.moments) : 0;

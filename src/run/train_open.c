@@ -1,5 +1,5 @@
-/* train_open.c - from settings to an engine with its weights.  Whatever can be refused is refused before a weight is read, or
- * fetched. */
+/* train_open.c - from settings to an engine with its weights.  Every check that can fail comes before a weight is read or
+ * downloaded. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -41,7 +41,7 @@ mt_rc mt_trainer_check_output(const mt_settings *s, mt_err *err)
     return rc;
 }
 
-/* A model that the run before has left there would go with it. */
+/* Clearing would remove a model that the previous run left there. */
 static mt_rc check_not_inside(const mt_trainer *t, mt_err *err)
 {
     char *model = realpath(mt_settings_model_dir(t->s), NULL), *dir = realpath(t->dir.path, NULL);
@@ -55,7 +55,8 @@ static mt_rc check_not_inside(const mt_trainer *t, mt_err *err)
                : MT_OK;
 }
 
-/* Killed before its first checkpoint, a run that began from one elsewhere has nothing to lose, and begins there again. */
+/* A run that began from a checkpoint elsewhere and was killed before its first own checkpoint has nothing to lose: it starts
+ * there again. */
 static mt_rc check_nothing_made(const mt_trainer *t, mt_err *err)
 {
     mt_ckpt_list there;
@@ -69,14 +70,14 @@ static mt_rc check_nothing_made(const mt_trainer *t, mt_err *err)
     return made ? refuse_held(&t->dir, err) : MT_OK;
 }
 
-/* Ranks other than the first read what is there, and write what they are told to. */
+/* Ranks other than the first only read the directory, and write what rank 0 assigns them. */
 static mt_rc join_dir(mt_trainer *t, mt_err *err)
 {
     MT_TRY(mt_output_dir_join(&t->dir, t->s->save.output_dir, err));
     return t->s->save.overwrite ? MT_OK : mt__train_read_earlier(t, err);
 }
 
-/* The first rank has looked for the checkpoint and read all of it, to see whether it is whole: once is enough. */
+/* The first rank has found the checkpoint and verified all of it: once is enough. */
 static mt_rc share_resume(mt_trainer *t, mt_err *err)
 {
     struct {
@@ -100,7 +101,7 @@ static mt_rc open_dir(void *user, mt_err *err)
     if (t->comm->rank) return join_dir(t, err);
     MT_TRY(mt_output_dir_open(&t->dir, s->output_dir, err));
     MT_TRY(mt_output_dir_holds_run(&t->dir, &held, err));
-    if (held && s->overwrite) { /* what is there goes once nothing can be refused any more */
+    if (held && s->overwrite) { /* old files are removed once nothing can fail any more */
         MT_TRY(check_not_inside(t, err));
         return mt_output_dir_will_clear(&t->dir, err);
     }
@@ -216,7 +217,7 @@ mt_rc mt_train_router_loss(double *out, const mt_settings *s, const mt_model *mo
                    s->model.name);
 }
 
-/* Weights that are not here yet come last: until then config.json alone says what the model is. */
+/* Missing weights are downloaded last: until then only config.json describes the model. */
 static bool weights_come_last(const mt_trainer *t) { return t->hooks.weights && !t->s->training.from_scratch; }
 
 static mt_rc open_model(mt_trainer *t, mt_err *err)
@@ -239,8 +240,8 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     return weights_come_last(t) ? MT_OK : bind_weights(t, err);
 }
 
-/* Everything else has been accepted.  The files may have other names than config.json lets expect, or another head: then the
- * model and its plan are made anew. */
+/* Everything else has been checked.  The files may have other tensor names than config.json suggests, or another head: then the
+ * model and its plan are rebuilt. */
 static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
 {
     char notice[256];
@@ -249,7 +250,7 @@ static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
     const mt_file_names *was = &t->net.model->names, now = mt_weights_names(t->net.config, t->net.shards, notice);
     bool same = was->tied == now.tied && was->head == now.head && strcmp(was->prefix, now.prefix) == 0 &&
                 strcmp(was->head_prefix, now.head_prefix) == 0 && was->tensors == now.tensors &&
-                t->s->training.freeze.n == 0; /* what is frozen keeps no low halves if it came as bf16 */
+                t->s->training.freeze.n == 0; /* frozen weights stored as bf16 need no low halves */
     if (!same) {
         mt_plan_free(t->exec.plan);
         mt_model_free(t->net.model);
@@ -259,11 +260,11 @@ static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
         MT_TRY(mt__train_plan(t, saved, err));
     }
     MT_TRY(bind_weights(t, err));
-    return mt__train_disk(t, err); /* the download took room, and may be of another dtype */
+    return mt__train_disk(t, err); /* the download used disk space, and may have another dtype */
 }
 
-/* Units of experts decide the norm's tree and what moments that are not fp32 are rounded by.  Without these any units give the same
- * bits; else the run keeps its checkpoint's. */
+/* Expert units decide the tree of the norm and the random rounding of moments that are not fp32.  Without these, all units give
+ * the same bits; otherwise the run keeps the units of its checkpoint. */
 static mt_rc keep_units(mt_trainer *t, saved_state *saved, mt_err *err)
 {
     int64_t *was = &saved->arithmetic.unit_experts, now = t->net.model->unit_experts;
@@ -382,7 +383,7 @@ static mt_rc open_devices(mt_trainer *t, mt_err *err)
     return rc;
 }
 
-/* -- what is kept with the run --------------------------------------------------------------------- */
+/* -- files of the run --------------------------------------------------------------------- */
 
 static void put_plan_arithmetic(mt_json_out *j, const mt_arithmetic *a)
 {
@@ -408,7 +409,7 @@ static void put_plan_buffers(mt_json_out *j, const mt_plan *p)
     mt_json_end(j);
 }
 
-/* Whose loads the metrics list. */
+/* Layers whose loads the metrics list. */
 static void put_expert_layers(mt_json_out *j, const mt_train_loads *l)
 {
     if (!l->n) return;
@@ -465,7 +466,7 @@ static mt_rc describe_run(mt_trainer *t, mt_err *err)
     for (size_t i = 0; i < MT_COUNT(to_come); i++) MT_TRY(mt_output_dir_own(&t->dir, to_come[i], err));
     mt_rc rc = plan_text(t, &s, err);
     if (rc) return mt_str_free(&s), rc;
-    MT_TRY(save_text(t, "plan.json", &s, err)); /* first: it says that what follows is a run's */
+    MT_TRY(save_text(t, "plan.json", &s, err)); /* first: it marks the following files as a run's */
     mt_settings_write_yaml(t->s, &s);
     return save_text(t, "config.yaml", &s, err);
 }
@@ -500,7 +501,7 @@ static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 mt_rc mt__train_open(mt_trainer *t, mt_err *err)
 {
     saved_state saved = { 0 };
-    const bool first = t->comm->rank == 0; /* of several ranks, the one that writes what a run leaves besides checkpoints */
+    const bool first = t->comm->rank == 0; /* with several ranks, the one that writes the files besides checkpoints */
     t->made.step = -1;
     MT_TRY(mt__train_open_ranks(t, err));
     MT_TRY(mt_ranks_compare_settings(t->comm, MT_VERSION, t->s, err));

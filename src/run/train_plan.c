@@ -1,5 +1,5 @@
-/* train_plan.c - a run held to its plan: chosen before a weight is read, refused when it does not fit, compared with what came of
- * it. */
+/* train_plan.c - the plan of a run: chosen before a weight is read, refused if it does not fit, compared with the measured
+ * result. */
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/units.h"
@@ -23,12 +23,12 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
     if (s->training.bundles) out->bundles = s->training.bundles;
 }
 
-/* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
+/* The settings' part of the arithmetic; a resumed run uses it too, because differences were checked and reported. */
 static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
     const bool open = !a->shares && !t->s->training.shares;
     mt_train_types(t->s, a);
-    if (open && t->exec.devices.n > 0) a->shares = t->exec.devices.n; /* of this rank: how many is known now */
+    if (open && t->exec.devices.n > 0) a->shares = t->exec.devices.n; /* this rank's number of devices is known now */
     if (!a->bundles && t->comm->n_ranks > 1) a->bundles = t->comm->n_ranks;
     a->attention = mt_attention_use_of(t->exec.dev, t->s->training.deterministic,
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
@@ -76,7 +76,7 @@ static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved
     return a;
 }
 
-/* On a machine that is too small for its sizes it goes on with others. */
+/* On a machine that is too small for its sizes, it continues with others. */
 static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
     mt_rc rc = mt_plan_search(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, a, machine }, err);
@@ -104,7 +104,7 @@ static int cores_of(const mt_trainer *t)
     return given || n == 1 ? given : (int)mt_max_i64(1, mt_cpu_count() / n);
 }
 
-/* The machine, within what the settings allow. */
+/* The machine, within the settings' limits. */
 static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
 {
     const mt_memory_settings *m = &t->s->memory;
@@ -180,7 +180,7 @@ static size_t device_in_ram(const mt_trainer *t)
     return t->exec.dev->api->kind == MT_DEVICE_CPU ? p->device_bytes * (size_t)mt_plan_lanes(p) : 0;
 }
 
-/* Of the process, all told, while nothing is saved. */
+/* Total memory of the process while no checkpoint is saved. */
 static size_t planned_host(const mt_trainer *t)
 {
     const mt_plan *p = t->exec.plan;
@@ -198,8 +198,8 @@ static int64_t saves_on_the_way(const mt_trainer *t)
     return mt_train_saves(&t->s->save, t->at.step, t->course.n_steps, t->data.info.steps_per_epoch);
 }
 
-/* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it.  The last
- * one is not: there is nothing to go on with meanwhile. */
+/* A checkpoint may be copied into half of the memory that the run leaves free.  This is optional, and nothing fails without it.
+ * The last checkpoint is not copied: no step runs meanwhile. */
 static void plan_room(mt_trainer *t, const mt_machine *m)
 {
     size_t planned = planned_host(t), left = m->host_bytes > planned ? (m->host_bytes - planned) / 2 : 0;
@@ -207,7 +207,7 @@ static void plan_room(mt_trainer *t, const mt_machine *m)
     t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : mt_snapshot_would_take(t->net.model, &how);
 }
 
-/* helps: more host memory would do. */
+/* helps: more host memory would help. */
 static mt_rc not_started(const mt_trainer *t, bool helps, mt_err *err)
 {
     return mt_note(err, "the run is not started (megatrain plan tells more%s%s)",
@@ -223,11 +223,11 @@ mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
                          .machine = t->comm->rank,
                          .step_tokens = 2,
                          .step_docs = 1,
-                         .longest = 2 }; /* the least data can ask for */
+                         .longest = 2 }; /* the least that any data needs */
     mt_machine here;
     mt_arithmetic a = { 0 };
     mt_plan *plan = NULL;
-    if (t->resume.from || t->s->memory.force) return MT_OK; /* a resumed run has its own arithmetic, and did fit */
+    if (t->resume.from || t->s->memory.force) return MT_OK; /* a resumed run has its own arithmetic, which did fit */
     MT_TRY(find_machine(t, &here, err));
     apply_settings(t, &a, here.device_bytes * (size_t)here.crowd);
     if (mt_plan_auto_fits((mt_plan_inputs){ t->net.model, &job, &a, &here })) return MT_OK;
@@ -238,7 +238,7 @@ mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
     return not_started(t, mt_plan_auto_fits((mt_plan_inputs){ t->net.model, &job, &a, &here }), err);
 }
 
-/* A machine without a bundle has its slice of the state, and computes nothing. */
+/* A machine without a bundle stores its slice of the state and computes nothing. */
 static void check_bundles(const mt_trainer *t, const mt_arithmetic *a)
 {
     const int n = t->comm->n_ranks, bundles = mt_arithmetic_bundles(a);
@@ -248,7 +248,7 @@ static void check_bundles(const mt_trainer *t, const mt_arithmetic *a)
                 bundles, bundles == 1 ? "" : "s", bundles, n, bundles == 1 ? "s" : "", n);
 }
 
-/* A device without a share would idle.  Of several machines each takes bundles one after the other. */
+/* A device without a share would be idle.  With several machines, each takes bundles one after the other. */
 static int lanes_for(const mt_trainer *t, const mt_arithmetic *a)
 {
     const int n = t->exec.devices.n, parts = t->comm->n_ranks > 1 ? mt_arithmetic_shares(a) : mt_arithmetic_parts(a);
@@ -276,7 +276,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     check_bundles(t, &a);
     mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
-    roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
+    roomy.host_bytes = SIZE_MAX; /* more than is free, which the system may provide; device memory is fixed */
     bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)((mt_plan_inputs){ t->net.model, &job, &a, &roomy });
     if (!helps || !t->s->memory.force) return not_started(t, helps, err);
     mt_warn("%s; started all the same (--force)", err->msg);
@@ -284,7 +284,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     return choose(t, &job, &a, saved, &roomy, err);
 }
 
-/* Of several ranks the first chooses the arithmetic of a fresh run, and the others plan for that. */
+/* With several ranks, the first chooses the arithmetic of a fresh run, and the others plan with it. */
 static mt_rc choose_in_turn(mt_trainer *t, const saved_state *saved, const mt_machine *machine, mt_err *err)
 {
     saved_state chosen = { 0 };
@@ -317,17 +317,18 @@ static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
     return MT_OK;
 }
 
-/* Or more than any disk holds. */
+/* Or a number larger than any disk. */
 static uint64_t times(int64_t n, uint64_t bytes)
 {
     return bytes && (uint64_t)n > UINT64_MAX / 4 / bytes ? UINT64_MAX / 4 : (uint64_t)n * bytes;
 }
 
-/* A new checkpoint is complete before an old one goes (C4), and all that go are gone before the finished model is written. */
+/* A new checkpoint is complete before an old one is removed (C4), and old ones are removed before the finished model is
+ * written. */
 void mt_train_count_writes(mt_train_writes *w, const mt_save_settings *s, int64_t there, int64_t to_come)
 {
     int64_t all = there + to_come, most = s->keep_last ? s->keep_last : INT64_MAX - 1;
-    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, to_come > 0); /* there may be more than are kept already */
+    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, to_come > 0); /* there may already be more than are kept */
     uint64_t saving = times(w->n, w->checkpoint),
              ending = times(mt_max_i64(mt_min_i64(all, most) - there, 0), w->checkpoint) + w->model;
     w->bytes = saving > ending ? saving : ending;
@@ -377,8 +378,8 @@ mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
     return MT_OK;
 }
 
-/* Once, when what is left gets so little that the system may kill somebody.  Looking costs a quarter of a millisecond: once a
- * second. */
+/* Warns once, when so little memory is left that the system may kill a process.  A check costs a quarter of a millisecond, so it
+ * runs once a second. */
 void mt__train_watch_memory(mt_trainer *t)
 {
     mt_err ignored = { 0 };

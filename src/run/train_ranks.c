@@ -1,5 +1,5 @@
-/* train_ranks.c - a run on several machines: what its trainers compare before the first step, and tell each other at every step.
- * All ranks take the same steps in the same order and decide everything from the same numbers. */
+/* train_ranks.c - a run on several machines: what its trainers compare before the first step and exchange at every step.  All
+ * ranks make the same steps in the same order and decide everything from the same numbers. */
 #include "base/file.h"
 #include "base/rng.h"
 #include "plan/network.h"
@@ -24,7 +24,7 @@ static void put_hash(mt_rank_fact *f, const char *what, uint64_t hash)
     snprintf(f->is, sizeof f->is, "%016" PRIx64, hash);
 }
 
-/* Kernels, and with them bits, are the same on devices of one kind only.  A CPU's name has its number of threads in it. */
+/* Kernels, and so bits, are equal only on devices of one kind.  A CPU's name includes its number of threads. */
 static void put_device(const mt_trainer *t, mt_rank_fact *f)
 {
     mt_device_info d;
@@ -45,7 +45,7 @@ mt_rc mt__train_compare_ranks(mt_trainer *t, mt_err *err)
     return mt_ranks_compare(t->comm, facts, MT_COUNT(facts), err);
 }
 
-/* The plan is of one machine: what it waits for others comes on top. */
+/* The plan is for one machine: waiting for others comes on top. */
 mt_rc mt__train_network(mt_trainer *t, mt_err *err)
 {
     if (t->comm->n_ranks == 1) return MT_OK;
@@ -65,7 +65,7 @@ mt_rc mt__train_network(mt_trainer *t, mt_err *err)
 
 mt_rc mt__train_tell(mt_trainer *t, const void *mine, size_t n, void *all, const char *what, mt_err *err)
 {
-    if (t->exec.engine) return mt_engine_tell(t->exec.engine, mine, n, all, what, err); /* whose thread has the comm */
+    if (t->exec.engine) return mt_engine_tell(t->exec.engine, mine, n, all, what, err); /* its thread owns the comm */
     return t->comm->api->tell(t->comm, mine, n, all, what, err);
 }
 
@@ -84,10 +84,10 @@ static uint64_t hash_batch(const mt_batch *b)
     return mt_hash(b->doc_start, (size_t)(b->n_docs + 1) * sizeof *b->doc_start, h);
 }
 
-/* At the start of a step: all compute the same one, from the same data, after the same results. */
+/* At the start of a step: all ranks make the same step, from the same data, after the same results. */
 typedef struct step_record {
     int64_t step;
-    uint64_t batch, before; /* before: of loss and norm of the step before */
+    uint64_t batch, before; /* before: hash of loss and norm of the previous step */
 } step_record;
 
 static mt_rc compare_steps(const mt_trainer *t, const step_record *all, mt_err *err)
@@ -118,7 +118,7 @@ void mt__train_note_result(mt_trainer *t, const mt_step_result *r)
     t->ranks.result = mt_hash(numbers, sizeof numbers, (uint64_t)t->at.step);
 }
 
-/* A signal on any rank is everybody's. */
+/* A signal on any rank counts for all. */
 typedef struct wish_record {
     int32_t stop, save;
 } wish_record;

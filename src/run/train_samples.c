@@ -1,6 +1,5 @@
-/* train_samples.c - logging.sample_prompts: what the model answers while it is being trained.  Greedy, so the same run has the
- * same answers.  The engine only reads weights for it, and its arithmetic was chosen before anyone asked for answers: samples
- * change no bit of training. */
+/* train_samples.c - logging.sample_prompts: the model's answers during training.  Greedy, so the same run has the same answers.
+ * The engine only reads weights for it, and the arithmetic is chosen without regard to it: samples change no bit of training. */
 #include "base/log.h"
 #include "ckpt/model_files.h"
 #include "engine/generate.h"
@@ -45,7 +44,7 @@ mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err)
     return mt_model_files_stop_ids(&s->stops, mt_settings_model_dir(t->s), err);
 }
 
-/* The plan again with a cache for as many prompts at a time as fit; without any, none is answered. */
+/* Plans again with a cache for as many prompts at a time as fit; if none fits, no prompt is answered. */
 mt_rc mt__train_samples_plan(mt_trainer *t, const mt_machine *machine, mt_err *err)
 {
     int64_t most =

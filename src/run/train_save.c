@@ -1,8 +1,8 @@
-/* train_save.c - checkpoints, written by a thread of their own while the run goes on, and the finished model.
+/* train_save.c - checkpoints, written by a separate thread while the run continues, and the finished model.
  *
- * Of several machines the first writes every file, and asks the others for what they store (mt_state_read_anywhere); the same code
- * writes the same bytes whatever their number (N9).  Each machine locks its own state and copies it aside, and lets go of a unit
- * when the first one has written it. */
+ * With several machines, the first writes every file and reads from the others what they store (mt_state_read_anywhere); the same
+ * code writes the same bytes for any number of machines (N9).  Each machine locks and copies its own state, and unlocks a unit
+ * when the first machine has written it. */
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -37,7 +37,7 @@ static mt_rc read_here(void *user, mt_state_range r, void *dst, mt_err *err)
 
 static void drop_here(void *user, int unit) { mt_snapshot_drop(((saver *)user)->snapshot, unit); }
 
-/* A failure to say so to others is one of the run, which ends by it. */
+/* Failing to report this to the other machines ends the run. */
 static void unit_done(void *user, int unit)
 {
     saver *s = user;
@@ -48,7 +48,7 @@ static void unit_done(void *user, int unit)
     if (atomic_fetch_sub(&s->n_left, 1) == 1) (void)mt_state_end_reads(s->trained, &ignored);
 }
 
-/* Half of the cores are left to those who compute. */
+/* Leaves half of the cores to the compute threads. */
 static int save_threads(void) { return (int)mt_max_i64(1, mt_min_i64(mt_cpu_count() / 2, MT_STATE_SLOTS)); }
 
 mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room)
@@ -61,7 +61,7 @@ mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room)
                                   .plan = t->comm->n_ranks > 1 ? t->exec.plan : NULL };
 }
 
-/* The state, copied as far as there is room, so that the run need not wait for the disk. */
+/* Copies as much of the state as fits, so that the run need not wait for the disk. */
 static mt_rc set_aside(saver *s, mt_err *err)
 {
     MT_TRY(mt_snapshot_take(&s->snapshot, s->trained, s->model.model, &s->how, err));
@@ -88,20 +88,20 @@ static void *saver_main(void *arg)
     if (!rc) rc = write_or_answer(s, &s->error);
     mt_snapshot_free(s->snapshot);
     s->snapshot = NULL;
-    mt_state_unlock_all(s->trained); /* whatever happened, the run can continue */
-    /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
+    mt_state_unlock_all(s->trained); /* in every case, the run can continue */
+    /* C4: only now may an older one be removed.  If it stays, that costs disk space, not the run. */
     if (!rc && s->writes && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
-    if (!rc) s->error = (mt_err){ 0 }; /* of something that was tried and not needed */
+    if (!rc) s->error = (mt_err){ 0 }; /* an error of an optional attempt */
     s->seconds = mt_now_s() - s->start_s;
     atomic_store(&s->finished, true);
     return NULL;
 }
 
-/* All it needs, so that it never looks at the trainer. */
+/* Gives the thread everything it needs, so that it never touches the trainer. */
 static mt_rc train_save_prepare(mt_trainer *t, bool goes_on, mt_err *err)
 {
     saver *s = &t->saver;
-    MT_TRY(mt_metrics_sync(&t->metrics, err)); /* C7: safe before a checkpoint counts on it */
+    MT_TRY(mt_metrics_sync(&t->metrics, err)); /* C7: synced before a checkpoint relies on it */
     MT_TRY(mt__train_state_text(t, &s->state, err));
     mt_settings_write_yaml(t->s, &s->settings);
     if (!mt_str_ok(&s->settings)) return mt_no_memory(err, "the settings of the run");
@@ -112,7 +112,7 @@ static mt_rc train_save_prepare(mt_trainer *t, bool goes_on, mt_err *err)
     s->writes = t->comm->rank == 0;
     atomic_store(&s->n_left, t->net.model->n_units);
     s->model = t->net.export;
-    s->model.quiet = true; /* the finished model says it, once */
+    s->model.quiet = true; /* the finished model reports it, once */
     s->how = mt__train_aside(t, goes_on ? mt__train_spare_memory(t) : 0);
     s->io = (mt_state_io){
         .user = s, .moments = t->exec.io.moments, .read = read_state, .done = unit_done, .n_readers = save_threads()
@@ -180,7 +180,7 @@ static mt_rc read_anywhere(void *user, mt_state_range r, void *dst, mt_err *err)
     return mt_state_read_anywhere(user, r, dst, err);
 }
 
-/* By several threads: at the end nothing else is to be done.  dir: NULL on machines that only answer. */
+/* Uses several threads, because nothing else runs at the end. dir: NULL on machines that only answer. */
 static mt_rc write_locked(mt_state *state, const mt_export *x, const char *dir, mt_err *err)
 {
     const mt_state_io io = { .user = state, .read = read_anywhere, .n_readers = save_threads() };
@@ -212,7 +212,7 @@ mt_rc mt__train_export(mt_trainer *t, mt_err *err)
     if (!rc && writes) rc = mt_outdir_open(&d, path, err);
     d.before_publish = mt_output_dir_own_made;
     d.user = &t->dir;
-    if (!rc) rc = mt_train_write_model(t->exec.engine, &t->net.export, d.tmp, err); /* NULL where nothing was opened */
+    if (!rc) rc = mt_train_write_model(t->exec.engine, &t->net.export, d.tmp, err); /* NULL if nothing was opened */
     if (!rc && writes) rc = mt_outdir_publish(&d, err);
     mt_outdir_close(&d);
     if (rc) {

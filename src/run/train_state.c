@@ -1,4 +1,4 @@
-/* train_state.c - what a checkpoint remembers of the run besides its weights, and whether a run may go on from it. */
+/* train_state.c - what a checkpoint stores besides the weights, and whether a run may resume from it. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -15,7 +15,7 @@ enum { FORMAT = 1 };
 
 /* -- the date --------------------------------------------------------------------------------------- */
 
-/* Only where samples show it: it is theirs, and a run that goes on tomorrow must not make others. */
+/* Stored only if samples contain the date: a run resumed tomorrow must not make different samples. */
 static void put_date(const mt_trainer *t, mt_json_out *j)
 {
     char text[40];
@@ -108,7 +108,7 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
 
 /* -- finding --------------------------------------------------------------------------------------- */
 
-/* The directory that holds the checkpoint, and ours, are they the same? */
+/* True if the checkpoint's directory is our output directory. */
 static bool is_ours(const mt_trainer *t, const char *path)
 {
     char *above = mt_asprintf("%s/..", path), a[PATH_MAX], b[PATH_MAX];
@@ -117,7 +117,7 @@ static bool is_ours(const mt_trainer *t, const char *path)
     return same;
 }
 
-/* Going on from an old checkpoint while newer ones are there would leave two histories in one directory. */
+/* Resuming from an old checkpoint while newer ones exist would leave two histories in one directory. */
 static mt_rc refuse_older(const mt_trainer *t, const char *path, mt_err *err)
 {
     mt_ckpt_list l;
@@ -148,7 +148,7 @@ static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
     return rc;
 }
 
-/* A run that came to its end and left nothing to go on from must not be made again by mistake. */
+/* A finished run without a checkpoint to resume from must not be repeated by mistake. */
 static mt_rc refuse_finished(const mt_trainer *t, mt_err *err)
 {
     mt_ckpt_list there;
@@ -175,7 +175,7 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     MT_TRY(mt_ckpt_find_newest(&t->resume.from, t->dir.path, err));
     t->resume.here = true;
     if (t->resume.from) {
-        mt_err why = { 0 }; /* a kill may have come between saving and this; what stays costs room, not the run */
+        mt_err why = { 0 }; /* a kill may have come between saving and this; leftover files cost disk space, not the run */
         if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why))
             mt_warn("an old checkpoint could not be removed: %s", why.msg);
         return MT_OK;
@@ -293,7 +293,7 @@ static mt_rc read_document(const mt_value *doc, saved_state *s, struct tm *now, 
         { "window_steps", &p->window_steps },
         { "metrics_bytes", &s->metrics_bytes },
     };
-    const int64_t MOST = INT64_C(1) << 56; /* the run adds to these */
+    const int64_t MOST = INT64_C(1) << 56; /* the run continues these sums */
     int64_t format;
     MT_TRY(mt_json_i64(doc, "format", 0, &format, what, err));
     if (format != FORMAT)
@@ -392,7 +392,7 @@ mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err)
     mt_rc rc = compare_settings(t, &same_metrics, err);
     if (!rc) rc = read_file(t, out, err);
     if (rc) return mt_note(err, "resuming from %s", t->resume.from);
-    if (!t->resume.here || !same_metrics) out->metrics_bytes = 0; /* its lines are elsewhere */
+    if (!t->resume.here || !same_metrics) out->metrics_bytes = 0; /* its lines are in another file */
     return MT_OK;
 }
 
