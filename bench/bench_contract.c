@@ -144,7 +144,7 @@ static void measure_overlap(bench *b)
     together(b, true, 2, true); /* warm */
     rates in = together(b, true, 0, false), out = together(b, false, 0, true), both = together(b, true, 0, true),
           one = together(b, false, 20, false);
-    /* So many products that compute lasts about as long as the copies. */
+    /* Enough products that compute takes about as long as the copies. */
     double copies = both.in > both.out ? both.in : both.out;
     int n = (int)(copies / (one.compute / 20)) + 1;
     rates alone = together(b, false, n, false), all = together(b, true, n, true);

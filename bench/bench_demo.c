@@ -151,7 +151,7 @@ static mt_rc train(bench *b, int n_steps, int batch, double peak, uint64_t seed,
     return MT_OK;
 }
 
-/* What was asked, what the answer is, and the likeliest token after each of its own. */
+/* The question, the answer, and the likeliest token after each token of the answer. */
 static mt_rc show_wrong(bench *b, const sample *s, mt_err *err)
 {
     int64_t V = b->config->V, first = 0;

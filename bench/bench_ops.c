@@ -4,8 +4,8 @@
  *     default:  cuda 16384, all, 0, 7b
  *
  * experts: not part of all; ROWS are tokens, each goes to the model's number of experts; DOCS: only the model of this number, from 1 on.
- * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.  With long: only
- * documents of so many rows.  delta: the ops of gated delta nets at the shapes of Qwen3.5 and Qwen3-Next, in documents of DOCS
+ * DOCS: attention is set up for this many documents, as in a run whose steps have them; 0: as many as there are.  With long: only
+ * documents of this many rows.  delta: the ops of gated delta nets at the shapes of Qwen3.5 and Qwen3-Next, in documents of DOCS
  * rows, or of 1024 rows and all in one.
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
 #include "base/mem.h"
@@ -180,7 +180,7 @@ static void products(int64_t M)
     }
 }
 
-/* Documents of `length` rows each, or where that is negative of many lengths up to so many, a quarter of it in the mean; FLOPs of
+/* Documents of `length` rows each, or, if negative, of many lengths up to that, a quarter of it on average; FLOPs of
  * the causal half only. */
 static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window,
                       float softcap, bool sinks)
@@ -265,7 +265,7 @@ static void attentions(int64_t rows, int64_t most_docs)
     }
 }
 
-/* Documents of up to so many rows, or only those of one length, by every way: a workspace of 2 and of 4 GiB for the one that
+/* Documents of up to this many rows, or only those of one length, by every kernel: a workspace of 2 and of 4 GiB for the one that
  * needs it. */
 static void long_documents(int64_t rows, int64_t only)
 {

@@ -57,7 +57,7 @@ if [ ! -e "$model/config.json" ]; then
     rm -rf "$work"/first/checkpoint-*
 fi
 run "$model" "$work/run" $steps $save > "$work/run.log" 2>&1 || { tail -n 5 "$work/run.log" && exit 1; }
-grep -E "saved|the plan said" "$work/run.log" | head -n 3
+grep -E "saved|predicted" "$work/run.log" | head -n 3
 
 # One line of metrics a step; the tokens of a step are the difference of two sums.
 field() { sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p"; }

@@ -43,7 +43,7 @@
  *
  * Results.  The same configuration, tokens and seed give the same numbers, bit for bit, on the same machine.
  *
- * Names.  All names begin with megatrain_ or MEGATRAIN_.  The code behind them uses mt_ and MT_, which a static library cannot
+ * Names.  All names begin with megatrain_ or MEGATRAIN_.  The implementation uses mt_ and MT_, which a static library cannot
  * hide: a program that links it should not define global names that begin so.
  *
  * The header compiles as C11 and as C++17. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make fuzz MINUTES=n: every fuzz target, n minutes in all, with libFuzzer (clang) under the address and undefined-behaviour
+# make fuzz MINUTES=n: every fuzz target, n minutes in all, with libFuzzer (clang) under the address and undefined-behavior
 # sanitizers.  A scheduled job can call it: the exit status is 1 if anything was found, and each find is left in FOUND.
 #
 #     scripts/fuzz.sh MINUTES [TARGET ...]        TARGET: jinja, parquet, ... (all of them)

@@ -6,5 +6,5 @@ if [ "$n" -eq 0 ]; then
     echo "no case was skipped"
     exit
 fi
-echo "$n cases were skipped, for want of what they need:"
+echo "$n cases were skipped because something is missing:"
 grep '^skipped: ' "$1" | sed 's/^skipped: //' | sort | uniq -c | sort -rn

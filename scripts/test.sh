@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make test: the whole suite in the release build, then the same code under the sanitizers: address and undefined behaviour over
+# make test: the whole suite in the release build, then the same code under the sanitizers: address and undefined behavior over
 # everything, threads over what runs threads.  What the release build has drawn at length is drawn less often there: fewer random cases
 # (MT_DRAWS), kills (MT_KILLS) and power failures (MT_STATES), and every 19th fault instead of each (MT_FAULT_STRIDE).  Cases that need
 # what the machine lacks (a GPU, a pseudo-terminal) say so and are counted.

@@ -1,4 +1,4 @@
-/* arena.h - many small allocations released together.  Zero-initialise, allocate, reset or free.
+/* arena.h - many small allocations released together.  Zero-initialize, allocate, reset or free.
  * Blocks grow geometrically; reset keeps the largest one, so a loop over records stops allocating soon. */
 #ifndef MT_BASE_ARENA_H
 #define MT_BASE_ARENA_H

@@ -1,6 +1,6 @@
 /* err.h - how anything that can fail says so.
  *
- * A function that can fail returns mt_rc (0 is success) and takes `mt_err *` last.  Whoever detects the
+ * A function that can fail returns mt_rc (0 is success) and takes `mt_err *` last.  The code that detects the
  * failure writes the message with mt_fail(); callers add context with mt_note(), which prepends; only
  * cli/ prints.  A good message names the thing, what was expected, what was found, and the next step.
  *

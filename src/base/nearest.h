@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Letters to insert, delete, replace or swap with a neighbour to turn a into b; '-' equals '_', case is
+/* Letters to insert, delete, replace or swap with a neighbor to turn a into b; '-' equals '_', case is
  * ignored.  Words longer than 63 bytes are compared by their first 63. */
 int mt_edit_distance(const char *a, const char *b);
 

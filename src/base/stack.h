@@ -1,4 +1,4 @@
-/* stack.h - how deep a recursion may go on the current thread's stack.
+/* stack.h - the depth that a recursion may reach on the current thread's stack.
  *
  * Readers of untrusted files bound their depth by a number.  On a stack of the usual size that number decides.  On a small stack
  * (256 KB, the default of some C libraries) the recursion also compares its frame with the end of the stack:

@@ -1,4 +1,4 @@
-/* str.h - a growing string.  Zero-initialise, append, free.  Running out of memory is remembered and
+/* str.h - a growing string.  Zero-initialize, append, free.  Running out of memory is remembered and
  * reported once, by mt_str_done or mt_str_ok, so a chain of appends needs no checks in between.  So is an append
  * past max_bytes: the string never grows beyond it, so a bound on text holds while the text is made. */
 #ifndef MT_BASE_STR_H

@@ -82,7 +82,7 @@ static inline const mt_value *mt_value_at(const mt_value *v, size_t i)
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err);
 
 /* The same for callers that read many documents.  On failure *used is the place of the error.  Scratch memory is kept between
- * them, and messages count from the start of the surrounding text.  Zero-initialise; strings may point into the text, which must
+ * them, and messages count from the start of the surrounding text.  Zero-initialize; strings may point into the text, which must
  * outlive the values. */
 typedef struct mt_value_reader {
     int64_t first_line; /* where the text starts, for messages; 0 means 1 */

@@ -86,7 +86,7 @@ static bool read_hex4(reader *r, uint32_t *out)
     return true;
 }
 
-/* Behind "\u": one scalar value, from one escape or a surrogate pair; a lone surrogate becomes U+FFFD. */
+/* After "\u": one scalar value, from one escape or a surrogate pair; a lone surrogate becomes U+FFFD. */
 static mt_rc read_unicode_escape(reader *r, char *dst, size_t *n)
 {
     uint32_t hi, lo;

@@ -228,7 +228,7 @@ mt_rc mt_ckpt_find_newest(char **out, const char *output_dir, mt_err *err)
         else if (bad == MT_ENOMEM)
             rc = mt_no_memory(err, "%s", output_dir);
         else if (bad == MT_EINVAL)
-            rc = mt_fail(err, bad, "%s; --overwrite starts anew", why.msg);
+            rc = mt_fail(err, bad, "%s; --overwrite starts over", why.msg);
         else if (bad == MT_EIO) /* rights, limits, a mount that is away: what cannot be read now may be whole */
             rc = mt_fail(err, bad,
                          "%s.\n  Whether %s is whole cannot be seen, and it is left as it is.  Make it readable; or, if its disk "

@@ -212,14 +212,14 @@ static mt_rc read_config(const job *j, const mt_value **out, mt_err *err)
 static mt_rc write_config(const job *j, const mt_value *config, mt_err *err)
 {
     const char *as, *key = mt_value_get(config, "dtype") ? "dtype" : "torch_dtype";
-    bool quantised = mt_shards_quantised(j->shards, &as) > 0, found;
-    if (!quantised && !j->c->recast) {
+    bool quantized = mt_shards_quantised(j->shards, &as) > 0, found;
+    if (!quantized && !j->c->recast) {
         MT_TRY(copy_file(j, "config.json", &found, err));
         if (found) return MT_OK;
     }
     mt_value dtype = mt_json_text(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16));
-    if (quantised) MT_TRY(mt_json_set(config, config, "quantization_config", NULL, err));
-    if (quantised || j->c->recast) MT_TRY(mt_json_set(config, config, key, &dtype, err));
+    if (quantized) MT_TRY(mt_json_set(config, config, "quantization_config", NULL, err));
+    if (quantized || j->c->recast) MT_TRY(mt_json_set(config, config, key, &dtype, err));
     mt_str text = { 0 };
     mt_value_write_indented(&text, config);
     mt_rc rc = mt_str_ok(&text) ? save(j, "config.json", text.s, text.n, err) : mt_no_memory(err, "writing config.json");

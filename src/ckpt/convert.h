@@ -11,7 +11,7 @@
 typedef struct mt_convert {
     const char *in;  /* a model directory or a .gguf file */
     const char *out; /* made if need be */
-    bool recast;     /* every float becomes `dtype`; else it keeps its own, and bfloat16 where it was quantised */
+    bool recast;     /* every float becomes `dtype`; else it keeps its own, and bfloat16 where it was quantized */
     mt_dtype dtype;  /* F32, BF16 or F16 */
     size_t max_shard_bytes;
     void (*progress)(void *user, size_t done_bytes, size_t total_bytes, const char *tensor); /* may be NULL; bytes as written */

@@ -22,7 +22,7 @@ typedef mt_rc (*item_fn)(void *arg, const item *it, mt_err *err);
 static mt_dtype dtype_of(const mt_export *x, const char *name)
 {
     const mt_st_tensor *t = x->source ? mt_shards_find(x->source, name) : NULL;
-    if (t && t->decoder && t->decoder->stored_as) t = NULL; /* nothing is quantised again */
+    if (t && t->decoder && t->decoder->stored_as) t = NULL; /* nothing is quantized again */
     mt_dtype d = t ? t->dtype : x->model->config->dtype;
     if (x->dtype != MT_DTYPE_COUNT) d = x->dtype;
     return d == MT_DTYPE_F64 ? MT_DTYPE_F32 : d; /* masters hold no more */

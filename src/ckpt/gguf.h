@@ -1,7 +1,7 @@
 /* gguf.h - models in GGUF files (llama.cpp's format, versions 2 and 3): weights, config and tokenizer in one.
  *
  * open() maps the file, checks its whole header and gives the tensors Hugging Face's names, shapes and row order, so that
- * the rest of the program sees an ordinary checkpoint.  Quantised tensors are decoded when they are read.  What
+ * the rest of the program sees an ordinary checkpoint.  Quantized tensors are decoded when they are read.  What
  * config.json, tokenizer.json and tokenizer_config.json would say is made from the metadata on request.
  *
  * Read: architectures llama (Mistral's models too), qwen2, qwen3; types F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to

@@ -1,6 +1,6 @@
 /* gguf_model.c - what a GGUF file's tensors are called in a Hugging Face checkpoint, and how their rows are ordered there.
  *
- * llama.cpp rotates neighbouring pairs of a head's numbers where Hugging Face rotates halves, so for the llama
+ * llama.cpp rotates neighboring pairs of a head's numbers where Hugging Face rotates halves, so for the llama
  * architecture its converter reorders the rows of q and k: of a head with Dh rows, Hugging Face's row  s * Dh/2 + j  (s 0 or 1)
  * becomes row  2 * j + s.  Reading undoes that.  Which architectures it does that to, and what else differs, is in gguf_arch.c. */
 #include "ckpt/gguf_impl.h"

@@ -29,7 +29,7 @@ typedef struct word_rule {
     const char *name;    /* tokenizer.ggml.pre */
     const char *pattern; /* NULL: GPT-2's own */
     bool digits;         /* every digit alone, before anything else */
-    bool nfc;            /* normalise first */
+    bool nfc;            /* normalize first */
     bool whole_words;    /* a word that is a token is not merged piece by piece */
     bool add_bos;        /* unless the file says otherwise */
 } word_rule;

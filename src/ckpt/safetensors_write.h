@@ -3,9 +3,9 @@
  *     create    nothing on disk yet
  *     add       declare every tensor; meta() adds to __metadata__
  *     start     lay the file out, reserve its bytes, write the header
- *     put       bytes of a tensor, in pieces of any size: at an offset, or append() behind what was appended before
+ *     put       bytes of a tensor, in pieces of any size: at an offset, or append() after earlier bytes
  *     finish    every byte must have been written; sync and rename
- *     free      always last; before a successful finish() it leaves nothing behind
+ *     free      always last; before a successful finish() it removes the file
  *
  * Data is in the order of declaration, except that wider formats come first, so that all of it is aligned (the rule of the
  * reference implementation).  After start(), several threads may put() different tensors. */

@@ -363,8 +363,8 @@ static void warn_quantised(const mt_shards *s)
     const char *as;
     size_t n = mt_shards_quantised(s, &as);
     if (n)
-        mt_warn("%zu of %zu tensors are quantised (mostly %s): precision was lost when the file was made, and training starts "
-                "from what is left",
+        mt_warn("%zu of %zu tensors are quantized (mostly %s): precision was lost when the file was made, and training starts "
+                "from the rounded values",
                 n, s->n_tensors, as);
 }
 

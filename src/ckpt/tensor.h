@@ -1,6 +1,6 @@
 /* tensor.h - one tensor of a checkpoint, in any kind of file.
  *
- * Most are plain: `data` points at n numbers of `dtype` in a mapped file.  Those that are not (quantised blocks, rows in
+ * Most are plain: `data` points at n numbers of `dtype` in a mapped file.  Those that are not (quantized blocks, rows in
  * another order, strides) have no data but a decoder, and are read a piece at a time:
  *
  *     for (size_t at = 0; at < t->n; at += PIECE) mt_st_read(t, at, min(PIECE, t->n - at), buffer);
@@ -30,11 +30,11 @@ struct mt_st_decoder {
 typedef struct mt_st_tensor {
     const char *name;
     const char *file; /* base name of the file it is in, for messages */
-    mt_dtype dtype;   /* of the numbers; what a decoder makes of quantised ones is F32, or BF16 where that holds all of them */
+    mt_dtype dtype;   /* of the numbers; what a decoder makes of quantized ones is F32, or BF16 where that holds all of them */
     int n_dims;       /* 0: one number */
     int64_t shape[MT_ST_MAX_DIMS];
     size_t n;                     /* numbers in it */
-    size_t bytes;                 /* in the file: n * mt_dtype_bytes(dtype) unless quantised */
+    size_t bytes;                 /* in the file: n * mt_dtype_bytes(dtype) unless quantized */
     const uint8_t *data;          /* in the map, perhaps unaligned; NULL: use mt_st_read */
     const mt_map *map;            /* of the file; empty where its bytes are a caller's */
     const mt_st_decoder *decoder; /* where data is NULL */

@@ -320,7 +320,7 @@ static mt_rc check_finite(const mt_st_tensor *t, mt_err *err)
                 return mt_fail(
                     err, MT_ENUMERIC,
                     "%s: tensor \"%s\" holds numbers that are not finite (the first is number %zu of %zu): the weights are "
-                    "damaged, or come from a training that failed; download them again, or take an earlier checkpoint",
+                    "damaged, or come from a failed training run; download them again, or use an earlier checkpoint",
                     t->file, t->name, at + i, t->n);
     }
     return MT_OK;

@@ -1,4 +1,4 @@
-/* caches.h - where downloads and tokenized data go on a machine whose home directory cannot be written. */
+/* caches.h - chooses the folder of downloads and tokenized data if the home directory cannot be written. */
 #ifndef MT_CLI_CACHES_H
 #define MT_CLI_CACHES_H
 

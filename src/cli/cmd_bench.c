@@ -163,7 +163,8 @@ static void print_text(const options *o, const char *name, const mt_bench_result
     char several[24] = "";
     if (r->n_lanes) snprintf(several, sizeof several, "%d x ", r->n_lanes);
     printf("%s on %s%s%s\n", name, several, r->device.name,
-           o->alias_layers ? " (ALIASED: all layers share one layer's host memory; a speed, not a training)" : "");
+           o->alias_layers ? " (ALIASED: all layers share one layer's host memory; measures speed only, nothing is learned)"
+                           : "");
     printf("  %.0f tokens a step (%.0f trained), %.3f s a step (median %.3f, slowest %.3f), %.0f tokens/s\n", r->tokens,
            r->trained, r->seconds, r->median, r->slowest, r->tokens / r->seconds);
     printf("  %.4g TFLOP/s (%s), %.1f%% of the %.4g a large product reaches here\n", r->flops / r->seconds * 1e-12,
@@ -280,19 +281,19 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
         { "--shares", MT_FLAG_INT, &o->shares, "N", "shares a step is summed in, as training.shares (0: one for each device)",
           false },
         { "--peer", MT_FLAG_BYTES, &o->peer, "SIZE",
-          "plan for so many bytes a second between devices (measured); 0: through host memory", false },
-        { "--device-memory", MT_FLAG_MEMORY, &o->device_memory, "SIZE", "use no more than this: 64M, 80G", false },
-        { "--ram", MT_FLAG_MEMORY, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
+          "bytes per second between devices to plan with (default: measured); 0: through host memory", false },
+        { "--device-memory", MT_FLAG_MEMORY, &o->device_memory, "SIZE", "use at most this much: 64M, 80G", false },
+        { "--ram", MT_FLAG_MEMORY, &o->ram, "SIZE", "host memory to plan with (default: free memory)", false },
         { "--adam-state", MT_FLAG_STR, &o->adam_state, "FORM", "of Adam's moments: float32 (default), bf16 or 8bit", false },
-        { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
+        { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state has its home in RAM", false },
         { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off",
           "on (default): kernels that repeat their bits; off: the fastest", false },
         { "--tune", MT_FLAG_BOOL, &o->tune, NULL,
           "choose kernels of products by timing, and remember them (training.tune_products); of the first run", false },
         { "--whole-units", MT_FLAG_BOOL, &o->whole_units, NULL,
-          "update no unit in pieces, and keep activations on their way to host memory in two slots: to compare with", false },
+          "no updates in pieces, and two slots for activations on their way to host memory: for comparisons", false },
         { "--alias-layers", MT_FLAG_BOOL, &o->alias_layers, NULL,
-          "all layers share one layer's host memory: the speed of a model larger than RAM", false },
+          "all layers share one layer's host memory: measures the speed of a model larger than RAM", false },
         { "--table", MT_FLAG_BOOL, &o->table, NULL, "trace one more step: where the time went", false },
         { "--trace", MT_FLAG_STR, &o->trace, "FILE", "and write it as a Chrome trace", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "one line of JSON per shape", false },

@@ -64,7 +64,7 @@ int mt_cmd_convert(int argc, char **argv)
     bool help;
     const mt_flag flags[] = {
         { "--dtype", MT_FLAG_STR, &dtype, "TYPE",
-          "bfloat16, float32 or float16; left out, each tensor keeps its own (quantised ones become bfloat16)", false },
+          "bfloat16, float32 or float16 (default: each tensor keeps its own; quantized ones become bfloat16)", false },
         { "--max-shard-size", MT_FLAG_BYTES, &shard, "SIZE", "largest weight file: 5G (default), 500M", false },
     };
     const mt_usage usage = {

@@ -21,16 +21,16 @@ typedef struct options {
 
 static mt_rc cmd_data_parse(mt_settings *s, options *o, int argc, char **argv, mt_err *err)
 {
-    const mt_flag flags[] = { { "--show", MT_FLAG_INT, &o->show, "N",
-                                "print N samples, the tokens that are trained marked (default 1)", false },
+    const mt_flag flags[] = { { "--show", MT_FLAG_INT, &o->show, "N", "print N samples with trained tokens marked (default 1)",
+                                false },
                               { "--ids", MT_FLAG_BOOL, &o->ids, NULL, "their token ids as well", false },
-                              { "--json", MT_FLAG_BOOL, &o->json, NULL, "for scripts; docs/scripting.md describes it", false } };
+                              { "--json", MT_FLAG_BOOL, &o->json, NULL, "print JSON for scripts (docs/scripting.md)", false } };
     const mt_usage usage = {
         "data",
         "FILE.yaml [options]",
-        "Show what a run would be trained on: samples with the trained tokens coloured (in [[brackets]] without colour), and\n"
-        "a summary: lengths, what is cut, what is bad, what is not read.  Every setting of train is accepted too.\n"
-        "Ends with 1 if training would stop at what was found.",
+        "Show what a run would be trained on: samples with the trained tokens colored (in [[brackets]] without color), and\n"
+        "a summary: lengths, cut samples, bad records, unread columns.  Every setting of train is accepted too.\n"
+        "Exits with 1 if training would stop at a finding.",
         NULL,
         flags,
         MT_COUNT(flags),

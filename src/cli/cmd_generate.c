@@ -48,7 +48,7 @@ static mt_rc read_prompts(session *s, mt_err *err)
     if (o->file) MT_TRY(mt_asks_read(&s->asks, o->file, err));
     if (!o->prompts.n && !o->file && !isatty(STDIN_FILENO)) MT_TRY(mt_asks_read_stdin(&s->asks, err));
     if (!s->asks.n)
-        return mt_fail(err, MT_EINVAL, "no prompt; give --prompt \"...\", --prompts FILE, or some text on standard input");
+        return mt_fail(err, MT_EINVAL, "no prompt given; use --prompt \"...\", --prompts FILE, or some text on standard input");
     for (size_t i = 0; o->check && i < s->asks.n; i++)
         if (!s->asks.items[i].expected)
             return mt_fail(err, MT_EINVAL, "--check compares with records' outputs, and prompt %zu has none", i + 1);
@@ -76,7 +76,7 @@ static int64_t longest(const session *s)
 {
     int64_t n = 0, room = s->config->max_positions;
     for (size_t i = 0; i < s->asks.n; i++) n = mt_max_i64(n, (int64_t)s->asks.items[i].n_ids);
-    if (room > n && n + s->o->max_new_tokens > room) notice("answers end where the model's positions do");
+    if (room > n && n + s->o->max_new_tokens > room) notice("answers end at the model's last position");
     return room > n ? mt_min_i64(n + s->o->max_new_tokens, room) : n + s->o->max_new_tokens;
 }
 
@@ -96,8 +96,8 @@ static void say_streamed(const session *s)
     int n = 0;
     for (int u = 0; u < s->model->n_units; u++) n += !s->plan->place.units[u].resident;
     if (!n) return;
-    snprintf(text, sizeof text, "%d of %d units do not fit on the device and pass through it, from %s", n, s->model->n_units,
-             s->plan->job.mapped ? "the files as they are mapped" : "a copy in host memory");
+    snprintf(text, sizeof text, "%d of %d units do not fit on the device and are streamed through it, from %s", n,
+             s->model->n_units, s->plan->job.mapped ? "the files as they are mapped" : "a copy in host memory");
     notice(text);
 }
 
@@ -202,32 +202,33 @@ int mt_cmd_generate(int argc, char **argv)
         { "--prompt", MT_FLAG_STRS, &o.prompts, "TEXT", "a prompt; may be given several times, they share passes", false },
         { "--prompts", MT_FLAG_STR, &o.file, "FILE", "a prompt a line, or a .json list of texts or records; - is standard input",
           false },
-        { "--chat", MT_FLAG_BOOL, &o.chat, NULL, "a prompt is what the user says: wrap it in the model's chat template", false },
-        { "--system", MT_FLAG_STR, &o.system, "TEXT", "with --chat: the system message", false },
-        { "--check", MT_FLAG_BOOL, &o.check, NULL, "compare with the records' outputs; print the share that is right, by task",
+        { "--chat", MT_FLAG_BOOL, &o.chat, NULL, "treat a prompt as the user's message: wrap it in the model's chat template",
           false },
-        { "--json", MT_FLAG_BOOL, &o.json, NULL, "for scripts, when all is answered; docs/scripting.md describes it", false },
+        { "--system", MT_FLAG_STR, &o.system, "TEXT", "with --chat: the system message", false },
+        { "--check", MT_FLAG_BOOL, &o.check, NULL,
+          "compare with the records' outputs; print the fraction of correct answers, by task", false },
+        { "--json", MT_FLAG_BOOL, &o.json, NULL, "print JSON for scripts when all prompts are answered (docs/scripting.md)",
+          false },
         { "--max-new-tokens", MT_FLAG_INT, &o.max_new_tokens, "N", "end an answer after N tokens (256)", false },
         { "--temperature", MT_FLAG_FLOAT, &o.sampling.temperature, "X", "0 (default) takes the likeliest token each time",
           false },
         { "--top-p", MT_FLAG_FLOAT, &o.sampling.top_p, "X", "draw from the fewest tokens whose probabilities reach X", false },
         { "--top-k", MT_FLAG_INT, &o.sampling.top_k, "N", "draw from the N likeliest", false },
         { "--seed", MT_FLAG_INT, &o.seed, "N", "of the draws (0)", false },
-        { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 or float32; as the weights are stored unless given", false },
+        { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 or float32 (default: as the weights are stored)", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
         { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE",
-          "use no more than this: 64M, 8G; layers that do not fit pass through", false },
-        { "--assume", MT_FLAG_STR, &o.assume, "FAMILY", "the family of a model_type that is not known: llama", false },
-        { "--from-scratch", MT_FLAG_BOOL, &o.from_scratch, NULL, "random weights from config.json alone, to compare with",
-          false },
+          "use at most this much: 64M, 8G; layers that do not fit are streamed", false },
+        { "--assume", MT_FLAG_STR, &o.assume, "FAMILY", "the family of an unknown model_type, such as llama", false },
+        { "--from-scratch", MT_FLAG_BOOL, &o.from_scratch, NULL, "use random weights from config.json, for comparison", false },
     };
     const mt_usage usage = {
         "generate",
         "MODEL --prompt TEXT [options]",
         "Continue each prompt, or answer it with --chat, and print the text as it comes.\n"
-        "Of generation_config.json the end tokens are heeded, and nothing else.\n"
-        "Without a prompt, standard input is one.  Records are objects with instruction, input,\n"
-        "output and, if their kinds are to be told apart, task.",
+        "Only the end tokens of generation_config.json are used.\n"
+        "Without a prompt, standard input is the prompt.  Records are objects with instruction, input,\n"
+        "output and, to report results by kind, task.",
         "MODEL",
         flags,
         MT_COUNT(flags),

@@ -44,20 +44,20 @@ int mt_cmd_get(int argc, char **argv)
     bool help;
     const mt_flag flags[] = {
         { "--dataset", MT_FLAG_BOOL, &w.dataset, NULL, "NAME is a dataset; its data files are listed", false },
-        { "--revision", MT_FLAG_STR, &w.revision, "REV", "branch, tag or commit; left out, the default branch", false },
+        { "--revision", MT_FLAG_STR, &w.revision, "REV", "branch, tag or commit (default: the default branch)", false },
         { "--subset", MT_FLAG_STR, &w.subset, "NAME", "configuration of a dataset that has several", false },
-        { "--split", MT_FLAG_STR, &w.split, "NAME", "split of a dataset; left out, train", false },
-        { "--connections", MT_FLAG_INT, &w.connections, "N", "so many at once (8)", false },
-        { "--piece-size", MT_FLAG_BYTES, &w.piece_bytes, "SIZE", "large files come in pieces, and go on at one: 64Mi (default)",
-          false },
+        { "--split", MT_FLAG_STR, &w.split, "NAME", "split of a dataset (default train)", false },
+        { "--connections", MT_FLAG_INT, &w.connections, "N", "downloads at the same time (default 8)", false },
+        { "--piece-size", MT_FLAG_BYTES, &w.piece_bytes, "SIZE",
+          "size of the pieces in which large files are downloaded and resumed (default 64Mi)", false },
     };
     const mt_usage usage = {
         "get",
         "NAME [options]",
-        "Bring a model (config, tokenizer, weights) or a dataset of the Hugging Face hub into the\n"
-        "cache that other tools use, too, and print where it is.  An interrupted download goes on\n"
+        "Download a model (config, tokenizer, weights) or a dataset from the Hugging Face hub into the\n"
+        "cache that other tools use too, and print its path.  An interrupted download continues\n"
         "where it stopped.  HF_HOME or HF_HUB_CACHE choose the cache, HF_ENDPOINT a mirror, HF_TOKEN\n"
-        "opens what is private or gated.",
+        "gives access to private and gated repositories.",
         "NAME",
         flags,
         MT_COUNT(flags),

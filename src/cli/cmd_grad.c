@@ -199,8 +199,8 @@ int mt_cmd_grad(int argc, char **argv)
         { "--logits", MT_FLAG_BOOL, &o.logits, NULL, "write logits.<row> too", false },
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "float32 (default) or bfloat16", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
-        { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE", "use no more than this: 64M, 8G", false },
-        { "--assume", MT_FLAG_STR, &o.assume, "FAMILY", "the family of a model_type that is not known: llama", false },
+        { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE", "use at most this much: 64M, 8G", false },
+        { "--assume", MT_FLAG_STR, &o.assume, "FAMILY", "the family of an unknown model_type, such as llama", false },
     };
     const mt_usage usage = {
         "grad",

@@ -111,11 +111,11 @@ static void print_experts(const mt_config *c)
 static void print_block(const mt_config *c)
 {
     static const char *const norms[] = {
-        [MT_NORMS_PRE] = "before", [MT_NORMS_SANDWICH] = "before and behind", [MT_NORMS_POST] = "behind"
+        [MT_NORMS_PRE] = "before", [MT_NORMS_SANDWICH] = "before and after", [MT_NORMS_POST] = "after"
     };
     static const char *const forms[] = { [MT_BLOCK_SERIAL] = "attention, then mlp",
                                          [MT_BLOCK_PARALLEL] = "attention and mlp side by side",
-                                         [MT_BLOCK_ONE_NORM] = "attention and mlp side by side behind one norm" };
+                                         [MT_BLOCK_ONE_NORM] = "attention and mlp side by side after one norm" };
     static const char *const acts[] = {
         [MT_ACT_SILU] = "silu",           [MT_ACT_GELU_TANH] = "gelu (tanh)", [MT_ACT_GELU_ERF] = "gelu",
         [MT_ACT_RELU] = "relu",           [MT_ACT_RELU2] = "relu squared",    [MT_ACT_XIELU] = "xIELU",
@@ -131,13 +131,13 @@ static void print_block(const mt_config *c)
     if (c->embed_scale != 1 || c->residual_scale != 1 || c->logit_scale != 1)
         printf("             times %g the embedding, %g each branch, %g the logits\n", c->embed_scale, c->residual_scale,
                c->logit_scale);
-    if (c->norm_head) printf("             the head's rows are normalised\n");
+    if (c->norm_head) printf("             the head's rows are normalized\n");
 }
 
 static void print_shape(const mt_model *m)
 {
     const mt_config *c = m->config;
-    printf("family       %s, told by %s (model_type \"%s\"%s%s)\n", c->family->name, c->decided_by, c->model_type,
+    printf("family       %s, from %s (model_type \"%s\"%s%s)\n", c->family->name, c->decided_by, c->model_type,
            c->architecture[0] ? ", " : "", c->architecture);
     printf("shape        %lld layers, hidden %lld, mlp %lld, %lld heads of %lld (%lld key/value), vocabulary %lld\n",
            (long long)c->L, (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->Dh, (long long)c->K,
@@ -176,7 +176,7 @@ static void print_units(const mt_model *m)
 static void print_files(const found *f)
 {
     if (!f->shards) {
-        printf("weights      none here: config.json alone (enough to plan, and to train from scratch)\n");
+        printf("weights      none, only config.json (enough to plan, and to train from scratch)\n");
         return;
     }
     const mt_st_tensor *first = mt_shards_count(f->shards) ? mt_shards_at(f->shards, 0) : NULL;
@@ -207,10 +207,10 @@ static void print_found(const found *f, const char *dir, bool tensors)
     for (size_t i = 0; i < f->config->n_assumptions; i++) printf("assumed      %s\n", f->config->assumptions[i]);
     if (f->tying[0]) printf("assumed      %s\n", f->tying);
     if (!f->known)
-        printf("training     refused while the family is a guess: model.family: %s (--assume %s) says that it is right\n",
+        printf("training     refused while the family is a guess: model.family: %s (--assume %s) confirms it\n",
                f->config->family->name, f->config->family->name);
     if (f->config->dropout_key)
-        printf("dropout      %s %g in config.json; training drops nothing\n", f->config->dropout_key, f->config->dropout);
+        printf("dropout      %s %g in config.json; training never applies dropout\n", f->config->dropout_key, f->config->dropout);
     if (f->config->notice) printf("notice       %s\n", f->config->notice);
     printf("this CPU     %s, %.0f GFLOP/s on one core\n", blas, mt_blas_gflops());
     if (tensors) print_tensors(f);
@@ -296,8 +296,8 @@ int mt_cmd_inspect(int argc, char **argv)
     const char *dir, *assume = NULL;
     bool tensors = false, json = false, help;
     const mt_flag flags[] = { { "--tensors", MT_FLAG_BOOL, &tensors, NULL, "list every tensor with its shape", false },
-                              { "--json", MT_FLAG_BOOL, &json, NULL, "for scripts; docs/scripting.md describes it", false },
-                              { "--assume", MT_FLAG_STR, &assume, "FAMILY", "the family of a model_type that is not known: llama",
+                              { "--json", MT_FLAG_BOOL, &json, NULL, "print JSON for scripts (docs/scripting.md)", false },
+                              { "--assume", MT_FLAG_STR, &assume, "FAMILY", "the family of an unknown model_type, such as llama",
                                 false } };
     const mt_usage usage = {
         "inspect",
@@ -354,9 +354,9 @@ int mt_cmd_families(int argc, char **argv)
 {
     mt_err err = { 0 };
     bool help, json = false;
-    const mt_flag flags[] = { { "--json", MT_FLAG_BOOL, &json, NULL, "for scripts; docs/scripting.md describes it", false } };
+    const mt_flag flags[] = { { "--json", MT_FLAG_BOOL, &json, NULL, "print JSON for scripts (docs/scripting.md)", false } };
     const mt_usage usage = {
-        "families",      "[--json]", "List the model families that are known, with the published models they cover.", NULL, flags,
+        "families",      "[--json]", "List list the known model families, with the published models they cover.", NULL, flags,
         MT_COUNT(flags), NULL,
     };
     if (mt_flags_parse(&usage, argc, argv, NULL, &help, &err)) return mt_cli_failed(&err);

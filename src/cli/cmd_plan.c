@@ -96,10 +96,10 @@ static void add_notes(mt_plan_answer *a, const mt_subject *s)
                  (long long)s->config->max_positions);
     }
     if (a->disk_free && a->disk_free < a->writes.bytes && !*a->refused) {
-        snprintf(a->refused, sizeof a->refused, "the run writes %s and %s is free at the output",
+        snprintf(a->refused, sizeof a->refused, "the run writes %s, and %s is free at the output directory",
                  mt_bytes_text(a->writes.bytes).s, mt_bytes_text(a->disk_free).s);
         add_note(a,
-                 "%s: train refuses to start; another --output-dir may have room, and a larger save_steps, a smaller keep_last "
+                 "%s: train refuses to start; use another --output-dir; a larger save_steps, a smaller keep_last "
                  "or save_only_model write less",
                  a->refused);
         a->disk_short = true;
@@ -257,9 +257,9 @@ static mt_rc take_words(options *o, mt_err *err)
     mt_plan_asked *asked = &o->asked;
     size_t most = asked->subject.shape || asked->what_fits ? 0 : 1;
     if (o->words.n > most)
-        return mt_fail(err, MT_EINVAL, "plan: \"%s\" is one argument too many; see megatrain plan --help", o->words.items[most]);
+        return mt_fail(err, MT_EINVAL, "plan: \"%s\" is an extra argument; see megatrain plan --help", o->words.items[most]);
     if (asked->what_fits && asked->subject.shape)
-        return mt_fail(err, MT_EINVAL, "plan: --what-fits is about every known model; leave --shape out");
+        return mt_fail(err, MT_EINVAL, "plan: --what-fits lists every known model; remove --shape");
     if (o->words.n) asked->subject.name = o->words.items[0];
     return MT_OK;
 }
@@ -273,28 +273,32 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "--gpu", MT_FLAG_STR, &o->asked.machine.gpu, "NAME", "a GPU that is not here: h100, rtx4090", false },
         { "--gpus", MT_FLAG_CORES, &o->gpus, "N", "of that kind in the machine, and how fast 1, 2, 4 ... of them are", false },
         { "--machines", MT_FLAG_CORES, &o->machines, "N", "of that kind, and how fast 1, 2, 4 ... of them are", false },
-        { "--network", MT_FLAG_MEMORY, &o->network, "SIZE", "bytes a second each way between machines: 50G (12.5G)", false },
+        { "--network", MT_FLAG_MEMORY, &o->network, "SIZE", "bytes per second each way between machines: 50G (default 12.5G)",
+          false },
         { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE",
-          "all of the GPU's memory, the driver's share too: 80Gi", false },
-        { "--ram", MT_FLAG_MEMORY, &o->asked.machine.ram, "SIZE", "host memory to plan with (what is free): 1.5T", false },
-        { "--link", MT_FLAG_MEMORY, &o->asked.machine.link, "SIZE", "bytes a second between host and GPU: 55G", false },
+          "the GPU's total memory, including the driver's share: 80Gi", false },
+        { "--ram", MT_FLAG_MEMORY, &o->asked.machine.ram, "SIZE", "host memory to plan with (default: free memory): 1.5T",
+          false },
+        { "--link", MT_FLAG_MEMORY, &o->asked.machine.link, "SIZE", "bytes per second between host and GPU: 55G", false },
         { "--peer", MT_FLAG_BYTES, &o->asked.machine.peer, "SIZE",
-          "with --gpus: bytes a second between GPUs, such as 400G (0: they reach each other through host memory)", false },
+          "with --gpus: bytes per second between GPUs, such as 400G (0: through host memory)", false },
         { "--cores", MT_FLAG_CORES, &o->asked.machine.cores, "N", "of the host", false },
         { "--what-fits", MT_FLAG_BOOL, &o->asked.what_fits, NULL, "every known model: fits, tight, or what it needs", false },
         { "--list-gpus", MT_FLAG_BOOL, &o->list_gpus, NULL, "the known GPUs", false },
         { "--list-shapes", MT_FLAG_BOOL, &o->list_shapes, NULL, "the known models", false },
-        { "--json", MT_FLAG_BOOL, &o->json, NULL, "for scripts; docs/plan.md describes it", false },
+        { "--json", MT_FLAG_BOOL, &o->json, NULL, "print JSON for scripts (docs/plan.md)", false },
     };
-    const mt_usage usage = { "plan",
-                             "[MODEL | FILE.yaml | --shape NAME] [options]",
-                             "Will it fit, how fast, which batch size: before anything is loaded, for this machine or\n"
-                             "one described by flags.  Every setting of `train` may be given too (--max-seq-len 4096,\n"
-                             "--max-grad-norm 0).  Alone on a terminal it asks.",
-                             NULL,
-                             flags,
-                             MT_COUNT(flags),
-                             mt_print_settings };
+    const mt_usage usage = {
+        "plan",
+        "[MODEL | FILE.yaml | --shape NAME] [options]",
+        "Show whether it fits, how fast it is and which batch size to use, for this machine or\n"
+        "one described by flags, without loading anything.  Every setting of `train` may be given too (--max-seq-len 4096,\n"
+        "--max-grad-norm 0).  Without arguments on a terminal, it asks questions.",
+        NULL,
+        flags,
+        MT_COUNT(flags),
+        mt_print_settings
+    };
     bool alone = argc == 1, ended = false;
     MT_TRY(mt_misused(mt_settings_args(set, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));

@@ -15,7 +15,7 @@ enum { MAX_RUNS = 6 }; /* distinguishable colors */
 
 static mt_rc cmd_report_check(const mt_run_at *runs, size_t n, mt_err *err)
 {
-    if (n > MAX_RUNS) return mt_fail(err, MT_EINVAL, "report: %zu runs; at most %d are laid over each other", n, MAX_RUNS);
+    if (n > MAX_RUNS) return mt_fail(err, MT_EINVAL, "report: %zu runs; at most %d can be shown together", n, MAX_RUNS);
     for (size_t i = 0; i < n; i++) MT_TRY(mt_run_view_check(&runs[i], err));
     return MT_OK;
 }
@@ -73,16 +73,16 @@ int mt_cmd_report(int argc, char **argv)
     const mt_flag flags[] = {
         { "...", MT_FLAG_STRS, &more, NULL, "further runs, laid over the first", false },
         { "--out", MT_FLAG_STR, &out, "FILE",
-          "where the page goes; left out, report.html in the run's directory (here, for several)", false },
-        { "--metrics", MT_FLAG_STR, &metrics, "FILE", "the first run's metrics, where they are not in its directory", false },
-        { "--serve", MT_FLAG_INT, &port, "PORT", "show it live on this port of this machine instead of writing a file", false },
+          "output file (default: report.html in the run's directory; the current one for several)", false },
+        { "--metrics", MT_FLAG_STR, &metrics, "FILE", "the first run's metrics, if they are not in its directory", false },
+        { "--serve", MT_FLAG_INT, &port, "PORT", "serve it live on this port of this machine instead of writing a file", false },
     };
     const mt_usage usage = {
         "report",
         "RUN [RUN...] [options]",
         "Show runs as one self-contained page: loss, learning rate, speed, memory, where the time went,\n"
-        "the plan beside what was measured, samples and the log.  RUN is a run's output directory;\n"
-        "several are laid over each other.",
+        "plan and measurement side by side, samples and the log.  RUN is a run's output directory;\n"
+        "several are shown in the same charts.",
         "RUN",
         flags,
         MT_COUNT(flags),

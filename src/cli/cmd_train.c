@@ -57,7 +57,7 @@ static bool asked_to_save(void *user)
 /* A download checks for signals itself, and resumes where it was stopped. */
 static mt_rc fetch_weights(void *user, mt_err *err)
 {
-    if (mt_stop_signal()) return mt_fail(err, MT_ESTOPPED, "stopped before the model's weights were fetched");
+    if (mt_stop_signal()) return mt_fail(err, MT_ESTOPPED, "stopped before the model's weights were downloaded");
     return mt_prepare_weights(&((app *)user)->s, &mt_hub_bar_finder, err);
 }
 
@@ -160,9 +160,9 @@ static void save_report(app *a)
     char *path = mt_path_join(run.dir, "report.html");
     mt_rc rc = path ? mt_page_save(path, &run, 1, &err) : MT_ENOMEM;
     if (rc)
-        mt_warn("no report of the run: %s", err.msg);
+        mt_warn("could not write the report page: %s", err.msg);
     else
-        mt_info("what happened, as a page: %s", path);
+        mt_info("report page: %s", path);
     mt_free(path);
 }
 
@@ -296,12 +296,12 @@ static void print_help(bool all)
     mt_str s = { 0 };
     mt_settings_help(&s, all);
     printf("usage: megatrain train FILE.yaml [options]\n\n"
-           "Train or fine-tune a model.  --resume goes on with a run, --dry-run shows what would happen and takes one step.\n\n"
+           "Train or fine-tune a model.  --resume continues a run, --dry-run rehearses one and makes one step.\n\n"
            "  --dry-run                 Print the settings that are not defaults, the plan and\n"
            "                            the first sample, take one step, write and remove\n"
            "                            one checkpoint, end. --verbose: all settings and\n"
            "                            buffers.\n"
-           "  --quiet, --verbose        Results, warnings and errors alone; or more.\n"
+           "  --quiet, --verbose        Only results, warnings and errors; or more details.\n"
            "  --help-all                Every setting.\n\n%s",
            s.s ? s.s : "");
     mt_str_free(&s);

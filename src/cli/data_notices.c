@@ -17,7 +17,7 @@ static void say_left_out(const mt_feed *f)
         mt_data_view_left_out(&text, mt_pipeline_name(p, i), s);
         if (text.n) mt_warn("%s", text.s);
         if (n_cut)
-            mt_info("dataset %s: %lld conversations end with a question, which was cut off", mt_pipeline_name(p, i),
+            mt_info("dataset %s: %lld conversations end with a user turn, which was cut off", mt_pipeline_name(p, i),
                     (long long)n_cut);
     }
     mt_str_free(&text);
@@ -55,7 +55,7 @@ static mt_rc show_found(const mt_feed *f, mt_err *err)
     while (text.n && text.s[text.n - 1] == '\n') text.s[--text.n] = '\0';
     if (!rc && text.n) {
         shorten(&text);
-        mt_info("the first sample, what is trained in [[brackets]]:\n%s", text.s);
+        mt_info("the first sample, with trained parts in [[brackets]]:\n%s", text.s);
     }
     mt_str_free(&text);
     return rc;

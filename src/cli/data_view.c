@@ -155,14 +155,14 @@ static void put_odd(mt_str *out, const mt_store_counts *c)
         int64_t n;
         const char *text;
     } odds[] = { { o->truncated, "samples cut to max_seq_len" },
-                 { o->answers_cut, "answers that lost their end by it" },
+                 { o->answers_cut, "answers cut off by that" },
                  { o->trailing_user_cut, "last user turns without an answer, cut off" },
-                 { o->unrolled, "conversations that became one sample a turn" },
-                 { o->turns_without_room, "answers of those that did not fit" },
+                 { o->unrolled, "conversations split into one sample per turn" },
+                 { o->turns_without_room, "answers of those that were dropped as too long" },
                  { o->tools_as_text, "records whose tools are written as text" },
-                 { o->thoughts_open, "answers that never close their thought" },
-                 { c->n_empty, "records without a sample, such as empty lines" },
-                 { c->n_untrained, "samples that train nothing" } };
+                 { o->thoughts_open, "answers with an unclosed thought" },
+                 { c->n_empty, "records without a sample (empty lines)" },
+                 { c->n_untrained, "samples with nothing to train" } };
     for (size_t i = 0; i < MT_COUNT(odds); i++)
         if (odds[i].n) mt_str_printf(out, "%13s%s: %lld\n", "", odds[i].text, (long long)odds[i].n);
 }
@@ -180,7 +180,7 @@ static mt_rc put_dataset(mt_str *out, const mt_feed *f, size_t i, mt_err *err)
     put_odd(out, c);
     int64_t left_out = c->n_records - c->by_reason[MT_REASON_NONE] - c->n_empty;
     if (left_out) {
-        mt_str_printf(out, "left out     %lld record%s: ", (long long)left_out, left_out == 1 ? "" : "s");
+        mt_str_printf(out, "skipped      %lld record%s: ", (long long)left_out, left_out == 1 ? "" : "s");
         mt_report_reasons(out, c);
         mt_str_putc(out, '\n');
     }
@@ -206,7 +206,7 @@ void mt_data_view_left_out(mt_str *out, const char *name, const mt_store *s)
     int64_t left_out = c->n_records - c->by_reason[MT_REASON_NONE] - c->n_empty;
     const char *text;
     if (!left_out) return;
-    mt_str_printf(out, "dataset %s: %lld of %lld records are left out: ", name, (long long)left_out, (long long)c->n_records);
+    mt_str_printf(out, "dataset %s: %lld of %lld records are skipped: ", name, (long long)left_out, (long long)c->n_records);
     mt_report_reasons(out, c);
     for (int k = 0; (text = mt_store_bad_text(s, k)); k++) {
         mt_str_puts(out, "\n  ");
@@ -230,7 +230,7 @@ mt_rc mt_data_view_summary(mt_str *out, const mt_feed *f, const mt_settings *s, 
         mt_str_printf(out, "packing      %lld row%s of %lld tokens, %.1f%% full\n", (long long)facts.n_rows,
                       facts.n_rows == 1 ? "" : "s", (long long)s->dataset.max_seq_len, 100 * facts.efficiency);
     else
-        mt_str_puts(out, "packing      off: samples are laid end to end, nothing is padded\n");
+        mt_str_puts(out, "packing      off: samples are placed end to end without padding\n");
     for (size_t i = 0; i < mt_pipeline_stores(p); i++) MT_TRY(put_dataset(out, f, i, err));
     put_lengths(out, p, columns, utf8);
     return MT_OK;

@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* Options of every command. */
-static const char common[] = "  --quiet                  results, warnings and errors alone\n"
-                             "  --verbose                more of what it does\n"
-                             "  --help                   this\n";
+static const char common[] = "  --quiet                  only results, warnings and errors\n"
+                             "  --verbose                more details\n"
+                             "  --help                   this text\n";
 
 static void print_help(const mt_usage *u, bool all)
 {
@@ -163,7 +163,7 @@ static mt_rc flags_parse(const mt_usage *u, int argc, char **argv, const char **
         else if (!positional_name(u, found).s[0] && flags_find(u, "...", 3))
             MT_TRY(add_str(flags_find(u, "...", 3), argv[i], err));
         else if (!positional_name(u, found).s[0])
-            return mt_fail(err, MT_EINVAL, "%s: \"%s\" is one argument too many; see megatrain %s --help", u->command, argv[i],
+            return mt_fail(err, MT_EINVAL, "%s: \"%s\" is an extra argument; see megatrain %s --help", u->command, argv[i],
                            u->command);
         else
             positional[found++] = argv[i];

@@ -20,16 +20,16 @@ static const struct {
     const char *help;
 } commands[] = {
     { "train", mt_cmd_train, "train or fine-tune a model" },
-    { "get", mt_cmd_get, "bring a model or dataset of the Hugging Face hub into the cache" },
-    { "data", mt_cmd_data, "what a run would be trained on: samples, trained tokens, lengths, what is cut or bad" },
-    { "plan", mt_cmd_plan, "will it fit, how fast, which batch size; for this machine or another" },
-    { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
-    { "convert", mt_cmd_convert, "a model in any form that is read (pickles, GGUF, FP8, MXFP4) as a Hugging Face directory" },
-    { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
-    { "families", mt_cmd_families, "the model families that are known" },
-    { "bench", mt_cmd_bench, "how fast this machine trains a shape: random weights, no files needed" },
-    { "report", mt_cmd_report, "runs as one page of charts: a file, or served while a run goes on" },
-    { "grad", mt_cmd_grad, "loss and gradients of given tokens, for comparing with another implementation" },
+    { "get", mt_cmd_get, "download a model or dataset from the Hugging Face hub into the cache" },
+    { "data", mt_cmd_data, "show a run's data: samples, trained tokens, lengths, cut and bad records" },
+    { "plan", mt_cmd_plan, "show whether a run fits, its speed and batch size, for this machine or another" },
+    { "inspect", mt_cmd_inspect, "show a model directory: family, units, sizes, assumptions" },
+    { "convert", mt_cmd_convert, "convert any readable model (pickles, GGUF, FP8, MXFP4) to a Hugging Face directory" },
+    { "tokenize", mt_cmd_tokenize, "convert text lines to token ids, and back" },
+    { "families", mt_cmd_families, "list the known model families" },
+    { "bench", mt_cmd_bench, "measure how fast this machine trains a shape, with random weights and no files" },
+    { "report", mt_cmd_report, "show runs as one page of charts: a file, or live while a run continues" },
+    { "grad", mt_cmd_grad, "write loss and gradients of given tokens, to compare with another implementation" },
     { "generate", mt_cmd_generate, "continue or answer prompts with a trained model" },
 };
 
@@ -40,9 +40,9 @@ static void print_help(FILE *out)
             "usage: megatrain COMMAND [options]       megatrain COMMAND --help, or --help-all for everything\n\n",
             MT_VERSION);
     for (size_t i = 0; i < MT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fprintf(out, "\nTo begin with: megatrain plan MODEL, megatrain data FILE.yaml, megatrain train FILE.yaml --dry-run.\n"
-                 "Every command takes --quiet (results, warnings and errors alone) and --verbose.  Status: 0 done, 1 failed,\n"
-                 "2 misused, 130 and 143 a run that SIGINT or SIGTERM stopped and --resume continues.\n");
+    fprintf(out, "\nFirst steps: megatrain plan MODEL, megatrain data FILE.yaml, megatrain train FILE.yaml --dry-run.\n"
+                 "Every command takes --quiet (only results, warnings and errors) and --verbose.  Status: 0 done, 1 failed,\n"
+                 "2 invalid arguments, 130 and 143 a run stopped by SIGINT or SIGTERM (--resume continues it).\n");
 }
 
 static void print_notice(void *user, mt_log_level level, const char *text)
@@ -115,7 +115,7 @@ static void hold_streams(void)
 /* A command whose output could not be written has failed. */
 static int main_finish(int status)
 {
-    static const char *const text = "not all that was to be printed could be written";
+    static const char *const text = "could not write all of the output";
     bool before = ferror(stdout), now = fflush(stdout) != 0;
     if (!before && !now) return status;
     mt_err err = { 0 };

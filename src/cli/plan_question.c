@@ -77,7 +77,7 @@ mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_set
     if (!*name)
         return mt_fail(
             err, MT_EINVAL,
-            "plan: which model?  --shape NAME, a model directory, or FILE.yaml; megatrain plan --list-shapes has names");
+            "plan: which model?  --shape NAME, a model directory, or FILE.yaml; megatrain plan --list-shapes lists them");
     snprintf(s->name, sizeof s->name, "%s", name);
     if (mt_dir_exists(name)) return open_files(s, name, set, err);
     if (mt_file_exists(name)) return open_file(s, name, set, err);
@@ -121,9 +121,9 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
                                      .link = (double)asked->link,
                                      .cores = (int)least((uint64_t)asked->cores, (uint64_t)m->optimizer_threads) };
     if (dev && dev->api->kind == MT_DEVICE_CPU && (asked->gpu_memory || asked->link))
-        return mt_fail(
-            err, MT_EINVAL,
-            "--gpu-memory and --link describe a GPU, and there is none here: --gpu NAME says which (megatrain plan --list-gpus)");
+        return mt_fail(err, MT_EINVAL,
+                       "--gpu-memory and --link describe a GPU, and this machine has none; name one with --gpu NAME (megatrain "
+                       "plan --list-gpus)");
     MT_TRY(mt_machine_here(&out->machine, dev, &given, true, err));
     out->machine.peer = (double)asked->peer;
     if (asked->gpu_memory) { /* of the card, without the driver's share */
@@ -142,7 +142,7 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
     if (given.cores) out->cores = given.cores;
     bool limited = m->host_memory && out->machine.host_bytes == m->host_memory;
     if (limited) out->host_there = given.ram ? given.ram : mt_host_usable(&out->host);
-    const char *source = asked->gpu ? "this machine's, for want of --ram" : out->host.limited_by;
+    const char *source = asked->gpu ? "this machine's, because --ram was not given" : out->host.limited_by;
     if (given.ram) source = "as given";
     if (limited) source = "memory.host_memory";
     snprintf(out->ram_source, sizeof out->ram_source, "%s", source);
@@ -158,10 +158,9 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
         MT_TRY(mt_misused(mt_gpu_find(&known, asked->gpu, err), err));
     } else if (open_device(&dev, &set->model.device, err)) {
         mt_debug("%s", err->msg);
-        return mt_fail(
-            err, MT_EINVAL,
-            "plan: there is no usable GPU here; for a machine that has one, name it: --gpu h100 --ram 512G (megatrain plan "
-            "--list-gpus).  --device cpu plans for this machine without one, --verbose shows the reason");
+        return mt_fail(err, MT_EINVAL,
+                       "plan: this machine has no usable GPU; name one with --gpu h100 --ram 512G (megatrain plan "
+                       "--list-gpus).  --device cpu plans for this machine without one, --verbose shows the reason");
     }
     mt_rc rc = find_machine(out, dev, asked, &set->memory, err);
     if (!rc) name_device(out, dev, asked->gpu);

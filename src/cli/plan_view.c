@@ -144,8 +144,8 @@ static void put_row(mt_str *out, const char *label, double value, double all, co
 static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, const mt_terminal *term)
 {
     static const char *const titles[2][2] = {
-        { [MT_HOST] = "host memory (pinned, but for the runtime)", [MT_DEVICE] = "device memory" },
-        { [MT_HOST] = "memory of its state, and of the program", [MT_DEVICE] = "memory the CPU computes in" }
+        { [MT_HOST] = "host memory (pinned, except the runtime)", [MT_DEVICE] = "device memory" },
+        { [MT_HOST] = "memory of the state and the program", [MT_DEVICE] = "memory the CPU computes in" }
     };
     const mt_plan *p = a->plan;
     const mt_machine *m = &a->q.machine;
@@ -165,7 +165,7 @@ static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, con
         put_row(out, uses[i].name, (double)uses[i].bytes[place], (double)used, mt_bytes_text(uses[i].bytes[place]).s, term);
     }
     if (place != MT_DEVICE || !p->base_device) return;
-    mt_str_printf(&text, "  and %s that the driver and its libraries take besides", mt_bytes_text(p->base_device).s);
+    mt_str_printf(&text, "  plus %s for the driver and its libraries", mt_bytes_text(p->base_device).s);
     put_line(out, &text, 4, term);
 }
 
@@ -195,7 +195,7 @@ static void put_times(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
                   { "copies from the device", t->copy_out },
                   { "copies between devices", t->copy_peer },
                   { "Adam on the host", t->adam_host },
-                  { "data (tokens made ready meanwhile)", t->data } };
+                  { "data (tokens prepared meanwhile)", t->data } };
     mt_str text = { 0 };
     mt_str_puts(out, "\n");
     mt_str_printf(&text, "time of a step: %s, bound by %s%s", mt_seconds_text(t->step).s, t->bound,
@@ -214,7 +214,7 @@ static void put_updates(mt_str *out, const mt_plan_answer *a, const mt_terminal 
     mt_str text = { 0 };
     if (u->wait <= 0) return;
     mt_str_puts(out, "\n");
-    mt_str_printf(&text, "updates are the limit: compute waits %s a step for them", mt_seconds_text(u->wait).s);
+    mt_str_printf(&text, "updates are the limit: compute waits %s per step for them", mt_seconds_text(u->wait).s);
     if (u->batch)
         mt_str_printf(&text, "; %s tokens a step hide them (%lld samples, %s tokens/s)",
                       grouped((double)(u->batch * a->q.seq_len)).s, (long long)u->batch, grouped(u->batch_tokens_s).s);
@@ -290,9 +290,7 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
 static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     mt_str_puts(out, "\n");
-    put_wrapped(out,
-                a->n_remedies ? "what would make it fit, the cheapest first:"
-                              : "nothing that can be set makes it fit; use a smaller model",
+    put_wrapped(out, a->n_remedies ? "changes that make it fit, cheapest first:" : "no setting makes it fit; use a smaller model",
                 2, term);
     for (int i = 0; i < a->n_remedies; i++) {
         const mt_remedy *r = &a->remedies[i];
@@ -313,7 +311,7 @@ void mt_plan_step_text(mt_str *out, const mt_question *q)
     mt_str_printf(out, "a step of %lld sample%s of up to %lld tokens, %s, clipping %s, Adam's moments in %s%s",
                   (long long)q->batch, plural(q->batch), (long long)q->seq_len, mt_dtype_name(q->form.compute),
                   q->clip ? "on" : "off", mt_moments_name(q->form.moments),
-                  q->machine.home_host ? ", all state at home in host memory" : "");
+                  q->machine.home_host ? ", home of all state in host memory" : "");
 }
 
 static void put_question(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)

@@ -153,7 +153,7 @@ static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, co
     mt_tokens tokens = { 0 };
     mt_rc rc = asker ? mt_chat_encode(asker, how->system, ask->text, &tokens, err)
                      : mt_tokenizer_encode(how->tok, scratch, ask->text, strlen(ask->text), MT_ENCODE_SPECIAL, &tokens, err);
-    if (!rc && !tokens.n) rc = mt_fail(err, MT_EINVAL, "an empty prompt: there is nothing to continue");
+    if (!rc && !tokens.n) rc = mt_fail(err, MT_EINVAL, "the prompt is empty");
     if (!rc && !(ask->ids = mt_arena_alloc(&a->arena, tokens.n * sizeof *ask->ids))) rc = mt_no_memory(err, "the prompts");
     if (!rc) memcpy(ask->ids, tokens.ids, (ask->n_ids = tokens.n) * sizeof *ask->ids);
     mt_tokens_free(&tokens);
@@ -164,7 +164,7 @@ mt_rc mt_asks_encode(mt_asks *a, const mt_asks_encoding *how, mt_err *err)
 {
     mt_sampler *asker = NULL;
     mt_tok_scratch *scratch = NULL;
-    mt_rc rc = how->chat ? mt_chat_open(&asker, how->tok, "leave --chat away", err) : MT_OK;
+    mt_rc rc = how->chat ? mt_chat_open(&asker, how->tok, "remove --chat", err) : MT_OK;
     if (!rc) rc = mt_tok_scratch_create(&scratch, how->tok, err);
     for (size_t i = 0; !rc && i < a->n; i++)
         if ((rc = encode_one(a, &a->items[i], how, asker, scratch, err))) mt_note(err, "prompt %zu", i + 1);

@@ -22,8 +22,8 @@ static bool same_request(void)
 
 static void on_signal(int number)
 {
-    static const char saving[] = "\nstopping after this step and saving; once more stops at once\n",
-                      ending[] = "\nstopping; once more stops at once\n";
+    static const char saving[] = "\nstopping after this step and saving; a second signal stops at once\n",
+                      ending[] = "\nstopping; a second signal stops at once\n";
     if (atomic_load(&asked) && same_request()) return;
     if (atomic_load(&asked)) {
         signal(number, SIG_DFL);

@@ -66,7 +66,7 @@ void mt_train_screen_log_to(mt_train_screen *screen, const char *dir)
     FILE *log = rc ? NULL : fdopen(fd, "a");
     mt_free(path);
     if (!log) {
-        if (rc) mt_warn("there will be no log.txt: %s", why.msg);
+        if (rc) mt_warn("could not open log.txt: %s", why.msg);
         if (fd >= 0) close(fd);
         return;
     }
@@ -127,9 +127,9 @@ static void put_device(mt_train_screen *screen, const mt_train_info *i)
     const int lanes = mt_plan_lanes(i->plan), shares = mt_arithmetic_parts(&i->plan->arithmetic);
     char text[320];
     if (lanes > 1)
-        snprintf(text, sizeof text, "%d x %s; a step is summed in %d shares", lanes, i->device.name, shares);
+        snprintf(text, sizeof text, "%d x %s; %d shares per step", lanes, i->device.name, shares);
     else if (shares > 1)
-        snprintf(text, sizeof text, "%s; a step is summed in %d shares", i->device.name, shares);
+        snprintf(text, sizeof text, "%s; %d shares per step", i->device.name, shares);
     else
         snprintf(text, sizeof text, "%s", i->device.name);
     put_row(screen, "device", text);
@@ -143,59 +143,67 @@ static void put_machines(mt_train_screen *screen, const mt_train_info *i)
     if (c->n_ranks == 1) return;
     mt_str_printf(&s, "%d:", c->n_ranks);
     for (int r = 0; r < c->n_ranks && r < 8; r++) mt_str_printf(&s, "%s %s", r ? "," : "", c->hosts[r]);
-    mt_str_printf(&s, "%s; %s/s between them, measured", c->n_ranks > 8 ? ", ..." : "", mt_bytes_text((uint64_t)i->network).s);
+    mt_str_printf(&s, "%s; %s/s between them", c->n_ranks > 8 ? ", ..." : "", mt_bytes_text((uint64_t)i->network).s);
     if (i->network_wait > 0) mt_str_printf(&s, "; a step waits %s for it", mt_seconds_text(i->network_wait).s);
     if (mt_str_ok(&s)) put_row(screen, "machines", s.s);
     mt_str_free(&s);
 }
 
-static void print_plan(mt_train_screen *screen, const mt_train_info *i)
+/* What a reader of --verbose wants to know of the plan. */
+static void put_details(mt_train_screen *screen, const mt_train_info *i)
 {
-    const mt_plan *p = i->plan;
-    int64_t resident = 0, on_device = 0;
-    char text[320];
-    for (int u = 0; u < i->model->n_units; u++) {
-        resident += p->place.units[u].resident;
-        on_device += p->place.units[u].home == MT_DEVICE;
-    }
-    snprintf(text, sizeof text,
-             "%s, micro-batches of %lld tokens, %s a sweep; %lld of %d units stay on the device, state of %lld lives there",
-             mt_dtype_name(p->arithmetic.compute), (long long)p->arithmetic.micro_tokens, mt_plan_many_sweeps(p) ? "some" : "all",
-             (long long)resident, i->model->n_units, (long long)on_device);
-    put_row(screen, "plan", text);
-    mt_plan_describe_kept(p, &i->limits, text, sizeof text);
+    char text[512];
+    mt_plan_describe(i->plan, text, sizeof text);
+    put_row(screen, "placement", text);
+    mt_plan_describe_kept(i->plan, &i->limits, text, sizeof text);
     put_row(screen, "kept", text);
     if (i->device_kind == MT_DEVICE_CUDA) {
-        mt_attention_use_text(&p->arithmetic.attention, text, sizeof text);
+        mt_attention_use_text(&i->plan->arithmetic.attention, text, sizeof text);
         put_row(screen, "attention", text);
     }
-    snprintf(text, sizeof text, "%s of buffers on the device, %s on the host", mt_bytes_text(p->device_bytes).s,
-             mt_bytes_text(p->host_bytes).s);
-    put_row(screen, "memory", text);
+    put_row(screen, "FLOPs are", MT_FLOPS_FORMULA);
 }
 
+static void put_plan(mt_train_screen *screen, const mt_train_info *i)
+{
+    const mt_plan *p = i->plan;
+    mt_str s = { 0 };
+    int resident = 0;
+    for (int u = 0; u < i->model->n_units; u++) resident += p->place.units[u].resident;
+    mt_str_printf(&s, "%s; ", mt_dtype_name(p->arithmetic.compute));
+    if (resident == i->model->n_units)
+        mt_str_puts(&s, "all weights stay on the device");
+    else
+        mt_str_printf(&s, "%d of %d units stream through the device", i->model->n_units - resident, i->model->n_units);
+    mt_str_printf(&s, "; %s on it, %s on the host", mt_bytes_text(p->device_bytes).s, mt_bytes_text(p->host_bytes).s);
+    if (mt_str_ok(&s)) put_row(screen, "plan", s.s);
+    mt_str_free(&s);
+    if (mt_verbosity_now() == MT_VERBOSE) put_details(screen, i);
+}
+
+/* At most ten lines without --verbose, notes aside (tests/cli/test_train.c). */
 void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const mt_train_info *i, const char *url)
 {
     char text[512];
     if (mt_verbosity_now() == MT_QUIET) return;
     printf("megatrain %s\n", MT_VERSION);
     snprintf(text, sizeof text, "%s (%s, %s parameters, %s trained)", s->model.name, i->config->family->name,
-             mt_count_text((uint64_t)i->model->n_params).s, mt_count_text((uint64_t)i->model->n_trained).s);
+             mt_count_text((uint64_t)i->model->n_params).s,
+             i->model->n_trained == i->model->n_params ? "all" : mt_count_text((uint64_t)i->model->n_trained).s);
     put_row(screen, "model", text);
-    snprintf(text, sizeof text, "%s samples, %lld steps an epoch, at most %s tokens a step%s",
+    snprintf(text, sizeof text, "%s samples, %lld steps per epoch, up to %s tokens per step%s",
              mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
-             mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? ", some held out for evaluation" : "");
+             mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? "; some held out" : "");
     put_row(screen, "data", text);
     put_device(screen, i);
     put_machines(screen, i);
-    print_plan(screen, i);
+    put_plan(screen, i);
     snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps,
              mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);
     put_row(screen, "run", text);
     snprintf(text, sizeof text, "%s; a checkpoint takes %s%s", i->output_dir, mt_bytes_text(i->checkpoint_bytes).s,
-             s->save.save_only_model ? " (weights only: it cannot be resumed)" : "");
+             s->save.save_only_model ? " (only weights: no --resume)" : "");
     put_row(screen, "output", text);
-    put_row(screen, "FLOPs are", MT_FLOPS_FORMULA);
     if (*i->resumed_from) put_row(screen, "resumes", i->resumed_from);
     if (url) {
         snprintf(text, sizeof text, "%s (this machine only)", url);
@@ -217,9 +225,9 @@ void mt_train_screen_plan(const mt_plan *p)
         if (bytes[MT_HOST] || bytes[MT_DEVICE])
             printf("  %-42s %12s %12s\n", uses[i].name, mt_bytes_text(bytes[MT_HOST]).s, mt_bytes_text(bytes[MT_DEVICE]).s);
     }
-    printf("  %-42s %12s %12s\n", "all of it", mt_bytes_text(all[MT_HOST]).s, mt_bytes_text(all[MT_DEVICE]).s);
+    printf("  %-42s %12s %12s\n", "total", mt_bytes_text(all[MT_HOST]).s, mt_bytes_text(all[MT_DEVICE]).s);
     if (p->predicted_seconds > 0)
-        printf("  a step of %s tokens should take %s\n", mt_count_text((uint64_t)p->job.step_tokens).s,
+        printf("  predicted: %s tokens per step in %s\n", mt_count_text((uint64_t)p->job.step_tokens).s,
                mt_seconds_text(p->predicted_seconds).s);
 }
 
@@ -288,7 +296,7 @@ static void describe_experts(mt_train_screen *screen, const mt_train_step *s)
     if (!l->n) return;
     const size_t busy = largest_of(l->busiest, l->n), idle = largest_of(l->idle, l->n);
     int at = snprintf(screen->experts, sizeof screen->experts,
-                      "experts in step %lld: the busiest took %.1f%% of the rows (layer %d; %.1f%% if all were equally busy), ",
+                      "experts in step %lld: the busiest got %.1f%% of the rows (layer %d; %.1f%% if all were equally busy), ",
                       (long long)s->step, 100 * l->busiest[busy], l->layer[busy], 100 * (double)l->over.T / (double)l->over.E);
     if (l->idle[idle] > 0)
         snprintf(screen->experts + at, sizeof screen->experts - (size_t)at, "%.0f of %lld idle in layer %d", l->idle[idle],
@@ -305,7 +313,8 @@ static void describe_devices(mt_train_screen *screen, const mt_train_step *s)
     size_t at = (size_t)snprintf(screen->devices, room, "devices in step %lld:", (long long)s->step);
     for (int i = 0; i < s->n_devices && at + 24 < room; i++)
         at += (size_t)snprintf(screen->devices + at, room - at, "%s %s", i ? "," : "", mt_seconds_text(s->device_seconds[i]).s);
-    snprintf(screen->devices + at, room - at, "; the first waits %s a step for the others", mt_seconds_text(s->wait_devices_s).s);
+    snprintf(screen->devices + at, room - at, "; the first waits %s per step for the others",
+             mt_seconds_text(s->wait_devices_s).s);
 }
 
 /* From the fastest to the slowest; "" for one device. */
@@ -397,10 +406,10 @@ static void print_compared(mt_train_screen *screen, const mt_train_compared *c)
 {
     mt_str s = { 0 };
     if (c->planned_tokens_s > 0 && c->tokens_s > 0)
-        mt_str_printf(&s, "%s tokens/s (the plan said %s), ", mt_count_text((uint64_t)c->tokens_s).s,
+        mt_str_printf(&s, "%s tokens/s (predicted %s), ", mt_count_text((uint64_t)c->tokens_s).s,
                       mt_count_text((uint64_t)c->planned_tokens_s).s);
-    mt_str_printf(&s, "at most %s of host memory (the plan said %s", mt_bytes_text(c->host).s, mt_bytes_text(c->planned_host).s);
-    if (c->aside) mt_str_printf(&s, "; up to %s for a checkpoint until it was written", mt_bytes_text(c->aside).s);
+    mt_str_printf(&s, "at most %s of host memory (predicted %s", mt_bytes_text(c->host).s, mt_bytes_text(c->planned_host).s);
+    if (c->aside) mt_str_printf(&s, "; up to %s for the copy of a checkpoint", mt_bytes_text(c->aside).s);
     mt_str_printf(&s, ") and %s on the device (%s)", mt_bytes_text(c->device).s, mt_bytes_text(c->planned_device).s);
     if (mt_str_ok(&s)) put_line(screen, s.s, 0);
     mt_str_free(&s);
@@ -426,13 +435,14 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
         if (r->step)
             printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
         else
-            printf("stopped before the first step; nothing is there to be saved\n");
-        printf(settings->save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"
-                                              : "to go on: the same command with --resume\n");
+            printf("stopped before the first step; there is nothing to save\n");
+        printf(settings->save.save_only_model ? "it contains only the model (save_only_model), so the run cannot resume from it\n"
+                                              : "to continue: the same command with --resume\n");
         return;
     }
     if (!quiet) draw_curve(screen);
-    if (r->n_skipped) printf("%lld steps were skipped: not finite, or nothing to train on\n", (long long)r->n_skipped);
+    if (r->n_skipped)
+        printf("%lld steps were skipped: non-finite loss or gradient, or nothing to train on\n", (long long)r->n_skipped);
     print_evaluations(screen);
     printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
 }

@@ -164,7 +164,7 @@ static mt_rc start_all(parcels *c, mt_err *err)
 
 static mt_rc wrong_size(const parcels *c, const shipment *s, mt_err *err)
 {
-    return mt_fail(err, MT_EINTERNAL, "rank %d (%s) sent %llu bytes as %s, and %llu are expected here: the ranks do not agree",
+    return mt_fail(err, MT_EINTERNAL, "rank %d (%s) sent %llu bytes as %s, but this rank expects %llu: the ranks do not agree",
                    s->p.peer, c->base.hosts[s->p.peer], (unsigned long long)s->header, s->p.what, (unsigned long long)s->p.bytes);
 }
 

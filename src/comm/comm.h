@@ -10,7 +10,7 @@
  *   parcel   post() a send on one rank and a receive of the same size and tag on the other, in any order; advance() moves what was
  *            posted.  Parcels of one pair of ranks with the same tag arrive in the order they were posted.  The memory stays put
  *            and the sender's unchanged until done() was called.
- *   record   tell() returns once every rank has told: all get all records, in rank order.
+ *   record   tell() returns once every rank has called it: all get all records, in rank order.
  *
  * Failures are sticky: the first one on any rank ends every call on every rank within a second with a message that begins with
  * the rank and host it comes from.  Ranks send signs of life even while their callers compute.  A rank that is silent for longer

@@ -9,7 +9,7 @@ static void alone_fail(mt_comm *c, const mt_err *e) { (void)c, (void)e; }
 static mt_rc alone_post(mt_comm *c, const mt_parcel *p, mt_err *err)
 {
     (void)c;
-    return mt_fail(err, MT_EINTERNAL, "%s: there is no rank %d, this one is alone", p->what, p->peer);
+    return mt_fail(err, MT_EINTERNAL, "%s: no rank %d: this run has only one rank", p->what, p->peer);
 }
 
 static mt_rc alone_advance(mt_comm *c, int64_t until_ns, mt_err *err)

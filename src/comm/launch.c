@@ -11,7 +11,7 @@ static const struct {
     { "OMPI_COMM_WORLD_SIZE", "mpirun" }, /* Open MPI */
     { "PMI_SIZE", "mpiexec" },            /* MPICH, Intel MPI, Slurm with PMI 2 */
     { "MV2_COMM_WORLD_SIZE", "mpirun" },  /* MVAPICH */
-    { "SLURM_STEP_NUM_TASKS", "srun" },   /* also with PMIx, which has no number of its own */
+    { "SLURM_STEP_NUM_TASKS", "srun" },   /* also with PMIx, which has no such variable */
 };
 
 static long number_in(const char *variable)

@@ -16,7 +16,7 @@ typedef struct mt_batch {
     size_t cap_ids, cap_targets, cap_docs;
 } mt_batch;
 
-/* Zero-initialise first.  Append one document; labels as Hugging Face has them (row i's label is token i; the shift happens
+/* Zero-initialize first.  Append one document; labels as Hugging Face has them (row i's label is token i; the shift happens
  * here), NULL: every token is trained.  Ids outside [0, vocab) are refused, as are labels that are neither ids nor MT_IGNORE. */
 mt_rc mt_batch_add(mt_batch *b, const int32_t *ids, const int32_t *labels, int64_t n, int64_t vocab, mt_err *err);
 /* Append the rows of {"input_ids": [[...], ...], "labels": [[...], ...]}; labels may be absent. */

@@ -4,7 +4,7 @@
  *   stream   documents one after the other, pretty-printed or not
  *   array    one list of records, alone in the file or under a key of an object (the `field` option)
  *
- * Told apart by content: '[' is an array; else lines, if the first or second line is a whole document; else a
+ * Distinguished by content: '[' is an array; else lines, if the first or second line is a whole document; else a
  * stream.  In the last two a malformed record is skipped up to the next line that begins as records do in
  * this file; where no such line can be found the file is broken. */
 #include "data/formats.h"
@@ -160,7 +160,7 @@ static mt_rc broken(const json_file *f, const char *message, mt_err *err)
     return mt_fail(err, MT_EFORMAT, "%s: not valid JSON at line %lld: %s", f->src->path, (long long)f->at.line, message);
 }
 
-/* Behind an item or the opening bracket: true in *more if another item follows, at.p on it. */
+/* After an item or the opening bracket: true in *more if another item follows, at.p on it. */
 static mt_rc array_goes_on(json_file *f, bool *more, mt_err *err)
 {
     pass_space(f);

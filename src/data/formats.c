@@ -93,8 +93,8 @@ mt_rc mt__format_find(const mt_format **out, const mt_record_bytes *src, mt_err 
     if (src->opt.format) {
         *out = by_name(src->opt.format);
         if (*out) return MT_OK;
-        return mt_fail(err, MT_EINVAL, "%s: there is no format \"%s\"; json, csv, tsv, text, parquet and arrow are known",
-                       src->path, src->opt.format);
+        return mt_fail(err, MT_EINVAL, "%s: no format \"%s\"; json, csv, tsv, text, parquet and arrow are known", src->path,
+                       src->opt.format);
     }
     MT_TRY(refuse_foreign(src, err));
     *out = by_magic(src);

@@ -11,7 +11,7 @@ typedef struct mt_finding {
     char text[1024];
 } mt_finding;
 
-/* Zero-initialise, fill, free. */
+/* Zero-initialize, fill, free. */
 typedef struct mt_findings {
     mt_finding *items;
     size_t n, cap;

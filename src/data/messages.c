@@ -178,7 +178,7 @@ static mt_rc missing_column(const reader *r, const char *column)
     const char *advice = "";
     if (r->layout->direct) advice = "; name yours with query_field and response_field, or describe the data in dataset_info.json";
     if (clear) advice = ": describe that in dataset_info.json";
-    mt_rc rc = mt__chat_bad(&r->base, MT_REASON_MISSING_COLUMN, "there is no column \"%s\" (it has: %s)%s%s%s", column,
+    mt_rc rc = mt__chat_bad(&r->base, MT_REASON_MISSING_COLUMN, "no column \"%s\" (it has: %s)%s%s%s", column,
                             have.n ? have.s : "none", clear ? "; by its columns it is " : "", clear ? words : "", advice);
     mt_str_free(&have);
     return rc;
@@ -342,7 +342,7 @@ static mt_rc check_answers(const reader *r)
     mt_chat *c = r->chat;
     size_t n = c->n, n_trained = 0;
     while (n && c->items[n - 1].role != MT_ROLE_ASSISTANT) n--;
-    if (!n) return mt__chat_bad(&r->base, MT_REASON_NO_ANSWER, "there is no answer in it");
+    if (!n) return mt__chat_bad(&r->base, MT_REASON_NO_ANSWER, "it has no answer");
     c->cut_at_end = n < c->n;
     c->n = n;
     for (size_t i = 0; i < n; i++) {

@@ -149,7 +149,7 @@ static mt_rc count_held(const mt_pipeline *p, const mt_pipeline_options *o, int6
 {
     *n_records = *n_held = 0;
     for (size_t d = 0; d < p->n_train; d++) *n_records += n_chosen(p->stores[d], &o->train[d]);
-    if (*n_records == 0) return mt_fail(err, MT_EINVAL, "%s: there is no sample to train on", p->names[0]);
+    if (*n_records == 0) return mt_fail(err, MT_EINVAL, "%s: no sample to train on", p->names[0]);
     if (o->n_eval || o->val_size <= 0) return MT_OK;
     double held = o->val_size < 1 ? ceil(o->val_size * (double)*n_records) : o->val_size;
     if (held >= (double)*n_records)

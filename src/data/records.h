@@ -30,7 +30,7 @@
 
 typedef struct mt_records mt_records;
 
-/* Zero-initialised means: find out, and the defaults of Hugging Face's datasets. */
+/* Zero-initialized means: find out, and the defaults of Hugging Face's datasets. */
 typedef struct mt_records_options {
     const char *format; /* NULL: by content and extension; or json, csv, tsv, text, parquet, arrow */
     const char *field;  /* JSON: the records are the list under this key of the document */

@@ -328,9 +328,8 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
         if (!(out->path = registry_join(e->r, file, NULL))) return mt_no_memory(err, "the dataset registry");
         if (path_exists(out->path)) return MT_OK;
         if (!hf && !ms && !om)
-            return mt_fail(err, MT_ENOENT,
-                           "dataset \"%s\": there is no %s (file_name in %s/%s; relative names count from that folder)", e->name,
-                           out->path, e->r->dir, info_name);
+            return mt_fail(err, MT_ENOENT, "dataset \"%s\": no %s (file_name in %s/%s; relative names count from that folder)",
+                           e->name, out->path, e->r->dir, info_name);
     }
     if (hf) return find_hub(e, hf, folder, out, err);
     if (ms || om) {
@@ -355,12 +354,11 @@ static mt_rc unknown_dataset(const mt_registry *r, const char *name, mt_err *err
     mt_nearest near = { .word = name };
     for (size_t i = 0; i < r->info.map.n; i++) mt_nearest_offer(&near, r->names[i]);
     if (*near.best)
-        return mt_fail(err, MT_ENOENT, "there is no dataset \"%s\" in %s/%s; did you mean \"%s\"?", name, r->dir, info_name,
-                       near.best);
+        return mt_fail(err, MT_ENOENT, "no dataset \"%s\" in %s/%s; did you mean \"%s\"?", name, r->dir, info_name, near.best);
     mt_str some = { 0 };
     for (size_t i = 0; i < r->info.map.n && i < 8; i++) mt_str_printf(&some, "%s%s", i ? ", " : "", r->names[i]);
-    mt_rc rc = mt_fail(err, MT_ENOENT, "there is no dataset \"%s\" in %s/%s, which has %zu: %s%s", name, r->dir, info_name,
-                       r->info.map.n, some.s ? some.s : "none", r->info.map.n > 8 ? ", ..." : "");
+    mt_rc rc = mt_fail(err, MT_ENOENT, "no dataset \"%s\" in %s/%s, which has %zu: %s%s", name, r->dir, info_name, r->info.map.n,
+                       some.s ? some.s : "none", r->info.map.n > 8 ? ", ..." : "");
     mt_str_free(&some);
     return rc;
 }
@@ -389,7 +387,8 @@ mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, mt_record_layou
 {
     *out = (mt_dataset_entry){ .name = mt_path_base(path), .path = path, .layout = layout };
     if (path_exists(path)) return MT_OK;
-    return mt_fail(err, MT_ENOENT,
-                   "dataset.path: there is no %s.  If it is the name of a dataset in dataset_info.json, give it as dataset.name",
-                   path);
+    return mt_fail(
+        err, MT_ENOENT,
+        "dataset.path: no file or folder %s.  If it is the name of a dataset in dataset_info.json, give it as dataset.name",
+        path);
 }

@@ -166,7 +166,7 @@ static mt_rc run_text(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
     const mt_value *v = mt_value_get(record, s->layout.text);
     int32_t eos = mt_tokenizer_role_id(s->tok, MT_TOK_EOS);
     bool fits;
-    if (!v) return mt__chat_bad(&r, MT_REASON_MISSING_COLUMN, "there is no column \"%s\"", s->layout.text);
+    if (!v) return mt__chat_bad(&r, MT_REASON_MISSING_COLUMN, "no column \"%s\"", s->layout.text);
     if (v->type != MT_VALUE_STR)
         return mt__chat_bad(&r, MT_REASON_BAD_ANSWER, "\"%s\" should be text and is %s", s->layout.text, mt_value_type_name(v));
     if (!v->str.n) return MT_OK; /* a blank line between others is not a document, and not bad */

@@ -55,7 +55,7 @@ typedef struct mt_oddities {
     int64_t trailing_user_cut;  /* a last user turn without an answer was cut off */
     int64_t truncated;          /* samples cut to max_seq_len */
     int64_t answers_cut;        /* of those: an answer lost its end */
-    int64_t unrolled;           /* conversations that became one sample a turn */
+    int64_t unrolled;           /* conversations split into one sample per turn */
     int64_t turns_without_room; /* answers of such a conversation that did not fit, while others did */
     int64_t tools_as_text;      /* records whose tools and calls the template does not show: they are written as text */
     int64_t thoughts_begun;     /* answers that begin in an open thought, or open one */
@@ -71,7 +71,7 @@ typedef struct mt_sample {
     size_t n_text;
 } mt_sample;
 
-/* Zero-initialised means the defaults.  Everything is copied. */
+/* Zero-initialized means the defaults.  Everything is copied. */
 typedef struct mt_sampler_config {
     int64_t max_seq_len;             /* 0: no limit */
     const char *system_prompt;       /* replaces a record's system turn; "" or NULL: keep it */

@@ -158,8 +158,8 @@ static mt_rc find_named(mt_sampler *s, const mt_template **out, mt_err *err)
     *out = mt_template_find(name);
     if (*out) return MT_OK;
     mt_template_nearest(name, near);
-    return mt_fail(err, MT_EINVAL, "there is no chat template \"%s\"%s%s%s  Without dataset.template the model's own is used",
-                   name, *near ? "; did you mean \"" : ".", near, *near ? "\"?" : "");
+    return mt_fail(err, MT_EINVAL, "no chat template \"%s\"%s%s%s  Without dataset.template the model's own is used", name,
+                   *near ? "; did you mean \"" : ".", near, *near ? "\"?" : "");
 }
 
 static void drop_own(mt_sampler *s)

@@ -27,7 +27,7 @@ typedef struct mt_store_counts {
     int64_t n_empty;               /* fine, and gave no sample (an empty line of text) */
     int64_t n_samples, n_tokens;
     int64_t n_trained;   /* tokens that are predicted: the first of a sample never is */
-    int64_t n_untrained; /* samples that train nothing */
+    int64_t n_untrained; /* samples with nothing to train */
     int64_t longest;     /* tokens of the longest sample */
     int64_t n_spelled;   /* records whose text spells special tokens */
     mt_oddities odd;

@@ -1,4 +1,4 @@
-/* store_file.h - the file behind a store: its header, and how it is written.
+/* store_file.h - the file of a store: its header, and how it is written.
  *
  * Words and index are appended as they come; the index waits in a separate file until the words are complete.  The header is
  * written last, then the file is synced and renamed (outfile.h): a store is complete or absent. */

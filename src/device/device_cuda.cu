@@ -104,7 +104,7 @@ static const char *what_to_do(cudaError_t status)
     if (status == cudaErrorECCUncorrectable || status == cudaErrorHardwareStackError || status == cudaErrorNvlinkUncorrectable ||
         status == cudaErrorUnknown)
         return "; the hardware or its driver is at fault: the kernel's log has more (dmesg | grep Xid); reset or change the GPU "
-               "and go on from the last checkpoint";
+               "and resume from the last checkpoint";
     if (status == cudaErrorMemoryAllocation)
         return "; leave the GPU more room: lower --device-memory, or end what else runs there (nvidia-smi)";
     return "";

@@ -93,7 +93,7 @@ static mt_rc read_file(mt_tuned *t, const char *who, bool *found, mt_err *err)
     return MT_OK;
 }
 
-/* Whoever comes second at the same moment must not lose what the first has written since: a link is made only where nothing
+/* The second of two at the same moment must not lose what the first has written since: a link is made only where nothing
  * is. */
 static mt_rc put_in_place(const char *made, const char *path, mt_err *err)
 {

@@ -11,10 +11,10 @@
  *
  * A lane knows nothing of it: a unit whose weights are on their way looks like one whose update on the host is not done.
  *
- * The order of units is that of backward, the same on every machine, and so is the order of bundles: a machine has its bundles one
- * after the other.  So whoever waits for a slot waits for machines that are behind: no circle (N6).  Weights are received where they
- * live.  That happens after this machine's own update of the unit: then no lane reads the old ones any more (R4), and a snapshot
- * that locks the unit has let it go (H1). */
+ * The order of units is that of backward, the same on every machine, and so is the order of bundles: a machine has its bundles
+ * one after the other.  So a machine that waits for a slot waits only for machines that are further back: there is no cycle (N6).
+ * Weights are received where they live.  That happens after this machine's own update of the unit: then no lane reads the old
+ * ones any more (R4), and a snapshot that locks the unit has let it go (H1). */
 #include "engine/exchange.h"
 
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* exchange.h - what exchange.c and reads.c share.  Only they include it.
  *
  * One thread speaks to the other machines.  Every other thread hands it parcels, under the watch's lock; what follows when one is
- * done happens on that thread.  It waits for nobody but the network, so every wait for it ends (N6). */
+ * done happens on that thread.  It waits only for the network, so every wait for it ends (N6). */
 #ifndef MT_ENGINE_EXCHANGE_H
 #define MT_ENGINE_EXCHANGE_H
 

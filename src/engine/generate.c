@@ -116,7 +116,7 @@ static mt_rc check_logits(const float *logits, int64_t V, mt_err *err)
 {
     int bad = 0;
     for (int64_t i = 0; i < V; i++) bad |= logits[i] != logits[i]; /* without a branch: it vectorizes */
-    return bad ? mt_fail(err, MT_ENUMERIC, "what the model computes is not a number (NaN)") : MT_OK;
+    return bad ? mt_fail(err, MT_ENUMERIC, "the model's logits are NaN") : MT_OK;
 }
 
 static mt_rc take_token(generation *g, sequence *s, const float *logits, mt_err *err)
@@ -164,9 +164,9 @@ static mt_rc generate_check(const mt_engine *e, const mt_prompt *prompts, size_t
     if (!e->plan->job.cache_slots) return mt_fail(err, MT_EINVAL, "this plan has no cache to generate with");
     if (o->max_new_tokens < 1) return mt_fail(err, MT_ERANGE, "max_new_tokens of %lld; at least 1", (long long)o->max_new_tokens);
     for (size_t i = 0; i < n; i++) {
-        if (prompts[i].n < 1) return mt_fail(err, MT_EINVAL, "prompt %zu has no tokens: there is nothing to continue", i + 1);
+        if (prompts[i].n < 1) return mt_fail(err, MT_EINVAL, "prompt %zu has no tokens", i + 1);
         if (prompts[i].n > longest)
-            return mt_fail(err, MT_ERANGE, "prompt %zu has %lld tokens; there is room for %lld", i + 1, (long long)prompts[i].n,
+            return mt_fail(err, MT_ERANGE, "prompt %zu has %lld tokens; at most %lld fit", i + 1, (long long)prompts[i].n,
                            (long long)longest);
     }
     return mt_sampling_check(&o->sampling, err);

@@ -28,7 +28,7 @@ static mt_rc check_finite(const mt_lane *lane, mt_err *err)
 {
     if (!*lane->total.host) return MT_OK;
     return mt_fail(err, MT_ENUMERIC,
-                   "%lld weights left the finite range in an update on the device.  Resume from the last checkpoint with a lower "
+                   "%lld weights became non-finite in an update on the device.  Resume from the last checkpoint with a lower "
                    "learning rate",
                    (long long)*lane->total.host);
 }

@@ -131,7 +131,7 @@ static mt_rc fetch_piece(const source *s, int64_t first, int64_t n, mt_err *err)
     if (!s->tensor || !lies_in_one_place(s) || mt_map_fetch(s->tensor->map, place_of(s, first), span_of(s, first, n)))
         return MT_OK;
     return mt_fail(err, MT_EIO,
-                   "%s: tensor \"%s\" cannot be read: the disk has failed, or the file has become shorter; look at the disk "
+                   "%s: tensor \"%s\" cannot be read: the disk has failed, or the file has become shorter; check the disk "
                    "(dmesg), or download the file again",
                    s->tensor->file, s->tensor->name);
 }
@@ -196,7 +196,7 @@ static void numbers_of_tensor(const loader *l, const source *s, int64_t first, i
 static mt_rc map_one(mt_engine *e, const mt_walk *at, const mt_st_tensor *t, mt_err *err)
 {
     if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(at->w))
-        return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
+        return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not stored as plain bf16, so it cannot be mapped", t->name);
     const size_t slab = (size_t)mt_weight_slab(at->u, at->w) * mt_dtype_bytes(t->dtype);
     return mt_state_map(e->state, at->unit, (int)(at->w - at->u->layout->weights), t->data + slab, err);
 }
@@ -286,7 +286,7 @@ static mt_rc refuse_nans(const loader *l, mt_err *err)
         if (s->n_bad && s->tensor)
             return mt_fail(err, MT_ENUMERIC,
                            "%s: tensor \"%s\": %lld of %lld numbers are not finite (NaN, infinite or too large): the weights are "
-                           "damaged, or come from a training that failed; download them again, or take an earlier checkpoint",
+                           "damaged, or come from a failed training run; download them again, or use an earlier checkpoint",
                            s->tensor->file, s->tensor->name, (long long)s->n_bad, (long long)s->w->n);
     return MT_OK;
 }

@@ -63,7 +63,7 @@ mt_rc mt__machines_create(mt_engine *e, mt_comm *comm, mt_err *err)
     machine_pact *m = &e->machines;
     const int n = mt_plan_machines(e->plan);
     if (n == 1) return MT_OK;
-    if (!comm) return mt_fail(err, MT_EINVAL, "a plan for %d machines, and there is no way to the others", n);
+    if (!comm) return mt_fail(err, MT_EINVAL, "a plan for %d machines, but no connection to the others", n);
     MT_TRY(mt_state_join(e->state, &e->memory, comm, err));
     m->bytes = (size_t)mt_arithmetic_parts(&e->plan->arithmetic) * (sizeof(mt_loss_sum) + sizeof(double)) +
                mt_round_up((size_t)mt_plan_loads(e->plan) * sizeof(int32_t), sizeof(double));

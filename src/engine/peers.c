@@ -101,7 +101,7 @@ static mt_rc check_finite(const mt_peers *p, mt_err *err)
     for (int k = 0; k < p->n; k++)
         if (p->bad_host[k])
             return mt_fail(err, MT_ENUMERIC,
-                           "%s: %lld weights left the finite range in an update on the device.  Resume from the last checkpoint "
+                           "%s: %lld weights became non-finite in an update on the device.  Resume from the last checkpoint "
                            "with a lower learning rate",
                            p->lanes[k].at.name, (long long)p->bad_host[k]);
     return MT_OK;

@@ -1,4 +1,4 @@
-/* reads.c - the state that other machines store, read by whoever writes files of it.
+/* reads.c - the state that other machines store, read by the machine that writes files.
  *
  *     a thread that reads    asks the machine that has the range, by one of a few readers, and waits for the answer
  *     the answering thread   takes one request at a time of each machine, reads the range here, and sends it
@@ -60,7 +60,7 @@ static mt_rc check_request(const mt_state *s, const read_request *r, mt_err *err
     const bool sound = r->unit >= 0 && r->unit < s->model->n_units &&
                        (r->op != OP_READ || (r->kind >= 0 && r->kind < MT_STATE_KINDS && r->reader >= 0 &&
                                              r->reader < MT_READERS && r->n > 0 && r->n <= MT_READS_MOST));
-    return sound ? MT_OK : mt_fail(err, MT_EINTERNAL, "another machine asks for a part of the state that there is not");
+    return sound ? MT_OK : mt_fail(err, MT_EINTERNAL, "another machine requests a part of the state that does not exist");
 }
 
 /* Its last answer may still be on its way. */
@@ -163,7 +163,7 @@ static void post_request(mt_state *s, int peer, read_request *r, int *left)
                                        .mark = left });
 }
 
-/* With the lock held: a reader that nobody uses; NULL: the run has failed. */
+/* With the lock held: a free reader; NULL: the run has failed. */
 static reader *take_reader(mt_state *s)
 {
     for (;; pthread_cond_wait(&s->watch->changed, &s->watch->lock)) {

@@ -9,7 +9,7 @@ mt_rc mt_sampling_check(const mt_sampling *s, mt_err *err)
 {
     if (!(s->temperature >= 0 && isfinite(s->temperature)))
         return mt_fail(err, MT_ERANGE, "a temperature of %g; it must be 0 (the likeliest token) or more", s->temperature);
-    if (!(s->top_p >= 0 && s->top_p <= 1)) return mt_fail(err, MT_ERANGE, "top_p of %g; it must lie between 0 and 1", s->top_p);
+    if (!(s->top_p >= 0 && s->top_p <= 1)) return mt_fail(err, MT_ERANGE, "top_p of %g; it must be between 0 and 1", s->top_p);
     if (s->top_k < 0) return mt_fail(err, MT_ERANGE, "top_k of %lld; it must be 0 (no limit) or more", (long long)s->top_k);
     return MT_OK;
 }

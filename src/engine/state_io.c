@@ -98,7 +98,7 @@ static mt_rc move_no_low(const mt_state *s, mt_state_range r, int16_t *host, mt_
     for (int64_t i = first; dir == MT_COPY_IN && i < r.n; i++)
         if (host[i])
             return mt_fail(err, MT_EFORMAT,
-                           "unit %d: frozen weights that are bf16 in the model's files have other values here; train with the "
+                           "unit %d: frozen weights that are bf16 in the model's files have different values here; use the "
                            "files that the run began with",
                            r.unit);
     return MT_OK;

@@ -64,7 +64,7 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
         return mt_plan_is_mirrored(s->plan, job->at.unit) ? mt_peers_refresh(s->folder.peers, job->at.unit, &u->home, err)
                                                           : MT_OK;
     return mt_fail(err, MT_ENUMERIC,
-                   "%zu weights of the %s left the finite range in this update.  Resume from the last checkpoint with a lower "
+                   "%zu weights of the %s became non-finite in this update.  Resume from the last checkpoint with a lower "
                    "learning rate",
                    h.n_bad, name);
 }

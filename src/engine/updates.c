@@ -60,8 +60,8 @@ static staged carve(const mt_lane *lane, int slot, int u)
         return (staged){ .m = m, .v = m + at.v, .hi = (uint16_t *)(void *)(m + at.hi), .lo = (int16_t *)(void *)(m + at.lo) };
     }
     mt_reuse_layout at = mt_plan_reuse(lane->plan, u);
-    const int *lender = mt__place(lane, u)->reused;
-    char *first = lane->layers[lender[0]].kept, *rest = lane->layers[lender[1]].kept;
+    const int *reused = mt__place(lane, u)->reused;
+    char *first = lane->layers[reused[0]].kept, *rest = lane->layers[reused[1]].kept;
     return (staged){
         .m = lane->sums[u], .v = first + at.v, .lo = (int16_t *)(void *)(rest + at.lo), .hi = (uint16_t *)(void *)(rest + at.hi)
     };

@@ -251,7 +251,7 @@ static mt_rc failed(transfer *t, CURLcode code)
     if (code == CURLE_OUT_OF_MEMORY) return mt_no_memory(t->err, "a download");
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
         return mt_fail(t->err, MT_EIO,
-                       "%s: this machine does not trust its certificate.  Behind a proxy that opens connections, set "
+                       "%s: this machine does not trust its certificate.  If a proxy opens connections, set "
                        "SSL_CERT_FILE to "
                        "its certificate",
                        t->q->url);

@@ -113,13 +113,12 @@ static mt_rc no_such(const mt_hub *hub, const mt__repo *repo, mt_err *err)
     mt_nearest near = { .word = repo->name };
     suggest(hub, repo, &near);
     if (*near.best && strcmp(near.best, repo->name) != 0)
-        return mt_fail(err, MT_ENOENT, "there is no %s \"%s\" on %s; did you mean %s?", kind_of(repo), repo->name,
-                       hub->at.endpoint, near.best);
-    return mt_fail(
-        err, MT_ENOENT,
-        "there is no directory %s here and no %s of that name on %s.  Check the spelling; if it is private, set HF_TOKEN "
-        "to a token that may read it%s",
-        repo->name, kind_of(repo), hub->at.endpoint, hub->at.token ? " (the one that is set may not)" : "");
+        return mt_fail(err, MT_ENOENT, "no %s \"%s\" on %s; did you mean %s?", kind_of(repo), repo->name, hub->at.endpoint,
+                       near.best);
+    return mt_fail(err, MT_ENOENT,
+                   "no directory %s here, and no %s of that name on %s.  Check the spelling; if it is private, set HF_TOKEN "
+                   "to a token that may read it%s",
+                   repo->name, kind_of(repo), hub->at.endpoint, hub->at.token ? " (the one that is set may not)" : "");
 }
 
 static mt_rc gated(const mt_hub *hub, const mt__repo *repo, mt_err *err)

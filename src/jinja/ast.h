@@ -129,7 +129,7 @@ typedef struct jglobal {
 struct mt_jinja {
     mt_arena arena;
     const char *name;
-    const char *text; /* newlines normalised; nodes point into it */
+    const char *text; /* newlines normalized; nodes point into it */
     jnode *body;
     jframe *frame;
     jglobal *globals; /* every name looked up in the context */

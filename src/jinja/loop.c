@@ -154,7 +154,7 @@ static mt_rc length(jrender *r, jloop *loop)
     return MT_OK;
 }
 
-static mt_rc neighbour(jrender *r, jloop *loop, bool next, jval *out)
+static mt_rc neighbor(jrender *r, jloop *loop, bool next, jval *out)
 {
     if (next) {
         MT_TRY(loop_peek(r, loop));
@@ -171,8 +171,8 @@ mt_rc mt__j_loop_attr(jrender *r, jloop *loop, jval name, jval *out)
     if (mt__j_is_text(name, "index")) return *out = mt__j_int(loop->index0 + 1), MT_OK;
     if (mt__j_is_text(name, "depth0")) return *out = mt__j_int(loop->depth0), MT_OK;
     if (mt__j_is_text(name, "depth")) return *out = mt__j_int(loop->depth0 + 1), MT_OK;
-    if (mt__j_is_text(name, "nextitem")) return neighbour(r, loop, true, out);
-    if (mt__j_is_text(name, "previtem")) return neighbour(r, loop, false, out);
+    if (mt__j_is_text(name, "nextitem")) return neighbor(r, loop, true, out);
+    if (mt__j_is_text(name, "previtem")) return neighbor(r, loop, false, out);
     if (mt__j_is_text(name, "last")) {
         MT_TRY(loop_peek(r, loop));
         *out = mt__j_bool(!mt__j_given(loop->after));

@@ -271,7 +271,7 @@ static mt_rc refuse_unknown_experts(reader *r)
                    r->path, r->c->model_type, key);
 }
 
-/* Nobody knows the type: the family whose keys config.json has most of; llama, whose keys all others share, if there are none. */
+/* The type is unknown: the family whose keys config.json has most of; llama, whose keys all others share, if there are none. */
 static mt_rc guess_family(reader *r)
 {
     mt_config *c = r->c;
@@ -401,7 +401,7 @@ static mt_rc find_named(const mt_family **out, const char *name, mt_err *err)
         if (strcmp((*f)->name, name) == 0) return *out = *f, MT_OK;
         mt_nearest_offer(&near, (*f)->name);
     }
-    return mt_fail(err, MT_EINVAL, "model.family: there is no family \"%.60s\"%s%s%s", name, *near.best ? "; did you mean " : "",
+    return mt_fail(err, MT_EINVAL, "model.family: no family \"%.60s\"%s%s%s", name, *near.best ? "; did you mean " : "",
                    near.best, *near.best ? "?" : "; megatrain families lists them");
 }
 

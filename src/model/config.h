@@ -137,7 +137,7 @@ typedef struct mt_config {
     double embed_scale;
     bool embed_scale_rounds;                 /* to the compute dtype, as a tensor of it would */
     double residual_scale, logit_scale;      /* on what a branch adds, on the logits */
-    bool norm_head;                          /* the head's rows are normalised */
+    bool norm_head;                          /* the head's rows are normalized */
     double attention_softcap, logit_softcap; /* 0: none */
     double clip_qkv;                         /* bound of queries, keys and values, before they rotate; 0: none */
     int32_t pad_id;                          /* -1: none */

@@ -64,7 +64,7 @@ mt_rc mt__config_read_latent(mt__config_reader *r)
     return mt_fail(
         r->err, MT_EUNSUPPORTED,
         "%s: \"num_key_value_heads\" is %lld and \"num_attention_heads\" %lld; heads of latent attention have keys and "
-        "values of their own, so both should be equal",
+        "separate values, so both should be equal",
         r->path, (long long)c->K, (long long)c->H);
 }
 

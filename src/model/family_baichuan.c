@@ -1,5 +1,5 @@
 /* baichuan: the llama block with q, k, v in one tensor.  The 13B models have ALiBi instead of rotary positions; they are the ones
- * whose config speaks of model_max_length alone.  The second generation normalises the rows of its head. */
+ * whose config speaks of model_max_length alone.  The second generation normalizes the rows of its head. */
 #include "model/family_rows.h"
 
 #define LAYER "model.layers.%d."

@@ -541,7 +541,7 @@ static mt_rc experts_input_backward(const mt_pass *p, const void *h, void *dh, b
 static mt_rc experts_backward(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
 {
     (void)s;
-    if (p->a->whole) { /* else forward has just been redone */
+    if (p->a->whole) { /* else forward has just been recomputed */
         MT_TRY(router_logits(p, h, err));
         MT_TRY(switch_forward(p, h, err));
     }

@@ -4,7 +4,7 @@
  * and so are its lists:
  *     arrays   what its parts work on: kept from forward to backward from some keep level on, else in workspace that the next
  *              micro-batch overwrites
- *     work     products, attention and bytes moved, with the level that spares redoing each
+ *     work     products, attention and bytes moved, with the level that avoids recomputing each
  * Layers whose specs are equal are of one kind and share these lists. */
 #ifndef MT_MODEL_LAYER_H
 #define MT_MODEL_LAYER_H
@@ -16,13 +16,13 @@ typedef struct mt_row_range mt_row_range;
 typedef struct mt_scratch_shape mt_scratch_shape;
 typedef struct mt_part mt_part;
 
-/* Levels of what a layer keeps from forward to backward, the most expensive to redo first. */
+/* Levels of what a layer keeps from forward to backward, the most expensive to recompute first. */
 typedef enum mt_keep {
-    MT_KEEP_NOTHING, /* inside a checkpoint interval: even the input is redone */
+    MT_KEEP_NOTHING, /* inside a checkpoint interval: even the input is recomputed */
     MT_KEEP_INPUT,   /* the layer's input */
     MT_KEEP_MIXER,   /* and what the mixer made */
-    MT_KEEP_ALL,     /* and all else except what is cheap to redo */
-    MT_KEEP_NORMS,   /* and norms: each a pass over memory to redo */
+    MT_KEEP_ALL,     /* and all else except what is cheap to recompute */
+    MT_KEEP_NORMS,   /* and norms: each a pass over memory to recompute */
     MT_KEEP_ACT,     /* and activations, which backward writes again on the way */
     MT_KEEPS
 } mt_keep;
@@ -32,7 +32,7 @@ typedef enum mt_keep {
 typedef enum mt_extent {
     MT_EXTENT_MICRO,   /* rows of a micro-batch */
     MT_EXTENT_CHUNK,   /* rows an ffn takes at a time */
-    MT_EXTENT_SEGMENT, /* such a chunk; all rows of a micro-batch where several layers are redone from one input */
+    MT_EXTENT_SEGMENT, /* such a chunk; all rows of a micro-batch where several layers are recomputed from one input */
     MT_EXTENT_PASS,    /* rows that pass an expert together */
     MT_EXTENT_SWEEP,   /* of a sweep: from one unit of the layer to the next */
 } mt_extent;
@@ -42,7 +42,7 @@ typedef struct mt_array {
     size_t row_bytes; /* 0: this layer has none */
     mt_keep keep;     /* the least level that keeps it; MT_KEEPS: it is never kept */
     mt_extent extent; /* its rows in workspace, where it is not kept */
-    bool shared;      /* all layers share one workspace; else each layer of a redone segment has its own */
+    bool shared;      /* all layers share one workspace; else each layer of a recomputed segment has its own */
     int instead;      /* where it is not kept, it is the part's array `instead - 1`, which comes before it; 0: it has workspace */
     size_t fixed;     /* bytes beside its rows; not of what may be kept */
 } mt_array;
@@ -61,8 +61,8 @@ typedef enum mt_work_kind {
 } mt_work_kind;
 
 typedef enum mt_work_when {
-    MT_IN_FORWARD, /* and redone before backward, unless `keep` or more is kept; MT_KEEPS: only where the next layer's input is
-                       redone too */
+    MT_IN_FORWARD, /* and recomputed before backward, unless `keep` or more is kept; MT_KEEPS: only where the next layer's input is
+                       recomputed too */
     MT_IN_REDO,    /* only before backward, unless `keep` or more is kept */
     MT_IN_BACKWARD,
 } mt_work_when;
@@ -98,7 +98,7 @@ static inline const mt_array *mt_kind_arrays(const mt_layer_kind *k, mt_dtype t)
 static inline const mt_layer_kind *mt_layer_kind_of(const mt_model *m, int layer) { return &m->kinds[m->kind_of_layer[layer]]; }
 
 /* Where each array begins in a block, and the block's bytes.  Arrays begin at multiples of MT_ARRAY_ALIGN: kernels choose loads,
- * and so the order of additions, by alignment, and kept arrays must compute like redone ones (P3). */
+ * and so the order of additions, by alignment, and kept arrays must compute like recomputed ones (P3). */
 enum { MT_ARRAY_ALIGN = 256 };
 typedef struct mt_carving {
     size_t at[MT_MAX_ARRAYS]; /* SIZE_MAX: not in this block */
@@ -112,7 +112,7 @@ size_t mt_kept_row_bytes(const mt_layer_kind *k, mt_dtype t, mt_keep keep);
 typedef struct mt_work_rows {
     int64_t micro, chunk; /* rows of a micro-batch, of a row chunk */
     int64_t pass, sweep;  /* rows that pass an expert together, rows of a sweep */
-    bool segments;        /* several layers are redone from one input */
+    bool segments;        /* several layers are recomputed from one input */
     bool router_loss;     /* routers also make what the load-balancing loss is computed from */
 } mt_work_rows;
 void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool shared, mt_work_rows rows);
@@ -201,7 +201,7 @@ mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const voi
 /* x_out: where the next layer's input goes. */
 mt_rc mt_layer_forward(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out,
                        mt_err *err);
-/* Redo what `kept` lacks and backward needs. */
+/* Recompute what `kept` lacks and backward needs. */
 mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_keep kept,
                     mt_err *err);
 /* The ffn, and with it the next layer's input. */
@@ -213,7 +213,7 @@ mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *
 
 /* A layer with experts, forward: mt_layer_forward() with the layer's first unit makes x_out what it is without the experts, and
  * what they read; mt_layer_experts() adds up a unit's experts, in the order of the units; mt_layer_close() adds the sum to x_out.
- * Backward: mt_layer_reopen(), mt_layer_experts_backward() in the same order, then redo and backward.  Of mb only n is read where
+ * Backward: mt_layer_reopen(), mt_layer_experts_backward() in the same order, then recompute and backward.  Of mb only n is read where
  * experts compute: all rows of a pass, or of a sweep to close it. */
 static inline bool mt_layer_has_experts(const mt_model *m, int layer) { return mt_layer_kind_of(m, layer)->spec.E > 0; }
 mt_rc mt_layer_experts(const mt_run *r, int unit, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_err *err);

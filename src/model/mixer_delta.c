@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "model/part.h"
 
-/* PROJ and O are kept; CONV is a pass over memory to redo.  Y, what the output projection reads, is made again by the gated
+/* PROJ and O are kept; CONV is a pass over memory to recompute.  Y, what the output projection reads, is made again by the gated
  * norm's backward. */
 enum { PROJ, CONV, O, Y, DPROJ, DCONV, DO, ARRAYS };
 
@@ -62,7 +62,7 @@ static int delta_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *
           .keep = MT_KEEP_MIXER,
           .n = (double)proj_width(c),
           .k = D },
-        /* MT_KEEPS: no level keeps its result.  That backward redoes it is in the last item. */
+        /* MT_KEEPS: no level keeps its result.  That backward recomputes it is in the last item. */
         { .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = conv },
         { .name = "delta rule",
           .kind = MT_WORK_DELTA,

@@ -9,7 +9,7 @@
  * loop over these lists and know no array by name, so a new mixer is one file, its ops, its tests, and a family that names it
  * (docs/adding-a-mixer.md).
  *
- * Backward redoes what forward did not keep, by the same calls on the same rows (P3).  An array names the least keep level that
+ * Backward recomputes what forward did not keep, by the same calls on the same rows (P3).  An array names the least keep level that
  * keeps it; an item of work names the level that spares redoing it. */
 #ifndef MT_MODEL_PART_H
 #define MT_MODEL_PART_H
@@ -28,7 +28,7 @@ struct mt_pass {
     const mt_acts *a;
     int first;                   /* of a->at: the part's own arrays */
     int first_expert, n_experts; /* of the unit whose weights these are; none, but in a unit of experts */
-    bool again;                  /* backward redoes forward: kept arrays are there */
+    bool again;                  /* backward recomputes forward: kept arrays are there */
 };
 
 /* Rows [first, first + n) of the micro-batch: an ffn takes some at a time. */

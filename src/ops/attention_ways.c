@@ -170,7 +170,7 @@ static bool fits(const mt_attention *a, int64_t docs, int64_t longest, int64_t h
            (a->use.parts && docs > 1 ? a->use.workspace / 2 : a->use.workspace);
 }
 
-/* So many heads of one document, its keys in as few pieces as fit, at most `most`; docs 0: they do not fit so. */
+/* This many heads of one document, its keys in as few pieces as fit, at most `most`; docs 0: they do not fit so. */
 static mt_cudnn_size in_pieces(const mt_attention *a, int64_t longest, int64_t heads, int64_t most)
 {
     for (int64_t pieces = 1; pieces <= most; pieces *= 2) {

@@ -1,4 +1,4 @@
-/* bound.c - x between -limit and limit, in place.  Clipping a second time changes nothing, so a layer may be redone.
+/* bound.c - x between -limit and limit, in place.  Clipping a second time changes nothing, so a layer may be recomputed.
  * Backward knows a clipped number by its size: one that came in at exactly the limit has no gradient either. */
 #include "ops/ops_cpu.h"
 

@@ -14,7 +14,7 @@ typedef enum grouped_product {
     TO_W,    /* dw [N, K]  += dy' [N, rows] x [rows, K] */
 } grouped_product;
 
-/* Row tiles that a block works through column by column, so that what it shares with its neighbours stays in the L2 cache. */
+/* Row tiles that a block works through column by column, so that what it shares with its neighbors stays in the L2 cache. */
 enum { PANEL = 16 };
 
 /* A tile of a result: row0 and col0 in the expert's part of it. */

@@ -611,7 +611,7 @@ typedef struct mt_join_halves {
     X(MULTIPLIERS, "scaled residuals or logits (linear: alpha)")                                                                 \
     X(LEARNED_POSITIONS, "learned positions (embed: w_pos)")                                                                     \
     X(QK_LAYERNORM, "LayerNorms of query and key heads (rope: centered, own_weights)")                                           \
-    X(NORM_HEAD, "a head of normalised rows (normhead)")                                                                         \
+    X(NORM_HEAD, "a head of normalized rows (normhead)")                                                                         \
     X(QUERY_SCALE, "query heads scaled by position (rope: q_beta)")                                                              \
     X(BARE_NORM, "norms without weights (norm: no w; rope: bare)")                                                               \
     X(QK_NORM_LAST, "query and key norms after the rotation (rope: norm_last)")                                                  \

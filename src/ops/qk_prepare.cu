@@ -13,7 +13,7 @@ __device__ __forceinline__ float query_scale(const mt_qk_prepare &a, int64_t h, 
     return h < a.H ? 1.0f + a.q_beta * logf((float)(1 + (pos + a.q_shift) / a.q_period)) : 1.0f;
 }
 
-/* W neighbouring pairs of one head; direction -1 is the inverse rotation. */
+/* W neighboring pairs of one head; direction -1 is the inverse rotation. */
 template <typename T, int W, mt_rope_style STYLE, bool SCALED>
 __global__ void rotate_kernel(mt_qk_prepare a, const T *in, int64_t ld_in, T *out, int64_t ld_out, float direction, int per_head)
 {

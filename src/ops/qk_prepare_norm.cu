@@ -18,7 +18,7 @@ static __host__ __device__ __forceinline__ int half_of(const mt_qk_prepare &a)
 
 /* -- the usual one --------------------------------------------------------------------------------- */
 
-/* Where a lane's two vectors of a head begin: the two sides of W pairs or, past them, neighbours that do not rotate. */
+/* Where a lane's two vectors of a head begin: the two sides of W pairs or, past them, neighbors that do not rotate. */
 typedef struct places {
     int first, second;
     bool rotates;

@@ -74,9 +74,8 @@ mt_rc mt_run_view_check(const mt_run_at *run, mt_err *err)
     bool there = mt_file_exists(path);
     mt_free(path);
     if (there) return MT_OK;
-    return mt_dir_exists(dir)
-               ? mt_fail(err, MT_EINVAL, "%s holds no run (no metrics.jsonl); name a run's output directory", dir)
-               : mt_fail(err, MT_EINVAL, "there is no directory %s; name a run's output directory, such as runs/demo", dir);
+    return mt_dir_exists(dir) ? mt_fail(err, MT_EINVAL, "%s holds no run (no metrics.jsonl); name a run's output directory", dir)
+                              : mt_fail(err, MT_EINVAL, "no directory %s; name a run's output directory, such as runs/demo", dir);
 }
 
 /* -- metrics --------------------------------------------------------------------------------------- */

@@ -74,7 +74,7 @@ static void greet(mt_server *s)
 {
     int fd = accept(s->listener, NULL, NULL);
     if (fd < 0) {
-        /* Whoever could not be let in still stands at the door: to look again at once would look for ever. */
+        /* A client that was not accepted is still waiting: polling again at once would loop forever. */
         if (errno != EAGAIN && errno != EINTR) s->deaf_until_s = mt_now_s() + DEAF_MS / 1e3;
         return;
     }

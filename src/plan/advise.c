@@ -277,7 +277,7 @@ static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
         q.batch = b->recommended / parts * parts;
         snprintf(change, sizeof change, "batch_size: %lld", (long long)(q.batch / parts));
     }
-    return try(c, &q, change, "fewer samples a step: gradients with more noise", err);
+    return try(c, &q, change, "fewer samples per step: noisier gradients", err);
 }
 
 /* Host bytes per trained parameter, without masters. */
@@ -301,7 +301,7 @@ static cost cost_of_less(const mt_question *was, const mt_question *now)
     bool clip = was->clip && !now->clip, moments = now->form.moments != was->form.moments;
     if (clip || moments)
         snprintf(c.s, sizeof c.s, "%s%s%s: saves %zu bytes a parameter",
-                 clip ? "no clipping, and a step that is not finite stops the run" : "", clip && moments ? "; " : "",
+                 clip ? "no clipping, and a non-finite step stops the run" : "", clip && moments ? "; " : "",
                  moments ? forms[now->form.moments] : "", bytes_each(was) - bytes_each(now));
     return c;
 }
@@ -336,8 +336,7 @@ static mt_rc try_limits(changes *c, mt_err *err)
         bool with_host = i & 1, with_device = i & 2;
         if (with_host > host || with_device > device) continue;
         mt_question q = lifted(&c->q, with_host, with_device);
-        MT_TRY(
-            try(c, &q, limits_text(with_host, with_device), "the run may use all the memory that is free; nothing is lost", err));
+        MT_TRY(try(c, &q, limits_text(with_host, with_device), "the run may use all free memory; no other cost", err));
     }
     return MT_OK;
 }
@@ -347,20 +346,20 @@ static mt_rc try_settings(changes *c, mt_err *err)
     mt_question q = c->q;
     if (q.form.grad == MT_DTYPE_F32) {
         q.form.grad = MT_DTYPE_BF16;
-        MT_TRY(try(c, &q, "grad_dtype: bfloat16", "finished gradients are rounded to 8 bits of mantissa, as they are by default",
+        MT_TRY(try(c, &q, "grad_dtype: bfloat16", "finished gradients are rounded to 8 bits of mantissa, which is the default",
                    err));
         q = c->q;
     }
     if (q.machine.home_host) {
         q.machine.home_host = false;
-        MT_TRY(try(c, &q, "home: auto", "part of the state lives on the GPU between steps; nothing is lost", err));
+        MT_TRY(try(c, &q, "home: auto", "part of the state has its home on the GPU; no other cost", err));
         q = c->q;
     }
     if (q.machine.limits.exact || q.machine.limits.offload == MT_MUST_NOT) {
         q.machine.limits.exact = false;
         q.machine.limits.offload = MT_MAY;
-        MT_TRY(try(c, &q, "strict_checkpointing: false, offload_inputs: auto", "the plan chooses what is kept; nothing is lost",
-                   err));
+        MT_TRY(
+            try(c, &q, "strict_checkpointing: false, offload_inputs: auto", "the plan chooses what to keep; no other cost", err));
         q = c->q;
     }
     if (q.clip) {

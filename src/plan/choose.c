@@ -88,7 +88,7 @@ static mt_rc time_merged(search *s, const candidate *c, double give_up, mt_times
     const candidate less = mt_merged_candidate(&s->merged.m, c);
     mt__knobs_fill(t, &less);
     if (!mt_plan_settle(t))
-        return mt_fail(err, MT_EINTERNAL, "more units borrow for their updates than merged layers can lend to");
+        return mt_fail(err, MT_EINTERNAL, "more units reuse memory for their updates than there are merged layers to reuse");
     double off = mt_step_compute(&s->drawing, &s->trial, s->in.machine) - mt_step_compute(&s->merged.drawing, t, s->in.machine);
     MT_TRY(mt_step_time(&s->merged.drawing, t, s->in.machine, give_up - off, out, simulated, err));
     out->step += off;
@@ -430,7 +430,7 @@ static bool hopeless(search *s)
 }
 
 /* Keeping what is cheap to recompute gains little for its memory (norms twice as much as activations).  So it gets only the
- * memory that nothing else uses, on a device with memory of its own. */
+ * memory that nothing else uses, on a device with separate memory. */
 static mt_rc spend_the_rest(search *s, mt_err *err)
 {
     struct start *at = &s->starts[0];

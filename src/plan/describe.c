@@ -9,8 +9,9 @@ static void put_kept(mt_str *s, const mt_plan *p)
 {
     char mixer[64];
     snprintf(mixer, sizeof mixer, "its input and %s", p->model->kinds[0].mixer_name);
-    const char *const keeps[MT_KEEPS] = { "nothing",   "its input", mixer, "all but norms and activations", "all but activations",
-                                          "everything" };
+    const char *const keeps[MT_KEEPS] = {
+        "nothing", "its input", mixer, "all except norms and activations", "all except activations", "everything"
+    };
     int64_t L = p->model->config->L, n[MT_KEEPS] = { 0 }, on_host = 0, some = 0;
     for (int64_t l = 0; l < L; l++) {
         n[p->place.layers[l].keep]++;
@@ -20,7 +21,7 @@ static void put_kept(mt_str *s, const mt_plan *p)
         if (n[k] == L)
             mt_str_printf(s, "every layer keeps %s", keeps[k]);
         else if (n[k] == L - n[MT_KEEP_NOTHING] && k == MT_KEEP_INPUT)
-            mt_str_printf(s, "every %d layers one keeps its input", p->longest_segment);
+            mt_str_printf(s, "one in %d layers keeps its input", p->longest_segment);
         else if (n[k])
             mt_str_printf(s, "%s%lld %s", some++ ? ", " : "layers keep: ", (long long)n[k], keeps[k]);
     if (on_host && on_host < L - n[MT_KEEP_NOTHING])
@@ -35,9 +36,9 @@ void mt_plan_describe_kept(const mt_plan *p, const mt_limits *l, char *out, size
     bool more = p->longest_segment < mt_limits_longest(l, p->model) || p->place.layers[0].keep > MT_KEEP_INPUT;
     put_kept(&s, p);
     if (l->exact)
-        mt_str_printf(&s, ", as checkpoint_interval %d says (strict_checkpointing)", l->interval);
+        mt_str_printf(&s, ", as set by checkpoint_interval %d (strict_checkpointing)", l->interval);
     else if (more && l->interval > 1)
-        mt_str_printf(&s, ", which is more than checkpoint_interval %d asks for: it fits", l->interval);
+        mt_str_printf(&s, ", more than checkpoint_interval %d requires, because it fits", l->interval);
     if (p->place.n_slabs)
         mt_str_printf(&s, "; %d gradient slabs of at most %d", p->place.n_slabs, l->n_slabs ? l->n_slabs : p->place.n_slabs);
     snprintf(out, n, "%s", s.s ? s.s : "");
@@ -67,11 +68,10 @@ void mt_plan_describe(const mt_plan *p, char *out, size_t n)
                       : p->place.fold == MT_FOLD_PEERS ? ", which add their sums between them"
                                                        : "");
     mt_str_printf(
-        &s,
-        "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; ",
+        &s, "%lld sweep%s of micro-batches of %lld tokens; %d units: %d resident, %d with their home on the device, %d staged; ",
         (long long)sweeps, sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes,
         staged);
-    if (pieces) mt_str_printf(&s, "%.0f%% of the others' elements in pieces; ", 100 * (double)pieces / (double)hosted);
+    if (pieces) mt_str_printf(&s, "%.0f%% of the host's updates in pieces; ", 100 * (double)pieces / (double)hosted);
     put_kept(&s, p);
     snprintf(out, n, "%s", s.s ? s.s : "");
     mt_str_free(&s);

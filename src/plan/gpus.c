@@ -113,9 +113,8 @@ mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
     put_kin(&kin, name);
     const char *meant = kin.n && mt_str_ok(&kin) ? kin.s : near.best;
     mt_rc rc = mt_fail(err, MT_ENOENT,
-                       "no GPU \"%s\" in the table%s%s%s megatrain plan --list-gpus has them all.  For a card that is not among "
-                       "them take the one most like it, with "
-                       "--gpu-memory and --link as they are",
+                       "no GPU \"%s\" in the table%s%s%s megatrain plan --list-gpus lists them all.  For another card "
+                       "use the most similar one, with its own --gpu-memory and --link",
                        name, *meant ? "; did you mean " : ";", meant, *meant ? "?" : "");
     mt_str_free(&kin);
     return rc;

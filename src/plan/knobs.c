@@ -101,14 +101,14 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
 }
 
 /* Stages unit u's updates: in reused memory if that is allowed and possible, otherwise in a staging slot. */
-static void stage(mt_plan *trial, int u, mt_reuse_search *lending, bool may_borrow)
+static void stage(mt_plan *trial, int u, mt_reuse_search *search, bool may_reuse)
 {
     mt_unit_place *at = &trial->place.units[u];
     if (!trial->model->units[u].layout->n_train) return;
-    bool borrows = may_borrow && mt_plan_grant_reuse(trial, lending, u);
+    bool reuses = may_reuse && mt_plan_grant_reuse(trial, search, u);
     at->site = MT_SITE_STAGED;
-    at->reuses = borrows;
-    trial->place.staging_slots += !borrows;
+    at->reuses = reuses;
+    trial->place.staging_slots += !reuses;
 }
 
 /* Part of n elements that starts after a whole number of blocks of moments. */
@@ -141,9 +141,9 @@ static void fill_units(mt_plan *trial, const candidate *c)
                                                  .home = home ? MT_DEVICE : MT_HOST,
                                                  .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
-    mt_reuse_search lending = { 0 };
+    mt_reuse_search search = { 0 };
     for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++)
-        stage(trial, u, &lending, u >= first_free + c->k[OWN]);
+        stage(trial, u, &search, u >= first_free + c->k[OWN]);
     for (int u = 0; u < m->n_units && c->k[PIECES]; u++)
         if (trial->place.units[u].site == MT_SITE_HOST)
             trial->place.units[u].in_pieces = share_in_pieces(m->units[u].layout->n_train, c->k[PIECES]);

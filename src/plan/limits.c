@@ -17,10 +17,11 @@ mt_rc mt_limits_check(const mt_limits *l, const mt_model *m, mt_err *err)
 {
     if (m->unit_experts && l->exact && l->interval > 1)
         return mt_fail(err, MT_EINVAL,
-                       "strict_checkpointing with checkpoint_interval %d: layers with experts are redone one at a time; set 1",
+                       "strict_checkpointing with checkpoint_interval %d: layers with experts are recomputed one at a time; set "
+                       "checkpoint_interval: 1",
                        l->interval);
     if (mt_limits_longest(l, m) <= MT_MAX_SEGMENT) return MT_OK;
     return mt_fail(err, MT_ERANGE,
-                   "strict_checkpointing with checkpoint_interval %d: at most %d layers can be redone from one kept input",
+                   "strict_checkpointing with checkpoint_interval %d: at most %d layers can be recomputed from one kept input",
                    l->interval, MT_MAX_SEGMENT);
 }

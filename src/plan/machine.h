@@ -25,7 +25,7 @@ typedef struct mt_machine {
     bool home_host;                  /* the home of every unit is the host */
     mt_limits limits;
 
-    /* Memory the runtime uses besides the plan's buffers, measured (docs/plan.md): the program, its libraries and threads, the
+    /* Memory the runtime uses besides the plan's buffers, measured (docs/planner.md): the program, its libraries and threads, the
      * tokenizer and read buffers; the driver's context and workspaces. device_bytes already excludes base_device. */
     size_t base_host, base_device;
     size_t host_page; /* pinned buffers take whole pages of this size */

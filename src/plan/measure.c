@@ -425,7 +425,7 @@ static bool itself(const mt_machine *m, const mt_gpu *known)
 {
     if (!known || mt_gpu_reaches(known, m->flops)) return true;
     mt_warn("this GPU multiplies at %.0f TFLOP/s, others of its kind at %.0f: something else runs on it (nvidia-smi), or it is "
-            "held back.  It will be measured again, a minute from now at the earliest",
+            "throttled.  It will be measured again after a minute",
             1e-12 * m->flops, known->tflops);
     return false;
 }
@@ -434,7 +434,7 @@ static bool crowded_since(const mt_cores_used *before, int threads)
 {
     const mt_cores_used now = mt_cores_look("");
     bool crowded = mt_cores_crowded(before, &now, threads);
-    if (crowded) mt_debug("others use this machine's cores: what was measured of them holds for a minute");
+    if (crowded) mt_debug("other processes use this machine's cores: its measured rates are valid for one minute only");
     return crowded;
 }
 
@@ -442,7 +442,7 @@ static bool crowded_since(const mt_cores_used *before, int threads)
  * it. */
 static mt_rc rates_of_kind(mt_machine *m, const mt_machine *kind, mt_err *err)
 {
-    mt_info("there is too little memory to measure it (%s): planned with what others of its kind reach", err->msg);
+    mt_info("too little memory to measure this GPU (%s): planning with the rates of its kind", err->msg);
     *m = *kind;
     *err = (mt_err){ 0 };
     return MT_OK;

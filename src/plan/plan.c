@@ -217,21 +217,21 @@ mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit)
 }
 
 /* Bytes that layer `layer` keeps on the device, which a unit may reuse. */
-static size_t lendable(const mt_plan *p, int layer)
+static size_t reusable(const mt_plan *p, int layer)
 {
     const mt_layer_place *at = &p->place.layers[layer];
     return at->place == MT_DEVICE ? mt_plan_kept_bytes(p, layer, at->keep) : 0;
 }
 
 /* The last layer from `from` down to `to` that keeps this much; -1: none. */
-static int find_lender(const mt_plan *p, int from, int to, size_t bytes)
+static int find_reusable(const mt_plan *p, int from, int to, size_t bytes)
 {
-    while (from >= to && lendable(p, from) < bytes) from--;
+    while (from >= to && reusable(p, from) < bytes) from--;
     return from >= to ? from : -1;
 }
 
 /* Finds lenders for all units that reuse memory. */
-static bool lend(mt_plan *p)
+static bool assign_reused(mt_plan *p)
 {
     int next = (int)p->model->config->L - 1; /* later layers are taken or keep too little */
     for (int u = p->model->n_units - 1; u >= 0; u--) {
@@ -240,8 +240,8 @@ static bool lend(mt_plan *p)
         mt_reuse_layout need = mt_plan_reuse(p, u);
         bool layer = p->model->units[u].kind == MT_UNIT_LAYER;
         int lowest = layer ? p->model->units[u].layer : 0, first = next, second = next;
-        if (!layer) next = first = find_lender(p, next, lowest, need.bytes[0]), next--;
-        next = second = next < lowest ? -1 : find_lender(p, next, lowest, need.bytes[1]);
+        if (!layer) next = first = find_reusable(p, next, lowest, need.bytes[0]), next--;
+        next = second = next < lowest ? -1 : find_reusable(p, next, lowest, need.bytes[1]);
         if (second < 0) return false;
         next--;
         at->reused[0] = layer ? second : first;
@@ -251,33 +251,33 @@ static bool lend(mt_plan *p)
 }
 
 /* True if, regardless of other units, this one has sums to reuse, and layers may keep enough. */
-static bool may_borrow(const mt_plan *p, int unit)
+static bool may_reuse(const mt_plan *p, int unit)
 {
-    bool lends = p->model->units[unit].kind == MT_UNIT_LAYER || unit == p->model->embed;
-    return lends && mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE;
+    bool can = p->model->units[unit].kind == MT_UNIT_LAYER || unit == p->model->embed;
+    return can && mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE;
 }
 
 /* Takes the first layer from l->next on that keeps this much; false: there is none. */
-static bool take_lender(const mt_plan *p, mt_reuse_search *l, size_t bytes)
+static bool take_reusable(const mt_plan *p, mt_reuse_search *l, size_t bytes)
 {
     int L = (int)p->model->config->L, at = l->next;
     if (l->refused && bytes >= l->refused) return false;
-    while (at < L && lendable(p, at) < bytes) at++;
+    while (at < L && reusable(p, at) < bytes) at++;
     if (at == L) return l->refused = bytes, false;
     l->next = at + 1;
     return true;
 }
 
 /* Lenders keep the order of the units they serve.  So taking the first that is large enough in ascending order succeeds if and
- * only if taking the last in descending order (lend) does, and units granted before need no second look. */
+ * only if taking the last in descending order (assign_reused) does, and units granted before need no second look. */
 bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
-    if (!may_borrow(p, unit)) return false;
+    if (!may_reuse(p, unit)) return false;
     mt_reuse_layout need = mt_plan_reuse(p, unit);
     mt_reuse_search with = *l;
     if (u->kind == MT_UNIT_LAYER && u->layer > with.next) with.next = u->layer;
-    bool granted = take_lender(p, &with, need.bytes[1]) && (u->kind == MT_UNIT_LAYER || take_lender(p, &with, need.bytes[0]));
+    bool granted = take_reusable(p, &with, need.bytes[1]) && (u->kind == MT_UNIT_LAYER || take_reusable(p, &with, need.bytes[0]));
     if (granted)
         *l = with;
     else if (u->kind == MT_UNIT_LAYER)
@@ -363,7 +363,7 @@ bool mt_plan_settle(mt_plan *p)
     count_groups(p);
     count_layers(p);
     number_stage_slots(p);
-    return lend(p);
+    return assign_reused(p);
 }
 
 /* -- checks ---------------------------------------------------------------------------------------- */
@@ -397,7 +397,7 @@ static mt_rc check_keeps(const mt_plan *p, mt_err *err)
         if (at->keep < MT_KEEP_NOTHING || at->keep >= MT_KEEPS) return mt_fail(err, MT_EINVAL, "layer %d: unknown keep level", l);
         bool apart = mt_layer_has_experts(p->model, l) || (l > 0 && mt_layer_has_experts(p->model, l - 1));
         if (apart && at->keep == MT_KEEP_NOTHING)
-            return mt_fail(err, MT_EINVAL, "layer %d must keep its input: a layer with experts is redone alone", l);
+            return mt_fail(err, MT_EINVAL, "layer %d must keep its input: a layer with experts is recomputed alone", l);
         offloads |= at->keep != MT_KEEP_NOTHING && at->place == MT_HOST;
     }
     if (q->layers[0].keep == MT_KEEP_NOTHING) return mt_fail(err, MT_EINVAL, "layer 0 must keep its input");
@@ -412,7 +412,7 @@ static bool sums_pass_through(const mt_plan *p) { return !(mt_plan_many_sweeps(p
 static mt_rc check_segments(const mt_plan *p, mt_err *err)
 {
     if (p->longest_segment > MT_MAX_SEGMENT)
-        return mt_fail(err, MT_ERANGE, "%d layers would be redone from one kept input; at most %d", p->longest_segment,
+        return mt_fail(err, MT_ERANGE, "%d layers would be recomputed from one kept input; at most %d", p->longest_segment,
                        MT_MAX_SEGMENT);
     for (int g = 0; g < p->model->n_groups; g++) {
         const mt_group_place *at = &p->place.groups[g];
@@ -447,15 +447,14 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
         const mt_unit_place *at = &q->units[u];
         bool trains = p->job.train && p->model->units[u].layout->n_train > 0;
         if (at->home == MT_DEVICE && !at->resident && !mt_plan_is_sliced(p, u))
-            return mt_fail(err, MT_EINVAL, "unit %d lives on the device and is not resident", u);
+            return mt_fail(err, MT_EINVAL, "unit %d has its home on the device and is not resident", u);
         MT_TRY(check_pieces(p, u, err));
         if (!trains) continue;
         if ((at->site == MT_SITE_DEVICE) != (at->home == MT_DEVICE))
-            return mt_fail(err, MT_EINVAL, "unit %d: updated on the device if and only if it lives there", u);
-        if (at->site == MT_SITE_STAGED && p->job.only_gradients)
-            return mt_fail(err, MT_EINVAL, "unit %d: there is no state to stage", u);
-        if (at->reuses && (at->site != MT_SITE_STAGED || !may_borrow(p, u)))
-            return mt_fail(err, MT_EINVAL, "unit %d has nothing to borrow for its update", u);
+            return mt_fail(err, MT_EINVAL, "unit %d: the update site is the device if and only if the home is", u);
+        if (at->site == MT_SITE_STAGED && p->job.only_gradients) return mt_fail(err, MT_EINVAL, "unit %d: no state to stage", u);
+        if (at->reuses && (at->site != MT_SITE_STAGED || !may_reuse(p, u)))
+            return mt_fail(err, MT_EINVAL, "unit %d cannot reuse memory for its update", u);
         if (at->site == MT_SITE_STAGED && !at->reuses && q->staging_slots < 1)
             return mt_fail(err, MT_EINVAL, "staged updates need a slot");
         if (at->site == MT_SITE_HOST && q->groups[p->model->units[u].group].out_slots < 1)
@@ -509,7 +508,7 @@ static mt_rc plan_check(mt_plan *p, mt_err *err)
     if (a->moments < MT_MOMENTS_F32 || a->moments >= MT_MOMENTS_FORMS)
         return mt_fail(err, MT_EINVAL, "an unknown form of Adam's moments");
     if (j->mapped && (j->train || a->compute != MT_DTYPE_BF16))
-        return mt_fail(err, MT_EINVAL, "mapped weights serve forward in bfloat16 only");
+        return mt_fail(err, MT_EINVAL, "mapped weights support only the forward pass in bfloat16");
     if (j->cache_slots < 0 || j->cache_slots > mt_min_i64(j->step_docs, a->micro_tokens))
         return mt_fail(err, MT_EINVAL, "a cache for %lld sequences, with passes of %lld documents and micro-batches of %lld rows",
                        (long long)j->cache_slots, (long long)j->step_docs, (long long)a->micro_tokens);
@@ -533,9 +532,9 @@ static mt_rc plan_check(mt_plan *p, mt_err *err)
                        (long long)p->model->unit_experts);
     MT_TRY(check_slots(p, err));
     MT_TRY(check_keeps(p, err));
-    bool lent = mt_plan_settle(p);
+    bool settled = mt_plan_settle(p);
     MT_TRY(check_segments(p, err));
-    if (!lent) return mt_fail(err, MT_EINVAL, "more units borrow for their updates than layers can lend to");
+    if (!settled) return mt_fail(err, MT_EINVAL, "more units reuse memory for their updates than there are layers to reuse");
     return check_units(p, err);
 }
 

@@ -368,7 +368,7 @@ typedef struct mt_reuse_search {
     size_t refused; /* no layer from `next` on has this much; 0: not known */
 } mt_reuse_search;
 /* True if unit u's staged state can reuse memory besides the units granted before it; it then takes its share of *l.  The unit's
- * sums must be in memory of its own, and layers must keep enough on the device. */
+ * sums must have their own memory, and layers must keep enough on the device. */
 bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);

@@ -137,7 +137,7 @@ static mt_rc release_segment(mt_sequence *s, int first, int end, mt_err *err)
     for (int l = first; l + 1 < end; l++) MT_TRY(mt__seq_ring_release(s, unit_of(s, l), err));
     MT_TRY(mt__seq_keeps_release(s, first, err));
     MT_TRY(leave(s, unit_of(s, end - 1), err));
-    if (s->last_sweep) MT_TRY(mt__seq_updates_lend(s, first, err));
+    if (s->last_sweep) MT_TRY(mt__seq_updates_stage_reused(s, first, err));
     for (int l = end - 1; l >= first; l--) MT_TRY(mt__seq_sums_end(s, unit_of(s, l), err));
     return MT_OK;
 }

@@ -23,13 +23,13 @@ typedef struct seq_unit {
     int sum;                 /* the slot of its gradient sums, from the start to the end of its backward */
     int private_stage;       /* its private staging slot; -1: none */
     int staged_in;           /* the staging slot it was last staged in; -1: none */
-    int next_loan[2];        /* in the lists of the two layers whose memory it reuses */
+    int next_reuser[2];      /* in the lists of the two layers whose memory it reuses */
     bool trains, reuses;     /* staged in memory that backward has freed */
 } seq_unit;
 
 typedef struct seq_ring_slot {
-    int unit; /* whose weights; -1: none */
-    int lent;
+    int unit;  /* whose weights; -1: none */
+    int users; /* visits that use it now */
     int64_t version;
     bool in_part; /* holds only the chosen experts of the unit */
 } seq_ring_slot;
@@ -42,7 +42,7 @@ typedef struct seq_stage {
 typedef struct seq_layer {
     int keep_slot; /* -1: not kept on the host */
     bool stays;    /* stays in its slot from forward to backward, because no later layer uses that slot */
-    int loans;     /* units whose staged state reuses its kept memory: a list of 2 * unit + (which of its lenders); -1: none */
+    int reusers;   /* units whose staged state reuses its kept memory: a list of 2 * unit + (which of its lenders); -1: none */
 } seq_layer;
 
 /* A group's slots, used in turn. */
@@ -173,7 +173,7 @@ void mt__seq_updates_open(mt_sequence *s);
 /* The unit's gradient is finished and clipping is off; slab: for a host update. */
 mt_rc mt__seq_updates_now(mt_sequence *s, int unit, int slab, mt_err *err);
 /* The last backward of the layer is issued: stage the units that reuse its memory. */
-mt_rc mt__seq_updates_lend(mt_sequence *s, int layer, mt_err *err);
+mt_rc mt__seq_updates_stage_reused(mt_sequence *s, int layer, mt_err *err);
 /* The unit's sums are rounded, so the rest of its state may overwrite them. */
 mt_rc mt__seq_updates_stage_rest(mt_sequence *s, int unit, mt_err *err);
 /* Stage as many units as there are slots before the norm is known. */
@@ -213,6 +213,6 @@ mt_rc mt__seq_pieces_counted(mt_sequence *s, mt_err *err);
 /* The unit's gradient is in a slab and clipping is off. */
 mt_rc mt__seq_pieces_now(mt_sequence *s, int unit, int slab, mt_err *err);
 
-static inline int seq_next_loan(const mt_sequence *s, int loan) { return s->units[loan / 2].next_loan[loan % 2]; }
+static inline int seq_next_reuser(const mt_sequence *s, int reuser) { return s->units[reuser / 2].next_reuser[reuser % 2]; }
 
 #endif

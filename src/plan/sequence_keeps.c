@@ -9,10 +9,10 @@ static int slot_of(const mt_sequence *s, int layer) { return layer < s->model->c
 mt_rc mt__seq_keeps_begin(mt_sequence *s, int layer, mt_err *err)
 {
     if (s->mode != MT_MODE_TRAIN || layer >= s->model->config->L) return MT_OK;
-    for (int loan = s->layers[layer].loans; loan >= 0; loan = seq_next_loan(s, loan)) {
-        MT_TRY(mt__seq_updates_return(s, loan / 2, err));
-        MT_TRY(
-            seq_wait(s, MT_Q_COMPUTE, unit_event(loan / 2, KEPT_WRITTEN), err)); /* U7: a staged unit's state may still be here */
+    for (int reuser = s->layers[layer].reusers; reuser >= 0; reuser = seq_next_reuser(s, reuser)) {
+        MT_TRY(mt__seq_updates_return(s, reuser / 2, err));
+        MT_TRY(seq_wait(s, MT_Q_COMPUTE, unit_event(reuser / 2, KEPT_WRITTEN),
+                        err)); /* U7: a staged unit's state may still be here */
     }
     int slot = slot_of(s, layer);
     if (slot < 0) return MT_OK;
@@ -61,14 +61,14 @@ mt_rc mt__seq_keeps_release(mt_sequence *s, int layer, mt_err *err)
 }
 
 /* Puts the unit at the head of its lenders' lists; once if both are the same. */
-static void list_loans(mt_sequence *s, int u)
+static void list_reusers(mt_sequence *s, int u)
 {
     const mt_unit_place *at = seq_place(s, u);
     if (!s->units[u].reuses) return;
     for (int i = at->reused[0] == at->reused[1] ? 1 : 0; i < 2; i++) {
         seq_layer *l = &s->layers[at->reused[i]];
-        s->units[u].next_loan[i] = l->loans;
-        l->loans = 2 * u + i;
+        s->units[u].next_reuser[i] = l->reusers;
+        l->reusers = 2 * u + i;
     }
 }
 
@@ -79,11 +79,11 @@ void mt__seq_keeps_open(mt_sequence *s)
     for (int l = 0; l < L; l++) {
         const mt_layer_place *at = &p->layers[l];
         bool on_host = s->plan->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING;
-        s->layers[l] = (seq_layer){ .keep_slot = on_host ? n++ % p->keep_slots : -1, .loans = -1 };
+        s->layers[l] = (seq_layer){ .keep_slot = on_host ? n++ % p->keep_slots : -1, .reusers = -1 };
     }
     s->n_keeps = n < p->keep_slots ? n : p->keep_slots;
     for (int l = L - 1, left = s->n_keeps; l >= 0 && left > 0; l--)
         if (s->layers[l].keep_slot >= 0) s->layers[l].stays = true, left--;
     for (int i = 0; i < s->n_keeps; i++) s->keeps[i] = -1;
-    for (int u = s->model->n_units - 1; u >= 0; u--) list_loans(s, u);
+    for (int u = s->model->n_units - 1; u >= 0; u--) list_reusers(s, u);
 }

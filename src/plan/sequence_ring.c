@@ -89,7 +89,7 @@ static seq_ring_slot *choose_victim(mt_sequence *s, int u, int distance)
     for (int i = at->first_slot; i < at->first_slot + at->n_slots; i++) {
         seq_ring_slot *r = &s->ring[i];
         s->looks++;
-        if (r->lent) continue;
+        if (r->users) continue;
         if (r->unit < 0 || s->units[r->unit].version != r->version) return r;
         int use = next_use(s, r->unit);
         if (use > best_use) {
@@ -147,16 +147,16 @@ mt_rc mt__seq_ring_acquire(mt_sequence *s, int u, mt_err *err)
     assert(s->visits[s->visit] == u);
     MT_TRY(sequence_ring_fetch(s, u, 0, true, &started, err));
     seq_ring_slot *r = slot_holding(s, u);
-    if (!r) return mt_fail(err, MT_EINTERNAL, "no ring slot for unit %d: all are lent", u);
-    r->lent++;
+    if (!r) return mt_fail(err, MT_EINTERNAL, "no ring slot for unit %d: all are in use", u);
+    r->users++;
     return seq_wait(s, MT_Q_COMPUTE, ring_event(s, s->units[u].slot, READY), err);
 }
 
 mt_rc mt__seq_ring_release(mt_sequence *s, int u, mt_err *err)
 {
     seq_ring_slot *r = slot_holding(s, u);
-    assert(r && r->lent > 0); /* R4: weights in use are not updated */
-    r->lent--;
+    assert(r && r->users > 0); /* R4: weights in use are not updated */
+    r->users--;
     if (r->in_part) r->unit = -1; /* E4 */
     s->visited = ring_event(s, s->units[u].slot, FREE);
     return seq_record(s, MT_Q_COMPUTE, s->visited, err);

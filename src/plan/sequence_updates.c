@@ -67,16 +67,16 @@ static int reused_slot(const mt_sequence *s, int u) { return s->n_stages + u; }
 
 mt_rc mt__seq_updates_stage_rest(mt_sequence *s, int u, mt_err *err) { return stage_rest(s, reused_slot(s, u), u, err); }
 
-mt_rc mt__seq_updates_lend(mt_sequence *s, int layer, mt_err *err)
+mt_rc mt__seq_updates_stage_reused(mt_sequence *s, int layer, mt_err *err)
 {
     const seq_layer *l = &s->layers[layer];
     int done = layer_event(s, layer, BACKWARD_DONE);
-    if (l->loans < 0) return MT_OK;
+    if (l->reusers < 0) return MT_OK;
     MT_TRY(seq_record(s, MT_Q_COMPUTE, done, err));
-    for (int loan = l->loans; loan >= 0; loan = seq_next_loan(s, loan)) {
-        int u = loan / 2;
-        const int *lender = seq_place(s, u)->reused;
-        MT_TRY(stage_first(s, reused_slot(s, u), u, lender[0] == layer, lender[1] == layer, done, err));
+    for (int reuser = l->reusers; reuser >= 0; reuser = seq_next_reuser(s, reuser)) {
+        int u = reuser / 2;
+        const int *reused = seq_place(s, u)->reused;
+        MT_TRY(stage_first(s, reused_slot(s, u), u, reused[0] == layer, reused[1] == layer, done, err));
     }
     return MT_OK;
 }

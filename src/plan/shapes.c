@@ -379,7 +379,7 @@ mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
     *out = NULL;
     plain_name(name, plain, sizeof plain);
     if (!*plain)
-        return mt_fail(err, MT_ENOENT, "which model?  A published name such as %s; megatrain plan --list-shapes has them all",
+        return mt_fail(err, MT_ENOENT, "which model?  A published name such as %s; megatrain plan --list-shapes lists them all",
                        near->name);
     for (size_t i = 0; i < mt_n_shapes; i++) {
         *out = &mt_shapes[i];
@@ -393,7 +393,7 @@ mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
     *out = NULL;
     return mt_fail(err, MT_ENOENT,
                    "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct; megatrain "
-                   "plan --list-shapes has them all)",
+                   "plan --list-shapes lists them all)",
                    name, near->name);
 }
 

@@ -88,7 +88,8 @@ static mt_rc plan_for(mt_plan **out, const mt_devices *d, const mt_model *m, con
                         .shares = shares_of(o, d),
                         .attention = mt_attention_use_of(d->first, o->deterministic, false,
                                                          machine->device_bytes * (size_t)d->per_device) };
-    if (d->n > 1 && o->alias_layers) return mt_fail(err, MT_EINVAL, "layers that share memory run on one device only");
+    if (d->n > 1 && o->alias_layers)
+        return mt_fail(err, MT_EINVAL, "layers that share memory (--alias-layers) run on one device only");
     if (d->n > a.shares)
         return mt_fail(err, MT_EINVAL, "%d devices and %lld share%s; each device needs a share", d->n, (long long)a.shares,
                        a.shares == 1 ? "" : "s");
@@ -111,8 +112,9 @@ static mt_rc one_step(mt_engine *e, const mt_bench_options *o, const mt_batch *b
         .lr = o->alias_layers ? 0 : 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0
     };
     MT_TRY(mt_engine_step(e, batch, &h, r, err));
-    return isfinite(r->loss) ? MT_OK
-                             : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");
+    return isfinite(r->loss)
+               ? MT_OK
+               : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite; this is a bug, please report it");
 }
 
 /* The batches of the steps.  Warm-up steps may be smaller: the clock starts at the norm of a warm-up step, however long it

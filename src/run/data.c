@@ -60,10 +60,10 @@ static void warn_small(mt_source *source, const mt_settings *s)
     int64_t step = samples_per_step(s);
     source->api->info(source, &info);
     if (info.steps_per_epoch != 1 || step <= info.n_samples) return;
-    mt_warn(
-        "a step of %lld samples (training.batch_size x gradient_accumulation_steps) is more than the %lld there are: every step "
-        "is all of them, and one epoch",
-        (long long)step, (long long)info.n_samples);
+    mt_warn("a step of %lld samples (training.batch_size x gradient_accumulation_steps) is more than the %lld samples in the "
+            "data: every step "
+            "is all of them, and one epoch",
+            (long long)step, (long long)info.n_samples);
 }
 
 mt_rc mt_data_check(const mt_settings *s, const mt_data_hooks *hooks, mt_err *err)

@@ -18,7 +18,7 @@ bool mt_devices_differ(const mt_device_kernels *a, const mt_device_kernels *b, c
     else if (a->info.n_processors != b->info.n_processors)
         snprintf(why, n, "%s with %d and with %d multiprocessors", a->info.name, a->info.n_processors, b->info.n_processors);
     else
-        snprintf(why, n, "%s, but cuDNN does not work alike on them", a->info.name);
+        snprintf(why, n, "%s, but cuDNN does not behave the same on them", a->info.name);
     return true;
 }
 
@@ -37,10 +37,10 @@ mt_rc mt_devices_check_kind(mt_device *first, int first_number, mt_device *other
     if (!mt_devices_differ(&a, &b, how, sizeof how)) return MT_OK;
     if (deterministic)
         return mt_fail(err, MT_EINVAL,
-                       "model.devices: GPUs %d and %d are %s; different GPUs compute different bits.  Name GPUs of one kind, or "
+                       "model.devices: GPUs %d and %d are %s; different GPUs compute different bits.  Use GPUs of one kind, or "
                        "set training.deterministic: false",
                        first_number, number, how);
-    mt_warn("GPUs %d and %d are %s: another run may have other bits", first_number, number, how);
+    mt_warn("GPUs %d and %d are %s: results may not be repeatable bit for bit", first_number, number, how);
     return MT_OK;
 }
 

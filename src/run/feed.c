@@ -85,8 +85,9 @@ static mt_rc feed_fetch(dataset *d, const mt_feed_options *o, mt_err *err)
     mt_dataset_entry *e = &d->entry;
     if (e->path) return MT_OK;
     if (!o->fetch)
-        return mt_fail(err, MT_ENOENT, "dataset \"%s\" is %s on the hub and is not here: `megatrain get %s --dataset` fetches it",
-                       e->name, e->hub, e->hub);
+        return mt_fail(err, MT_ENOENT,
+                       "dataset \"%s\" is %s on the hub and is not downloaded yet; run `megatrain get %s --dataset`", e->name,
+                       e->hub, e->hub);
     mt_split_spec split; /* the reader decides which rows are read */
     MT_TRY(mt_split_spec_parse(&split, d->records.split, err));
     mt_hub_query q = { .name = e->hub, .subset = d->records.subset, .split = split.name, .folder = e->folder };

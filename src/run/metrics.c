@@ -32,7 +32,7 @@ mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err
     }
     off_t there = lseek(m->fd, 0, SEEK_END);
     if (there >= 0 && there < keep) {
-        mt_warn("%s is shorter than the checkpoint remembers (%lld of %lld bytes): some lines are lost", path, (long long)there,
+        mt_warn("%s is shorter than at the checkpoint (%lld of %lld bytes): some lines are lost", path, (long long)there,
                 (long long)keep);
         keep = whole_lines(m->fd, there);
     }

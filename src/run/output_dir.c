@@ -76,7 +76,7 @@ static mt_rc lock(mt_output_dir *d, mt_err *err)
     int code = flock(d->lock, LOCK_EX | LOCK_NB) ? errno : 0;
     if (code == EWOULDBLOCK) return in_use(d, err);
     if (code && !no_locks(code)) return mt_fail_errno(err, MT_EIO, "locking %s", d->path);
-    if (code) mt_warn("%s is on a file system without locks: see to it that no other run uses it", d->path);
+    if (code) mt_warn("%s is on a file system without locks; make sure that no other run uses it", d->path);
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     if (mt_disk_truncate(d->lock, 0) || mt_disk_write(d->lock, pid, (size_t)n, 0))
         return mt_fail_errno(err, MT_EIO, "writing the lock of %s", d->path);
@@ -274,7 +274,8 @@ static mt_rc sweep_one(void *user, const entry *e, mt_err *err)
     if (!e->left || !*e->tail || strcmp(e->tail, ".damaged") == 0) return MT_OK;
     mt_rc rc = mt_dir_remove(e->path, err);
     if (rc != MT_EIO || strcmp(e->tail, ".old.tmp") != 0) return rc;
-    mt_warn("what is left of an old directory could not be removed and takes room: %s", err->msg); /* its name may be kept */
+    mt_warn("could not remove the rest of an old directory, which still takes disk space: %s",
+            err->msg); /* its name may be kept */
     return MT_OK;
 }
 
@@ -294,8 +295,8 @@ static mt_rc check_no_link(const mt_output_dir *d, const char *name, mt_err *err
     char *path = mt_path_join(d->path, name);
     mt_rc rc = path ? MT_OK : mt_no_memory(err, "looking through %s", d->path);
     if (path && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-        rc = mt_fail(err, MT_EINVAL, "%s is a link, and a run writes through none: remove it, or choose another --output-dir",
-                     path);
+        rc = mt_fail(err, MT_EINVAL,
+                     "%s is a link, and a run does not write through links; remove it, or choose another --output-dir", path);
     mt_free(path);
     return rc;
 }
@@ -327,6 +328,7 @@ mt_rc mt_output_dir_need(const mt_output_dir *d, uint64_t need, const char *what
     if (statvfs(d->path, &v)) return MT_OK; /* the file system does not report it */
     uint64_t left = (uint64_t)v.f_bavail * v.f_frsize + d->to_come;
     if (left >= need) return MT_OK;
-    return mt_fail(err, MT_EIO, "no room in %s: %s takes %s and %s is free; free some space, or choose another --output-dir",
+    return mt_fail(err, MT_EIO,
+                   "not enough space in %s: %s needs %s, and %s is free; free some space, or choose another --output-dir",
                    d->path, what, mt_bytes_text(need).s, mt_bytes_text(left).s);
 }

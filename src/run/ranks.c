@@ -136,7 +136,7 @@ static void count_moved(void *self, void *mark)
     --*(int *)self;
 }
 
-/* Seconds to send so many bytes to the next rank and receive as many from the one before. */
+/* Seconds to send this many bytes to the next rank and receive as many from the one before. */
 static mt_rc time_parcels(mt_comm *c, char *out, char *in, size_t bytes, double *seconds, mt_err *err)
 {
     int left = 2;

@@ -27,7 +27,7 @@ typedef struct mt_rank_fact {
 } mt_rank_fact;
 mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *err);
 
-/* Bytes a second each way between neighbours, all at once: of the slowest.  Takes a moment. */
+/* Bytes a second each way between neighbors, all at once: of the slowest.  Takes a moment. */
 mt_rc mt_ranks_measure(mt_comm *c, double *rate, mt_err *err);
 
 /* Fails unless all ranks see the same directory: rank 0 writes a token there, and the others read it. */

@@ -192,8 +192,7 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     train_count(t, &r, seconds, got_data - asked);
     mt__train_note_result(t, &r);
     if (t->at.step > t->course.first_step + 1) t->timing.seconds += seconds, t->timing.tokens += r.n_tokens;
-    if (r.empty)
-        mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
+    if (r.empty) mt_warn("step %" PRId64 " has no token to train on (all are masked): nothing was updated", t->at.step);
     count_loads(t, &r);
     *out = report_of(t, &r, h.lr);
     return MT_OK;

@@ -60,7 +60,7 @@ mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err)
     bool taken = path && !metrics_are_ours(t) && !t->s->save.overwrite && stat(path, &st) == 0 && st.st_size > 0;
     mt_free(path);
     return taken ? mt_fail(err, MT_EINVAL,
-                           "logging.metrics_file %s has something in it already, which this run has not written: choose another "
+                           "logging.metrics_file %s already has content that this run has not written; choose another "
                            "file, or give --overwrite",
                            t->s->logging.metrics_file)
                  : MT_OK;

@@ -24,7 +24,7 @@
 static mt_rc refuse_held(const mt_output_dir *d, mt_err *err)
 {
     return mt_fail(err, MT_EINVAL,
-                   "%s already holds a run.  --resume goes on with it, --overwrite starts anew and removes it; or choose another "
+                   "%s already holds a run.  --resume continues it, --overwrite removes it and starts over; or choose another "
                    "--output-dir",
                    d->path);
 }
@@ -49,10 +49,9 @@ static mt_rc check_not_inside(const mt_trainer *t, mt_err *err)
     bool inside = model && dir && strncmp(model, dir, n) == 0 && model[n] == '/';
     free(model);
     free(dir);
-    return inside
-               ? mt_fail(err, MT_EINVAL, "the model %s lies in %s, which --overwrite would remove: choose another --output-dir",
-                         t->s->model.name, t->dir.path)
-               : MT_OK;
+    return inside ? mt_fail(err, MT_EINVAL, "the model %s is in %s, which --overwrite would remove; choose another --output-dir",
+                            t->s->model.name, t->dir.path)
+                  : MT_OK;
 }
 
 /* A run that began from a checkpoint elsewhere and was killed before its first own checkpoint has nothing to lose: it starts
@@ -119,7 +118,7 @@ static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
     const char *name = mt_settings_model_dir(t->s);
     if (mt_model_files_exist(name)) return MT_OK;
-    return mt_fail(err, MT_ENOENT, "model.name: there is no directory (and no .gguf file) %s", name);
+    return mt_fail(err, MT_ENOENT, "model.name: no directory or .gguf file %s", name);
 }
 
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
@@ -144,7 +143,8 @@ void mt_train_config_notices(const mt_config *c)
 {
     for (size_t i = 0; i < c->n_assumptions; i++) mt_warn("%s", c->assumptions[i]);
     if (c->dropout_key)
-        mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", c->dropout_key, c->dropout);
+        mt_info("config.json has %s %g; transformers would apply it, but megatrain never applies dropout", c->dropout_key,
+                c->dropout);
     if (c->notice) mt_info("%s", c->notice);
 }
 
@@ -197,7 +197,8 @@ static mt_rc bind_weights(mt_trainer *t, mt_err *err)
     t->net.export.source = t->net.shards;
     bool head_too = t->net.model->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too)
-        mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
+        mt_info("%zu tensors of %s are not part of the text model: they are not trained, and saved unchanged", unused,
+                t->s->model.name);
     return MT_OK;
 }
 

@@ -45,8 +45,7 @@ static void keep_attention(mt_attention_use *now, const mt_attention_use *was)
     mt_attention_use_text(was, before, sizeof before);
     mt_attention_use_text(now, after, sizeof after);
     if (was->ways)
-        mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before,
-                after);
+        mt_warn("attention used %s and now uses %s: the run continues, but its results will not be bit-identical", before, after);
 }
 
 mt_limits mt_train_limits(const mt_settings *s)
@@ -68,11 +67,9 @@ static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved
     if (saved) keep_attention(&a.attention, &was.attention);
     const char *other = "the run continues, but its results will not be bit-identical";
     if (saved && mt_arithmetic_bundles(&a) != mt_arithmetic_bundles(&was))
-        mt_warn("a step was summed in %d bundles and is in %d now: %s", mt_arithmetic_bundles(&was), mt_arithmetic_bundles(&a),
-                other);
+        mt_warn("a step had %d bundles and now has %d: %s", mt_arithmetic_bundles(&was), mt_arithmetic_bundles(&a), other);
     if (saved && mt_arithmetic_shares(&a) != mt_arithmetic_shares(&was))
-        mt_warn("a step was summed in %d shares and is in %d now: %s", mt_arithmetic_shares(&was), mt_arithmetic_shares(&a),
-                other);
+        mt_warn("a step had %d shares and now has %d: %s", mt_arithmetic_shares(&was), mt_arithmetic_shares(&a), other);
     return a;
 }
 
@@ -84,8 +81,8 @@ static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *
     mt_arithmetic form = *a;
     form.micro_tokens = form.mlp_rows = form.head_rows = form.moe_tokens = 0;
     MT_TRY(mt_plan_auto(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, &form, machine }, err));
-    mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run goes on, with other "
-            "bits than it would have had",
+    mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run continues, but "
+            "its results will not be bit-identical",
             (long long)a->micro_tokens, (long long)t->exec.plan->arithmetic.micro_tokens);
     return MT_OK;
 }
@@ -210,9 +207,9 @@ static void plan_room(mt_trainer *t, const mt_machine *m)
 /* helps: more host memory would help. */
 static mt_rc not_started(const mt_trainer *t, bool helps, mt_err *err)
 {
-    return mt_note(err, "the run is not started (megatrain plan tells more%s%s)",
-                   helps && t->s->memory.host_memory ? ", host_memory: auto allows it all that is free" : "",
-                   helps ? ", --force starts it all the same" : "");
+    return mt_note(err, "the run is not started (megatrain plan shows more%s%s)",
+                   helps && t->s->memory.host_memory ? ", host_memory: auto allows all free memory" : "",
+                   helps ? ", --force starts it anyway" : "");
 }
 
 mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
@@ -279,7 +276,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     roomy.host_bytes = SIZE_MAX; /* more than is free, which the system may provide; device memory is fixed */
     bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)((mt_plan_inputs){ t->net.model, &job, &a, &roomy });
     if (!helps || !t->s->memory.force) return not_started(t, helps, err);
-    mt_warn("%s; started all the same (--force)", err->msg);
+    mt_warn("%s; started anyway (--force)", err->msg);
     t->exec.forced = true;
     return choose(t, &job, &a, saved, &roomy, err);
 }
@@ -359,7 +356,7 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
                  t->s->save.save_only_model ? "" : " save.save_only_model,");
     mt_rc rc = mt_output_dir_need(&t->dir, w.bytes, what, err);
     if (!rc || !t->s->memory.force) return rc;
-    mt_warn("%s; started all the same (--force)", err->msg);
+    mt_warn("%s; started anyway (--force)", err->msg);
     *err = (mt_err){ 0 };
     return MT_OK;
 }
@@ -372,9 +369,8 @@ mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
     size_t need = t->exec.plan->host_bytes + device_in_ram(t);
     MT_TRY(mt_host_read(&h, "", err));
     if (!t->exec.forced && need > h.ram_free)
-        mt_warn(
-            "another process took host memory meanwhile: the plan needs %s more and %s says %s is left; the run may be killed",
-            mt_bytes_text(need).s, h.limited_by, mt_bytes_text(h.ram_free).s);
+        mt_warn("another process has taken host memory: the plan needs %s more, and by %s only %s is left; the run may be killed",
+                mt_bytes_text(need).s, h.limited_by, mt_bytes_text(h.ram_free).s);
     return MT_OK;
 }
 

@@ -94,8 +94,8 @@ static mt_rc compare_steps(const mt_trainer *t, const step_record *all, mt_err *
 {
     for (int r = 1; r < t->comm->n_ranks; r++) {
         const char *what = NULL;
-        if (all[r].before != all[0].before) what = "has other results of the step before";
-        if (all[r].batch != all[0].batch) what = "has other data";
+        if (all[r].before != all[0].before) what = "has different results for the previous step";
+        if (all[r].batch != all[0].batch) what = "has different data";
         if (all[r].step != all[0].step) what = "is at another step";
         if (what)
             return mt_fail(err, MT_EINTERNAL, "step %" PRId64 ": rank %d (%s) %s than rank 0 (%s)", all[0].step + 1, r,

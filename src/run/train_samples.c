@@ -22,7 +22,7 @@ static mt_rc encode(mt_trainer *t, const char *text, mt_err *err)
         s->n++;
         return MT_OK;
     }
-    mt_warn("logging.sample_prompts: \"%.40s\" is %zu tokens long and the data's longest sample %lld: it is left out", text,
+    mt_warn("logging.sample_prompts: \"%.40s\" is %zu tokens long and the data's longest sample %lld; it is skipped", text,
             x->tokens.n, (long long)t->data.info.longest);
     mt_tokens_free(&x->tokens);
     return MT_OK;
@@ -60,7 +60,7 @@ mt_rc mt__train_samples_plan(mt_trainer *t, const mt_machine *machine, mt_err *e
         }
         if (rc != MT_ENOMEM) return rc;
     }
-    if (t->samples.n) mt_warn("logging.sample_prompts: there is no room for a cache of keys and values, so none is answered");
+    if (t->samples.n) mt_warn("logging.sample_prompts: not enough device memory for a key/value cache, so no prompt is answered");
     t->samples.n = 0;
     return MT_OK;
 }

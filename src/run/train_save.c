@@ -232,6 +232,6 @@ mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err)
     if (!mt_comm_speaks(t->comm)) return rc;
     memcpy(msg, err->msg, sizeof msg);
     if (t->made.checkpoint)
-        return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume goes on from it", msg, t->made.checkpoint);
+        return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume continues from it", msg, t->made.checkpoint);
     return mt_fail(err, rc, "%s.\n  There is no checkpoint yet", msg);
 }

@@ -32,7 +32,7 @@ static mt_rc read_date(const mt_value *doc, struct tm *out, const char *what, mt
     bool read = sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d", &d.tm_year, &d.tm_mon, &d.tm_mday, &d.tm_hour, &d.tm_min, &d.tm_sec) == 6;
     if (!read || d.tm_year < 1970 || d.tm_mon < 1 || d.tm_mon > 12 || d.tm_mday < 1 || d.tm_mday > 31 || d.tm_hour < 0 ||
         d.tm_hour > 23 || d.tm_min < 0 || d.tm_min > 59 || d.tm_sec < 0 || d.tm_sec > 60)
-        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no date", what, text);
+        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a date", what, text);
     d.tm_year -= 1900;
     d.tm_mon -= 1;
     (void)timegm(&d); /* the day of the week and of the year */
@@ -137,8 +137,8 @@ static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
     char *path = mt_strdup(given);
     if (!path) return mt_no_memory(err, "resuming");
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';) path[--n] = '\0';
-    mt_rc rc = mt_dir_exists(path) ? mt_ckpt_verify(path, err)
-                                   : mt_fail(err, MT_ENOENT, "--resume %s: there is no such checkpoint", given);
+    mt_rc rc =
+        mt_dir_exists(path) ? mt_ckpt_verify(path, err) : mt_fail(err, MT_ENOENT, "--resume %s: no such checkpoint", given);
     t->resume.here = !rc && is_ours(t, path);
     if (t->resume.here) rc = refuse_older(t, path, err);
     if (rc)
@@ -161,7 +161,7 @@ static mt_rc refuse_finished(const mt_trainer *t, mt_err *err)
     mt_ckpt_list_free(&there);
     return finished ? mt_fail(err, MT_EINVAL,
                               "%s holds a finished model and nothing to resume from (save.save_only_model was set, or its "
-                              "checkpoints were removed); --overwrite starts anew",
+                              "checkpoints were removed); --overwrite starts over",
                               t->dir.path)
                     : MT_OK;
 }
@@ -181,11 +181,10 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
         return MT_OK;
     }
     if (t->resume.began_from)
-        return mt_fail(
-            err, MT_EINVAL,
-            "the run in %s began from %s and holds no complete checkpoint of its own yet: --resume %s begins there again",
-            t->dir.path, t->resume.began_from, t->resume.began_from);
-    mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
+        return mt_fail(err, MT_EINVAL,
+                       "the run in %s began from %s and has no complete checkpoint yet; --resume %s starts there again",
+                       t->dir.path, t->resume.began_from, t->resume.began_from);
+    mt_info("%s has no complete checkpoint yet: the run starts from the beginning", t->dir.path);
     return MT_OK;
 }
 
@@ -195,7 +194,7 @@ static mt_rc read_dtype(const mt_value *doc, const char *key, mt_dtype *out, con
 {
     const char *text;
     MT_TRY(mt_json_str(doc, key, "", &text, what, err));
-    if (!mt_dtype_from_torch(text, out)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no dtype", what, text);
+    if (!mt_dtype_from_torch(text, out)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a dtype", what, text);
     return MT_OK;
 }
 
@@ -203,7 +202,8 @@ static mt_rc read_moments(const mt_value *doc, mt_moments *out, const char *what
 {
     const char *text;
     MT_TRY(mt_json_str(doc, "adam_state", "", &text, what, err));
-    if (!mt_moments_from_name(text, out)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no form of Adam's state", what, text);
+    if (!mt_moments_from_name(text, out))
+        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a form of Adam's state (float32, bf16 or 8bit)", what, text);
     return MT_OK;
 }
 
@@ -332,7 +332,7 @@ static mt_rc read_file(mt_trainer *t, saved_state *out, mt_err *err)
     return rc;
 }
 
-/* -- may it go on? --------------------------------------------------------------------------------- */
+/* -- may it resume? --------------------------------------------------------------------------------- */
 
 static mt_rc train_state_judge(const mt_setting_changes *c, mt_err *err)
 {
@@ -342,17 +342,18 @@ static mt_rc train_state_judge(const mt_setting_changes *c, mt_err *err)
     for (size_t i = 0; i < c->n; i++) {
         const mt_setting_change *x = &c->items[i];
         if (refused[x->cls])
-            return mt_fail(
-                err, MT_EINVAL,
-                "%s was %s and is %s now, which makes it another run (%s); set it back, or start anew in another --output-dir",
-                x->key, x->was, x->now, refused[x->cls]);
+            return mt_fail(err, MT_EINVAL,
+                           "%s was %s and is %s now, which makes it a different run (%s); set it back, or start over in another "
+                           "--output-dir",
+                           x->key, x->was, x->now, refused[x->cls]);
     }
     for (size_t i = 0; i < c->n; i++) {
         const mt_setting_change *x = &c->items[i];
         if (x->cls == MT_CLASS_ARITHMETIC)
-            mt_warn("%s was %s and is %s now: the run goes on, with other bits than it would have had", x->key, x->was, x->now);
+            mt_warn("%s was %s and is %s now: the run continues, but its results will not be bit-identical", x->key, x->was,
+                    x->now);
         else if (x->cls == MT_CLASS_PLACE)
-            mt_warn("%s was %s and is %s now: the run goes on if what lies there is the same", x->key, x->was, x->now);
+            mt_warn("%s was %s and is %s now: the run continues if the contents there are the same", x->key, x->was, x->now);
         else
             mt_info("%s was %s and is %s now", x->key, x->was, x->now);
     }
@@ -399,14 +400,14 @@ mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err)
 mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *err)
 {
     if (s->model != t->net.fingerprint)
-        return mt_fail(err, MT_EINVAL,
-                       "resuming from %s: config.json of %s is not the one the checkpoint was made with: another model",
-                       t->resume.from, t->s->model.name);
-    if (s->data != t->data.info.fingerprint)
         return mt_fail(
             err, MT_EINVAL,
-            "resuming from %s: the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64
-            " and is %016" PRIx64 " now)",
-            t->resume.from, s->data, t->data.info.fingerprint);
+            "resuming from %s: config.json of %s differs from the one the checkpoint was made with: it is another model",
+            t->resume.from, t->s->model.name);
+    if (s->data != t->data.info.fingerprint)
+        return mt_fail(err, MT_EINVAL,
+                       "resuming from %s: the data has changed since the checkpoint was made (its fingerprint was %016" PRIx64
+                       " and is %016" PRIx64 " now)",
+                       t->resume.from, s->data, t->data.info.fingerprint);
     return MT_OK;
 }

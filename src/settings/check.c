@@ -168,7 +168,7 @@ static mt_rc default_output_dir(mt_settings *s, mt_err *err)
 static mt_rc check_resume(mt_settings *s, mt_err *err)
 {
     if (!*s->save.resume || !s->save.overwrite) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "--resume goes on with a run and --overwrite starts anew; give one of the two");
+    return mt_fail(err, MT_EINVAL, "--resume continues a run and --overwrite starts over; give only one of them");
 }
 
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err)

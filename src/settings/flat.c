@@ -1,4 +1,4 @@
-/* flat.c - LLaMA-Factory's files: one flat map of its own and transformers' argument names, for full fine-tuning.
+/* flat.c - LLaMA-Factory's files: one flat map of its names and transformers' argument names, for full fine-tuning.
  *
  * A row says what a key does: it sets one of ours, something replaces it (a line in the banner), or it requests an unsupported
  * feature (refused, unless it is off: false, null, none, 0).  Missing keys have LLaMA-Factory's and transformers' defaults, which
@@ -454,7 +454,7 @@ static const row rows[] = {
     LINE("torch_empty_cache_steps", "memory is planned, and allocated once"),
     LINE("bf16_full_eval", "evaluation computes as training does"),
     LINE("fp16_full_eval", "evaluation computes as training does"),
-    LINE("label_names", "the data says what is trained (docs/training-samples.md)"),
+    LINE("label_names", "the data decides what is trained (docs/training-samples.md)"),
     LINE("length_column_name", "no padding is computed, so nothing is gained by it"),
     LINE("project", "a run is called by its output_dir"),
     LINE("trackio_*", "metrics go to metrics.jsonl in output_dir"),

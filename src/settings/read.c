@@ -49,11 +49,10 @@ static mt_rc unknown_section(const mt_yaml *key, const char *name, mt_err *err)
     const char *home = home_of(key->text, "");
     if (home) return mt_fail(err, MT_EINVAL, "%s:%d: \"%.60s\" belongs under a section: %s:", name, key->line, key->text, home);
     if (*search.best)
-        return mt_fail(err, MT_EINVAL, "%s:%d: there is no section \"%.60s\"; did you mean %s?", name, key->line, key->text,
-                       search.best);
+        return mt_fail(err, MT_EINVAL, "%s:%d: no section \"%.60s\"; did you mean %s?", name, key->line, key->text, search.best);
     mt_str list = { 0 };
     for (size_t i = 0; i < mt__n_sections; i++) mt_str_printf(&list, "%s%s", i ? ", " : "", mt__sections[i].name);
-    mt_rc rc = mt_fail(err, MT_EINVAL, "%s:%d: there is no section \"%.60s\"; sections are %s", name, key->line, key->text,
+    mt_rc rc = mt_fail(err, MT_EINVAL, "%s:%d: no section \"%.60s\"; sections are %s", name, key->line, key->text,
                        list.s ? list.s : "in docs/configuration.md");
     mt_str_free(&list);
     return rc;

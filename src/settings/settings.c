@@ -42,7 +42,7 @@ static mt_rc find_row(const mt_setting **out, const char *key, const char *flag,
         mt_nearest_offer(&search, name.s);
     }
     const char *best = search.best;
-    return mt_fail(err, MT_EINVAL, "%s: there is no setting \"%.80s\"%s%s%s", flag, key, *best ? "; did you mean " : "", best,
+    return mt_fail(err, MT_EINVAL, "%s: no setting \"%.80s\"%s%s%s", flag, key, *best ? "; did you mean " : "", best,
                    *best ? "?" : "; write section.key, such as training.batch_size");
 }
 

@@ -227,7 +227,7 @@ const mt_setting mt__settings[] = {
         "Models with experts: coefficient of a loss that keeps experts equally busy (docs/experts.md). 0: none; model: "
         "router_aux_loss_coef of config.json.",
         .word = "model", .word_value = -1),
-    INT(training, max_bad_steps, FREE, "5", 1, 1e6, "So many non-finite steps in a row stop the run."),
+    INT(training, max_bad_steps, FREE, "5", 1, 1e6, "Stop the run after this many non-finite steps in a row."),
     STRS(training, freeze, ARITHMETIC,
          "Tensors that are not trained: shell patterns (*, ?, [a-c]) over their names in the checkpoint.", .split = true,
          .meta = "PATTERN,..."),
@@ -293,7 +293,7 @@ const mt_setting mt__settings[] = {
     DTYPE(save, dtype, any_dtype, FREE, "auto", "Of the saved weights. auto: as the source has them.", .word = "auto",
           .word_value = MT_DTYPE_COUNT, .flag = "save-dtype"),
     BYTES(save, max_shard_size, FREE, "5G", "Size of one safetensors file, about."),
-    STR(save, resume, FREE, "", "Go on from the newest complete checkpoint, or from this one.", .flag_only = true,
+    STR(save, resume, FREE, "", "Continue from the newest complete checkpoint, or from this one.", .flag_only = true,
         .bare = "latest", .meta = "DIR", .shown_default = "no", .common = true),
     BOOL(save, overwrite, FREE, "false", "Start anew in a directory that holds a run.", .flag_only = true, .common = true),
 
@@ -304,7 +304,7 @@ const mt_setting mt__settings[] = {
     INT(logging, log_interval, FREE, "1", 1, COUNT_MAX, "Updates between metrics lines; epoch: one at the end of each.", EPOCH),
     BOOL(logging, enable_timing, FREE, "true", "Record where each step's time went."),
     STR(logging, metrics_file, FREE, "metrics.jsonl", "JSON lines, inside output_dir unless absolute.", .meta = "FILE"),
-    ENUM(logging, color, mt_tri, tri, FREE, "auto", "Colour in the terminal. auto: unless NO_COLOR is set.", .bare = "true"),
+    ENUM(logging, color, mt_tri, tri, FREE, "auto", "Color in the terminal. auto: unless NO_COLOR is set.", .bare = "true"),
     BOOL(logging, tensorboard, FREE, "false", "Also write TensorBoard event files."),
     INT(logging, dashboard, FREE, "off", 1, 65535,
         "Serve a live page of the run on this port of the loopback interface. The flag alone, or true: 8088, or the next free "

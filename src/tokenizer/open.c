@@ -47,7 +47,7 @@ static bool looks_like_json(const char *s, size_t n)
     return false;
 }
 
-/* Told apart by content: the same name is used for both kinds of tokenizer.model. */
+/* Distinguished by content: the same name is used for both kinds of tokenizer.model. */
 static mt_rc load_bytes(mt_tokenizer *tok, const char *bytes, size_t n, const char *what, mt_err *err)
 {
     if (mt__looks_like_tiktoken(bytes, n)) return mt__load_tiktoken(tok, bytes, n, what, err);

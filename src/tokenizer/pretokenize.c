@@ -31,7 +31,7 @@ static mt_rc mark(mt_pretok_state *st, size_t start, size_t end, bool match, mt_
     return MT_OK;
 }
 
-/* A mark joins the one before (or after) it, or starts a piece: the five behaviours. */
+/* A mark joins the one before (or after) it, or starts a piece: the five behaviors. */
 static mt_rc emit_marks(const run *r, mt_err *err)
 {
     mt__mark *m = r->st->marks, piece = { 0 };

@@ -45,7 +45,7 @@ typedef struct mt_tok_range {
     uint32_t start, end;
 } mt_tok_range;
 
-/* Ids are appended; zero-initialise, reuse by setting n = 0, free. */
+/* Ids are appended; zero-initialize, reuse by setting n = 0, free. */
 typedef struct mt_tokens {
     int32_t *ids;
     mt_tok_range *ranges; /* [n] if MT_ENCODE_RANGES was given in every call that filled this, else NULL */

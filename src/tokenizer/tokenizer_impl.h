@@ -28,7 +28,7 @@ struct mt_tokenizer {
     uint8_t *piece_types;      /* SentencePiece: the type of each id, else NULL */
     bool needs_origin;         /* Metaspace asks whether a word starts the input: origins are always tracked */
     bool bare_model;           /* from a tokenizer.model: special tokens come from the files beside it */
-    /* tokenizer_config.json and its neighbours */
+    /* tokenizer_config.json and its neighbors */
     char *role_text[MT_TOK_ROLES];
     bool add_bos, add_eos;
     int64_t max_length;

@@ -77,7 +77,7 @@ static void a_gguf_file_becomes_a_directory(void **state)
 {
     (void)state;
     char args[2200];
-    convert("gguf_llama_q8/model.gguf", "--dtype float32", 0, "quantised (mostly Q8_0)");
+    convert("gguf_llama_q8/model.gguf", "--dtype float32", 0, "quantized (mostly Q8_0)");
     holds("gguf_llama_q8", MT_DTYPE_F32);
     const mt_value *c = config();
     assert_string_equal(mt_json_string(mt_value_get(c, "torch_dtype")), "float32");
@@ -151,7 +151,7 @@ static void a_gemma_is_a_gemma_again(void **state)
     char args[2200];
     convert("gguf_family_gemma2/model.gguf", "--dtype float32", 0, "written to");
     snprintf(args, sizeof args, "inspect '%s'", out);
-    expect_program(args, 0, "family       gemma2, told by model_type");
+    expect_program(args, 0, "family       gemma2, from model_type");
     expect_program(args, 0, "scores capped at 2");
 }
 
@@ -163,7 +163,7 @@ static void what_cannot_be_converted_says_why(void **state)
     convert("gguf_qwen2", "--dtype int8", 2, "bfloat16, float32 or float16 expected");
     convert("nowhere", "", 1, "nowhere");
     expect_program("convert only_one", 2, "OUT is missing");
-    expect_program("convert a b c", 2, "\"c\" is one argument too many");
+    expect_program("convert a b c", 2, "\"c\" is an extra argument");
     expect_program("convert --help", 0, "--max-shard-size");
 }
 

@@ -55,7 +55,7 @@ static void cut_samples_that_were_asked_for_do_not_stop(void **state)
     expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --overlong truncate", 0,
                 "(60%) are cut at max_seq_len 64");
     expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --max-cut-share 1", 0, "(60%) are cut at max_seq_len 64");
-    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --overlong skip", 0, "left out");
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --overlong skip", 0, "skipped");
 }
 
 static void a_thought_that_is_never_closed_is_found(void **state)
@@ -112,7 +112,7 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     snprintf(args, sizeof args, "--dataset-path %s/own.jsonl", dir);
     expect_data(dir, args, 0, "dataset own.jsonl: conversations in \"conversations\", with \"from\" (human, gpt) and \"value\"");
     expect_data(dir, args, 0, "laid out as conversations in \"conversations\"");
-    expect_train(dir, "own.jsonl", "the first sample, what is trained in [[brackets]]:\n");
+    expect_train(dir, "own.jsonl", "the first sample, with trained parts in [[brackets]]:\n");
     expect_train(dir, "own.jsonl", "<|im_start|>assistant\n[[It is Rex.<|im_end|>]]");
     write_file(dir, "other.jsonl", "{\"frage\": \"a\", \"antwort\": \"b\"}\n");
     snprintf(args, sizeof args, "--dataset-path %s/other.jsonl", dir);
@@ -142,7 +142,7 @@ static void bad_records_are_listed_and_counted(void **state)
                "{\"query\": \"a\", \"response\": \"b\", \"extra\": 1}\n{\"query\": \"a\"}\nnonsense\n{\"query\": "
                "\"a\\u001b[2J\", \"response\": \"b</s>\"}\n");
     snprintf(args, sizeof args, "--dataset-path %s/qa.jsonl --show 2", (const char *)*state);
-    expect_data(*state, args, 1, "left out     2 records: 1 malformed record, 1 a column is missing");
+    expect_data(*state, args, 1, "skipped      2 records: 1 malformed record, 1 a column is missing");
     expect_data(*state, args, 1, "qa.jsonl, line 2: ");
     expect_data(*state, args, 1, "not read     columns extra");
     expect_data(*state, args, 1, "2 of 4 records are bad (50%)");
@@ -166,8 +166,8 @@ static void a_run_says_what_it_leaves_out_and_saves_its_template(void **state)
              "--batch-size 2 --max-seq-len 256 --output-dir %s/out --device cpu --template vicuna 2>&1; cat "
              "%s/out/final/chat_template.jinja; rm -rf %s/out",
              dir, dir, dir, dir, dir);
-    expect_program(args, 0, "warning: dataset qa.jsonl: 1 of 41 records are left out: 1 a column is missing\n  ");
-    expect_program(args, 0, "qa.jsonl, line 41: there is no column \"response\"");
+    expect_program(args, 0, "warning: dataset qa.jsonl: 1 of 41 records are skipped: 1 a column is missing\n  ");
+    expect_program(args, 0, "qa.jsonl, line 41: no column \"response\"");
     expect_program(args, 0, "' ASSISTANT:' }}");
 }
 
@@ -177,7 +177,7 @@ static void plain_text_is_packed(void **state)
     write_file(*state, "text.txt", "The first line of a text.\n\nThe second one, after an empty line.\nAnd a third.\n");
     snprintf(args, sizeof args, "--dataset-path %s/text.txt --max-seq-len 64 --show 1", (const char *)*state);
     expect_data(*state, args, 0, "4 records, 3 samples");
-    expect_data(*state, args, 0, "records without a sample, such as empty lines: 1");
+    expect_data(*state, args, 0, "records without a sample (empty lines): 1");
     expect_data(*state, args, 0, "packing      1 row of 64 tokens");
 }
 

@@ -131,7 +131,7 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     add_from(trained, "model.safetensors", workspace_path("%s/out/final/model.safetensors", r->dir).s, true);
     START(r, "inspect", "acme/trained"); /* looks at the config, and fetches no more */
     assert_int_equal(program_run(&p), 0);
-    assert_printed(&p, "weights      none here");
+    assert_printed(&p, "weights      none, only config.json");
     START(r, "generate", "acme/trained", "--prompt", "one", "--max-new-tokens", "2", "--device", "cpu");
     if (program_run(&p) != 0) fail_msg("%s", p.text);
     holds(r, trained, "model.safetensors");

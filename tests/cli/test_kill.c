@@ -477,7 +477,7 @@ static void ctrl_c_has_a_status_of_its_own(void **state)
     wait_for_checkpoint(dir.s);
     kill(p.pid, SIGINT);
     assert_int_equal(program_wait(&p), 128 + SIGINT);
-    assert_printed(&p, "to go on: the same command with --resume");
+    assert_printed(&p, "to continue: the same command with --resume");
 }
 
 /* mpirun passes it on, and gives no time to save after the others. */
@@ -488,7 +488,7 @@ static void sigusr2_stops_and_saves(void **state)
     wait_for_checkpoint(dir.s);
     kill(p.pid, SIGUSR2);
     assert_int_equal(program_wait(&p), 128 + SIGUSR2);
-    assert_printed(&p, "to go on: the same command with --resume");
+    assert_printed(&p, "to continue: the same command with --resume");
 }
 
 static void sigusr1_saves_and_the_run_goes_on(void **state)

@@ -204,7 +204,7 @@ static void a_branch_without_a_checkpoint_begins_where_it_did(void **state)
     program_wait(&p);
     set_up_branch(root, "6", "latest");
     assert_int_not_equal(program_run(&p), 0);
-    assert_printed(&p, "--resume out/checkpoint-2 begins there again");
+    assert_printed(&p, "--resume out/checkpoint-2 starts there again");
     set_up_branch(root, "6", "out/checkpoint-2");
     run_ok();
     assert_printed(&p, "resumes      out/checkpoint-2");
@@ -231,7 +231,7 @@ static void a_metrics_file_of_others_is_not_cut(void **state)
         program_arg(&p, "--set");
         program_arg(&p, set.s);
         assert_int_not_equal(program_run(&p), 0);
-        assert_printed(&p, "has something in it already");
+        assert_printed(&p, "already has content");
         assert_true(workspace_same_file(file.s, same.s));
     }
 }
@@ -264,7 +264,7 @@ static void a_kill_while_clearing_leaves_nothing_behind(void **state)
         set_up(root, "2", "1");
         program_arg(&p, at % 12 ? "--resume" : "--overwrite");
         program_run(&p);
-        if (p.status) assert_printed(&p, "--overwrite starts anew");
+        if (p.status) assert_printed(&p, "--overwrite starts over");
         assert_nothing_half_way(root, fault);
     }
 }

@@ -39,7 +39,7 @@ static void memory_is_called_what_it_is(void **state)
         fail_msg("%s", out);
     assert_int_equal(run_program("plan --shape gpt2 --gpu h100", out, sizeof out), 0);
     unwrap(out);
-    assert_non_null(strstr(out, "(this machine's, for want of --ram), 16 cores"));
+    assert_non_null(strstr(out, "(this machine's, because --ram was not given), 16 cores"));
     expect_program("plan --shape gpt2 --gpu h100 --ram 64G --cores 1 --json", 0, "\"cores\": 1},");
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 4 --batch-size 256", 0, "the plan: 4 devices; on each ");
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 4 --batch-size 256", 0,
@@ -244,8 +244,8 @@ static void numbers_without_sense_are_refused(void **state)
         { "--gpu-memory 0", "write 64G" },
         { "--link 55", "write 64G" },
         { "--host-memory 64", "expected a size" },
-        { "qwen2.5-7b", "one argument too many" },
-        { "--what-fits", "leave --shape out" },
+        { "qwen2.5-7b", "is an extra argument" },
+        { "--what-fits", "remove --shape" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         char args[256];
@@ -262,9 +262,9 @@ static void numbers_without_sense_are_refused(void **state)
         expect_program(args, 2, "is more than any run takes");
     }
     expect_program("plan --what-fits --gpu h100 --ram 64G --batch-size 1000000000000", 2, "is more than any run takes");
-    expect_program("plan gpt2 gpt2-xl", 2, "\"gpt2-xl\" is one argument too many");
+    expect_program("plan gpt2 gpt2-xl", 2, "\"gpt2-xl\" is an extra argument");
     expect_program("plan --shape gpt2 --gpu h100 --ram 64G --gpu-memory 500M", 2, "the driver and its libraries take 720.0 MiB");
-    expect_program("plan --shape gpt2 --device cpu --gpu-memory 24G --ram 64G", 2, "--gpu NAME says which");
+    expect_program("plan --shape gpt2 --device cpu --gpu-memory 24G --ram 64G", 2, "name one with --gpu NAME");
     expect_program("plan --shape gpt2 --gpu rtx4090 --gpu-memory 24Gi --ram 64G", 0, "rtx4090, 23.3 GiB usable");
 }
 
@@ -333,7 +333,7 @@ static void what_is_written_is_counted_as_train_counts_it(void **state)
     "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --num-steps 1000000000 --save-steps 1 --keep-last all"
     expect_program(ENDLESS, 0, "WOULD FIT, but the run writes ");
     expect_program(ENDLESS, 0, "  training:\n"); /* which another disk may hold */
-    expect_program(ENDLESS " --json", 0, "train refuses to start; another --output-dir");
+    expect_program(ENDLESS " --json", 0, "train refuses to start; use another --output-dir");
     expect_program(ENDLESS " --gpu h100", 0, "FITS: about "); /* nobody knows that machine's disk */
 }
 

@@ -64,7 +64,7 @@ static void how_busy_experts_are_is_in_the_terminal_and_the_metrics(void **state
     set_up(*state, NULL);
     run_ok();
     assert_printed(&p, "  busiest expert ");
-    assert_printed(&p, "experts in step 3: the busiest took ");
+    assert_printed(&p, "experts in step 3: the busiest got ");
     assert_printed(&p, "(layer 1; 33.3% if all were equally busy), ");
     char *text = metrics_of(*state);
     double share = last_number(text, "\"busiest_expert\": ["), idle = last_number(text, "\"idle_experts\": [");

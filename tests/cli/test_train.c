@@ -112,7 +112,7 @@ static void a_run_is_removed_only_once_the_next_one_can_start(void **state)
     for (size_t i = 0; i < 10; i++)
         program_arg(&p, (const char *const[]){ "train", "--model-name", "out/final", "--dataset-path", "rows.json",
                                                "--output-dir", "out", "--overwrite", "--device", "cpu" }[i]);
-    REFUSED("lies in out", "--output-dir");
+    REFUSED("is in out", "--output-dir");
     assert_true(mt_file_exists(left.s));
 }
 
@@ -152,7 +152,7 @@ static void metrics_of_another_run_are_not_emptied(void **state)
             program_arg(&p, "--dry-run");
             assert_int_equal(program_run(&p), 0);
         } else
-            REFUSED("has something in it already", "--overwrite");
+            REFUSED("already has content", "--overwrite");
         assert_true(workspace_same_file(file.s, same.s));
     }
 }
@@ -209,6 +209,25 @@ static void a_dry_run_leaves_nothing(void **state)
     assert_int_equal(tempdir_count(root, NULL), 2); /* model and rows.json */
 }
 
+/* A user reads it before every run: model, data, device, plan, run, output; notes come on top. */
+static void the_banner_fits_ten_lines(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    const char *line = strstr(p.text, "megatrain ");
+    int lines = 1;
+    assert_non_null(line);
+    while ((line = strchr(line, '\n')) && strncmp(++line, "  ", 2) == 0) lines += strncmp(line, "  note ", 7) != 0;
+    assert_in_range(lines, 7, 8); /* --resume and a dashboard add a line each */
+    assert_printed(&p, "all weights stay on the device");
+    assert_null(strstr(p.text, "FLOPs are"));
+    set_up(root);
+    program_arg(&p, "--overwrite");
+    program_arg(&p, "--verbose");
+    assert_int_equal(program_run(&p), 0);
+    assert_printed(&p, "FLOPs are");
+}
+
 /* -- resuming -------------------------------------------------------------------------------------- */
 
 static void a_truncated_newest_checkpoint_falls_back(void **state)
@@ -246,7 +265,7 @@ static void every_checkpoint_damaged_starts_from_the_beginning_and_says_so(void 
     run_ok(root, NULL);
     for (int step = 2; step <= 6; step += 2) cut_short(workspace_path("%s/out/checkpoint-%d/resume/state.json", root, step).s);
     run_ok(root, "--resume");
-    assert_printed(&p, "holds no complete checkpoint");
+    assert_printed(&p, "has no complete checkpoint");
 }
 
 static void changed_data_is_refused(void **state)
@@ -256,7 +275,7 @@ static void changed_data_is_refused(void **state)
     workspace_write_rows(root, "rows.json", 40, 8);
     set_up(root);
     program_arg(&p, "--resume");
-    REFUSED("checkpoint-6", "the data is not what it was");
+    REFUSED("checkpoint-6", "the data has changed");
     set_up(root);
     program_arg(&p, "--resume");
     program_arg(&p, "--seed=7");
@@ -354,7 +373,7 @@ static void an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there(void
     REFUSED("checkpoint-6", "not the newest");
     set_up(root);
     program_arg(&p, "--resume=out/checkpoint-5");
-    REFUSED("there is no such checkpoint");
+    REFUSED("no such checkpoint");
     run_ok(root, "--resume=out/checkpoint-6/");
     set_up(root); /* but another directory may begin where this one was */
     program_arg(&p, "--resume=out/checkpoint-4");
@@ -384,7 +403,7 @@ static void a_finished_model_alone_is_not_resumed(void **state)
     program_arg(&p, "--save-only-model");
     program_arg(&p, "--save-steps=0");
     assert_int_equal(program_run(&p), 0);
-    assert_false(says("for a checkpoint until it was written"));
+    assert_false(says("for the copy of a checkpoint"));
     set_up(root);
     program_arg(&p, "--resume");
     REFUSED("finished model", "--overwrite");
@@ -507,7 +526,7 @@ static void room_is_asked_for_what_will_be_written(void **state)
     int forced = RUN_IN("--save-steps=0", "--force", "--overwrite");
     umount(workspace_path("%s/small", root).s);
     assert_true(whole > 0 && model == 0 && more > 0 && said && forced > 0);
-    assert_true(says("started all the same") && says("writing small/out/checkpoint-6"));
+    assert_true(says("started anyway") && says("writing small/out/checkpoint-6"));
 }
 
 /* Two of three checkpoints are there: the third and the model are to come. */
@@ -579,8 +598,8 @@ static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
     program_arg(&p, "--force");
     program_run(&p);
     assert_int_equal(p.status, 0);
-    assert_printed(&p, "started all the same");
-    assert_printed(&p, "the plan said"); /* predicted beside measured, at the end */
+    assert_printed(&p, "started anyway");
+    assert_printed(&p, "predicted"); /* predicted beside measured, at the end */
 }
 
 /* A device has what it has: nothing is promised that --force cannot do, and nothing is said to be started. */
@@ -603,13 +622,13 @@ static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **sta
 {
     const char *root = *state;
     run_ok(root, NULL);
-    assert_true(says("for a checkpoint until it was written"));
+    assert_true(says("for the copy of a checkpoint"));
     set_up(root);
     const char *const more[] = { "--host-memory=16M", "--force", "--output-dir", "other" };
     for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
     program_run(&p);
     assert_int_equal(p.status, 0);
-    assert_false(says("for a checkpoint until it was written"));
+    assert_false(says("for the copy of a checkpoint"));
     static const char *const files[] = { "resume/unit-000.safetensors", "resume/unit-001.safetensors", "model.safetensors" };
     for (size_t i = 0; i < MT_COUNT(files); i++)
         assert_true(workspace_same_file(workspace_path("%s/out/checkpoint-4/%s", root, files[i]).s,
@@ -675,8 +694,8 @@ static void a_gguf_file_trains_as_its_conversion_does(void **state)
                   b = workspace_path("%s/of-file/final/%s", root, names[i]);
         if (!workspace_same_file(a.s, b.s)) fail_msg("%s and %s differ", a.s, b.s);
     }
-    train_on(root, MT_TESTS_DIR "/golden/weights/gguf_llama_q8/model.gguf", "quantised");
-    assert_printed(&p, "tensors are quantised (mostly Q8_0): precision was lost");
+    train_on(root, MT_TESTS_DIR "/golden/weights/gguf_llama_q8/model.gguf", "quantized");
+    assert_printed(&p, "tensors are quantized (mostly Q8_0): precision was lost");
     program_init(&p, root); /* what was made of it is a model like any other */
     const char *const look[] = { "inspect", "of-file/final" };
     for (size_t i = 0; i < MT_COUNT(look); i++) program_arg(&p, look[i]);
@@ -867,10 +886,11 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(a_directory_in_use_is_refused), RUNS(a_run_is_removed_only_once_the_next_one_can_start),
              RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied),
              RUNS(a_dry_run_removes_nothing_of_others), RUNS(no_room_is_known_before_a_run_is_removed),
-             RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
-             RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
-             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
-             RUNS(a_resumed_run_keeps_its_attention), RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines), RUNS(a_truncated_newest_checkpoint_falls_back),
+             RUNS(a_wrong_checksum_falls_back), RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so),
+             RUNS(changed_data_is_refused), RUNS(a_checkpoint_of_another_model_is_refused),
+             RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
+             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
              RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest),
              RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),

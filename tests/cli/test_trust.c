@@ -282,7 +282,7 @@ static void numbers_that_no_run_counts_to_are_refused(void **state)
         program_arg(&p, "--resume");
         program_arg(&p, "forged");
         assert_int_equal(program_run(&p), 1);
-        assert_printed(&p, i < MT_COUNT(keys) ? "more than any run counts to" : "is no date");
+        assert_printed(&p, i < MT_COUNT(keys) ? "more than any run counts to" : "is not a date");
     }
 }
 

@@ -174,7 +174,7 @@ static void keep_info(void *user, mt_log_level level, const char *text)
 }
 
 /* FP8 comes in, bf16 goes out: the same numbers rounded, without scales; what is no part of the model likewise, and what was not
- * quantised as it was. */
+ * quantized as it was. */
 static void an_fp8_model_is_saved_in_bf16_and_says_so(void **state)
 {
     mt_err err = { 0 };

@@ -485,7 +485,7 @@ static void weights_that_leave_the_finite_range_on_the_device_stop_the_run(void 
         assert_ok(mt_engine_step(r.engine, &r.batch, &wild, &s, &err));
         assert_int_equal(i ? mt_engine_checksum(r.engine, &sum, &err) : mt_engine_step(r.engine, &r.batch, &hyper, &s, &err),
                          MT_ENUMERIC);
-        assert_says("left the finite range");
+        assert_says("became non-finite");
         assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC); /* sticky */
         rig_close(&r);
     }
@@ -515,7 +515,7 @@ static void weights_that_leave_the_finite_range_in_a_slice_stop_the_run(void **s
         assert_true(first == MT_OK || (!(i & 1) && first == MT_ENUMERIC));
         assert_int_equal(i & 2 ? mt_engine_checksum(r.engine, &sum, &err) : mt_engine_step(r.engine, &r.batch, &hyper, &s, &err),
                          MT_ENUMERIC);
-        assert_says("left the finite range");
+        assert_says("became non-finite");
         assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC); /* sticky */
         rig_close(&r);
     }
@@ -543,7 +543,7 @@ static void weights_that_leave_the_finite_range_in_a_piece_stop_the_run(void **s
         assert_int_equal(rc, i & 1 ? MT_OK : MT_ENUMERIC); /* without clipping the step itself updates */
         if (!rc) rc = i & 2 ? mt_engine_checksum(r.engine, &sum, &err) : mt_engine_step(r.engine, &r.batch, &hyper, &s, &err);
         assert_int_equal(rc, MT_ENUMERIC);
-        assert_says("left the finite range");
+        assert_says("became non-finite");
         assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC); /* sticky */
         rig_close(&r);
     }

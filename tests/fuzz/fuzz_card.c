@@ -1,4 +1,4 @@
-/* fuzz_card.c - a dataset repository: names of files, a line each, then its README behind a line "---".  Which files make a split
+/* fuzz_card.c - a dataset repository: names of files, a line each, then its README after a line "---".  Which files make a split
  * is found in bounded time; only data files of the repository are wanted, and a choice of none is an error with a message. */
 #include "hub/internal.h"
 #include "hub/names.h"

@@ -199,7 +199,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pthread_mutex_unlock(&hub.lock);
     download();
     pthread_mutex_lock(&hub.lock);
-    hub.data = NULL; /* an answer that is still on its way belongs to nobody */
+    hub.data = NULL; /* an answer that is still on its way has no owner */
     hub.n = 0;
     expect(!hub.told);
     pthread_mutex_unlock(&hub.lock);

@@ -1,5 +1,5 @@
 /* Chat templates from strangers: any bytes parse or are refused, and what parses renders within its bounds.
- * The bytes are a template; behind a NUL byte, if there is one, follows the context as JSON. */
+ * The bytes are a template; after a NUL byte, if there is one, follows the context as JSON. */
 #include "base/value.h"
 #include "harness.h"
 #include "jinja/jinja.h"

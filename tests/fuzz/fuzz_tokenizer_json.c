@@ -1,4 +1,4 @@
-/* A tokenizer.json, then (behind a NUL byte, if there is one) a text to encode with it and decode again. */
+/* A tokenizer.json, then (after a NUL byte, if there is one) a text to encode with it and decode again. */
 #include "base/utf8.h"
 #include "tokenizer/tokenizer.h"
 

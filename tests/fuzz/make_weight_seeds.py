@@ -94,7 +94,7 @@ def scaling(w):
     w.add_sliding_window(4)
 
 
-def quantised(path, kind):
+def quantized(path, kind):
     n, size = gguf.GGML_QUANT_SIZES[kind]
     w = gguf.GGUFWriter(path, "qwen2")
     w.add_tensor("output.weight", np.zeros((1, size), np.uint8), raw_dtype=kind)
@@ -115,7 +115,7 @@ def ggufs():
     model(f"{to}/phi3", "phi3", None, lambda w: w.add_rope_dimension_count(2))
     types = gguf.GGMLQuantizationType
     for kind in types.Q8_0, types.Q4_1, types.Q5_0, types.Q5_1, types.Q2_K, types.Q3_K, types.Q4_K, types.Q5_K, types.Q6_K, types.BF16:
-        quantised(f"{to}/{kind.name}", kind)
+        quantized(f"{to}/{kind.name}", kind)
 
 
 def configs():

@@ -33,7 +33,7 @@ static void check_split(const mt_value *row, const char *config, const char *spl
     if (choose(&f, row, config, split, &err)) fail_msg("%s, %s: %s", text.s, split, err.msg);
     for (size_t i = 0; i < f.n; i++)
         if (f.items[i].wanted != contains(expected, f.items[i].path))
-            fail_msg("%s: %s is %s the split %s", text.s, f.items[i].path, f.items[i].wanted ? "no part of" : "missing from",
+            fail_msg("%s: %s is %s the split %s", text.s, f.items[i].path, f.items[i].wanted ? "not part of" : "missing from",
                      split);
     mt_str_free(&text);
     mt__files_free(&f);

@@ -110,7 +110,7 @@ static void quantised_weights_are_warned_about(void **state)
     assert_int_equal(mt_shards_quantised(s, &as), 0);
     mt_shards_close(s);
     assert_ok(mt_shards_open(&s, DIR "gguf_qwen3/model.gguf", &err));
-    assert_non_null(strstr(warned, "quantised (mostly Q4_0)"));
+    assert_non_null(strstr(warned, "quantized (mostly Q4_0)"));
     assert_string_equal(mt_st_stored_as(mt_shards_find(s, "model.layers.0.self_attn.q_proj.weight")), "Q4_0");
     mt_shards_close(s);
     mt_log_set_sink(NULL, NULL);

@@ -38,7 +38,7 @@ typedef struct clocks {
     X(PIECE, "U12")    /* piece slot: four parts and the gradient */                                                             \
     X(HOME, "U2")      /* region of a unit (the workers' share, each piece): four parts */                                       \
     X(NORMS, "U4")     /* unit */                                                                                                \
-    X(BAD, "U8")       /* weights that left the finite range in pieces */
+    X(BAD, "U8")       /* weights that became non-finite in pieces */
 
 typedef enum memory_kind {
 #define MEMORY_ENUM(name, rule) MEM_##name,
@@ -324,7 +324,7 @@ static inline mt_rc check_experts(checker *c, const mt_action *a)
     bool train = mt_sequence_mode(c->s) == MT_MODE_TRAIN, backward = a->kind == MT_DO_EXPERTS_BACKWARD;
     int first = mt_sequence_weights(c->s, mt_layer_first_unit(c->model, a->layer));
     NEED("E1", c->opened == a->layer && c->expert == a->unit, "experts out of order", a->unit, c->expert);
-    if (backward) NEED("E2", first >= 0 && c->s->ring[first].lent, "the layer's first unit is not lent", a->layer, first);
+    if (backward) NEED("E2", first >= 0 && c->s->ring[first].users, "the layer's first unit is not in use", a->layer, first);
     c->expert++;
     MT_TRY(use_weights(c, a->unit));
     if (backward) MT_TRY(add_to_unit(c, a->unit));
@@ -344,7 +344,7 @@ static inline mt_rc check_reopen(checker *c, const mt_action *a)
     MT_TRY(use_weights(c, a->unit));
     MT_TRY(touch_kept(c, a->layer, kept_tag(c, a->layer), kept_tag(c, a->layer)));
     open_layer(c, a->layer);
-    if (c->fault.kind == UNLEND) c->s->ring[mt_sequence_weights(c->s, a->unit)].lent--;
+    if (c->fault.kind == UNLEND) c->s->ring[mt_sequence_weights(c->s, a->unit)].users--;
     return MT_OK;
 }
 
@@ -446,8 +446,8 @@ static inline mt_rc check_update(checker *c, int u, mt_queue q, memory *g)
     NEED("U4", !c->plan->job.clip || (c->judged && c->go), "updated before loss and norm are known to be finite", u, 0);
     /* The head's gradient is there with the loss: its norm alone guards it. */
     NEED("U5", c->plan->job.clip || c->loss_known, "updated before the loss is known to be finite", u, 0);
-    NEED("R4", c->s->units[u].slot < 0 || c->s->ring[c->s->units[u].slot].unit != u || !c->s->ring[c->s->units[u].slot].lent,
-         "updated while its weights are lent", u, 0);
+    NEED("R4", c->s->units[u].slot < 0 || c->s->ring[c->s->units[u].slot].unit != u || !c->s->ring[c->s->units[u].slot].users,
+         "updated while its weights are in use", u, 0);
     return reads(c, q, g);
 }
 

@@ -41,9 +41,9 @@ static const kind bad[] = {
       MT_REASON_BAD_CALL, "arguments of a tool call" },
     { "{\"text\": \"T\", \"messages\": null}\n", MT_REASON_MISSING_COLUMN,
       "\"messages\" should be a list of messages and is null" },
-    { "{\"other\": []}\n", MT_REASON_MISSING_COLUMN, "there is no column \"messages\" (it has: other)" },
+    { "{\"other\": []}\n", MT_REASON_MISSING_COLUMN, "no column \"messages\" (it has: other)" },
     { CHAT(SAYS("user", "Q\xff") "," SAYS("assistant", "A")), MT_REASON_NOT_JSON, "UTF-8" },
-    { CHAT(SAYS("user", "Q")), MT_REASON_NO_ANSWER, "there is no answer in it" },
+    { CHAT(SAYS("user", "Q")), MT_REASON_NO_ANSWER, "it has no answer" },
 };
 
 typedef struct rig {
@@ -159,7 +159,7 @@ static void formats_without_lines_name_the_row(void **state)
     r.job.path = MT_TESTS_DIR "/golden/formats/files/repo/data/test-00000-of-00001.parquet";
     r.job.stop_on_bad = true;
     assert_int_equal(mt_store_build(r.path, 1, &r.job, &err), MT_EFORMAT);
-    assert_says("test-00000-of-00001.parquet, row 1: there is no column \"messages\"");
+    assert_says("test-00000-of-00001.parquet, row 1: no column \"messages\"");
     rig_close(&r);
 }
 

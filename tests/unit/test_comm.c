@@ -142,7 +142,7 @@ static void one_rank_has_its_own_record_and_nobody_to_send_to(void **state)
     assert_ok(mt_comm_check(c, &err));
     assert_true(mt_comm_speaks(c));
     assert_int_equal(c->api->post(c, &(mt_parcel){ .peer = 1, .what = "a parcel" }, &err), MT_EINTERNAL);
-    assert_says("this one is alone");
+    assert_says("has only one rank");
     mt_comm_close(c);
     mt_comm_close(NULL);
 }

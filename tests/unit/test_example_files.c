@@ -17,9 +17,11 @@ static const char intro[] =
     "# Example files of MegaTrain and LLaMA-Factory\n"
     "<!-- Made by unit.example_files from tests/golden/settings/examples.txt: MT_UPDATE_DOCS=1 writes it. -->\n"
     "\n"
-    "The result of `megatrain train FILE.yaml` for the example files of both projects. *Settings*: the resolved settings that\n"
-    "differ from megatrain's defaults, or the refusal, word for word (without file and line). *Model*: the family that\n"
-    "`config.json` names, or its refusal. A run needs both, and a dataset without images or preferences.\n";
+    "The result of `megatrain train FILE.yaml` for the example files of both projects.\n"
+    "*Settings*: the resolved settings that differ from megatrain's defaults, or the refusal, word for word (without file and "
+    "line).\n"
+    "*Model*: the family that `config.json` names, or its refusal.\n"
+    "A run needs both, and a dataset without images or preferences.\n";
 
 typedef struct example {
     const char *project, *file, *config;

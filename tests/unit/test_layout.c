@@ -196,7 +196,7 @@ static void a_few_odd_records_do_not_hide_the_layout(void **state)
     assert_int_equal(open_file(&f, &s, *state, "{\"a\": 1}\nnonsense\n{\"b\": 1}\n{\"text\": \"Some words.\"}\n", &err),
                      MT_EFORMAT);
     assert_says("3 of 4 records are bad"); /* found, and then too many are bad */
-    assert_says("line 1: there is no column \"text\"");
+    assert_says("line 1: no column \"text\"");
     mt_settings_deinit(&s);
     err = (mt_err){ 0 };
     assert_int_equal(open_file(&f, &s, *state, "{\"a\": 1}\n{\"b\": 1}\n", &err), MT_EFORMAT);

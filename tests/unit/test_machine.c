@@ -168,7 +168,7 @@ static void a_gpu_that_is_not_known_leads_to_its_kin(void **state)
         mt_err err = { 0 };
         assert_int_equal(mt_gpu_find(&g, cases[i].name, &err), MT_ENOENT);
         assert_says(cases[i].kin);
-        assert_says("take the one most like it, with --gpu-memory and --link");
+        assert_says("use the most similar one, with its own --gpu-memory and --link");
     }
 }
 

@@ -113,20 +113,20 @@ static void bad_records_are_named(void **state)
     (void)state;
     mt_record_layout direct = mt_record_layout_direct("query", "response");
     expect(alpaca(), "[1]", "malformed record: a record should be an object and is a list");
-    expect(alpaca(), "{\"instruction\":\"Q\"}", "a column is missing: there is no column \"output\" (it has: instruction)");
+    expect(alpaca(), "{\"instruction\":\"Q\"}", "a column is missing: no column \"output\" (it has: instruction)");
     expect(alpaca(), "{\"question\":\"Q\",\"answer\":\"A\"}",
-           "a column is missing: there is no column \"instruction\" (it has: question, answer); by its columns it is "
+           "a column is missing: no column \"instruction\" (it has: question, answer); by its columns it is "
            "\"question\" asks, "
            "\"answer\" answers: describe that in dataset_info.json");
     expect(direct, "{\"q\":\"Q\",\"a\":1}",
-           "a column is missing: there is no column \"query\" (it has: q, a); name yours with query_field and response_field, or "
+           "a column is missing: no column \"query\" (it has: q, a); name yours with query_field and response_field, or "
            "describe the data in dataset_info.json");
     expect(alpaca(), "{\"instruction\":\"Q\",\"output\":null}",
            "the answer is null or not text: the answer should be text and is null");
     expect(alpaca(), "{\"instruction\":\"Q\",\"output\":7}",
            "the answer is null or not text: the answer should be text and is an integer");
     expect(alpaca(), "{\"instruction\":null,\"output\":\"A\"}", "a column is missing: instruction should be text and is null");
-    expect(sharegpt(), "{\"messages\":[]}", "a column is missing: there is no column \"conversations\" (it has: messages)");
+    expect(sharegpt(), "{\"messages\":[]}", "a column is missing: no column \"conversations\" (it has: messages)");
     expect(sharegpt(), "{\"conversations\":\"Q\"}",
            "a column is missing: \"conversations\" should be a list of messages and is a string");
     expect(sharegpt(), "{\"conversations\":[]}", "no answer to train on: \"conversations\" is empty");
@@ -143,7 +143,7 @@ static void bad_records_are_named(void **state)
            "the answer is null or not text: the answer should be text and is null");
     expect(sharegpt(), "{\"conversations\":[" FROM("human", "Q") ",{\"from\":\"gpt\"}]}",
            "the answer is null or not text: the answer should be text and is missing");
-    expect(sharegpt(), "{\"conversations\":[" FROM("human", "Q") "]}", "no answer to train on: there is no answer in it");
+    expect(sharegpt(), "{\"conversations\":[" FROM("human", "Q") "]}", "no answer to train on: it has no answer");
     expect(openai(),
            "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"A\",\"train\":false}]}",
            "no answer to train on: none of its answers is to be trained");

@@ -135,7 +135,7 @@ static void what_is_no_run_is_refused(void **state)
     assert_int_equal(mt_run_view_check(&(mt_run_at){ .dir = dir }, &err), MT_EINVAL);
     assert_says("holds no run");
     assert_int_equal(mt_run_view_check(&(mt_run_at){ .dir = "/nowhere/at/all" }, &err), MT_EINVAL);
-    assert_says("there is no directory");
+    assert_says("no directory");
 }
 
 /* -- the page -------------------------------------------------------------------------------------- */

@@ -47,7 +47,7 @@ static void a_segment_longer_than_the_engine_can_redo_is_refused(void **state)
         };
         mt_rc rc = mt_plan_create(&plan, m, &job, &a, &p, &err);
         assert_int_equal(rc, layers <= MT_MAX_SEGMENT ? MT_OK : MT_ERANGE);
-        if (rc) assert_says("redone from one kept input");
+        if (rc) assert_says("recomputed from one kept input");
         mt_plan_free(plan);
         mt_placement_free(&p);
         mt_model_free(m);
@@ -169,7 +169,7 @@ static void more_than_the_interval_is_kept_when_it_fits(void **state)
     assert_ok(search(&plan, m, &limits, SIZE_MAX, &long_job, &err));
     for (int l = 0; l < 8; l++) assert_int_equal(plan->place.layers[l].keep, MT_KEEP_ACT);
     mt_plan_describe_kept(plan, &limits, text, sizeof text);
-    assert_string_equal(text, "every layer keeps everything, which is more than checkpoint_interval 4 asks for: it fits");
+    assert_string_equal(text, "every layer keeps everything, more than checkpoint_interval 4 requires, because it fits");
     mt_plan_free(plan);
     mt_model_free(m);
     mt_config_close(c);
@@ -198,10 +198,10 @@ static void what_is_left_keeps_norms_then_activations(void **state)
         size_t room;
         int norms, acts;
         const char *said;
-    } cases[] = { { 0, 0, 0, "every layer keeps all but norms and activations" },
-                  { 3 * norms, 3, 0, "layers keep: 3 all but activations, 5 all but norms and activations" },
-                  { 8 * norms, 8, 0, "every layer keeps all but activations" },
-                  { 8 * norms + 2 * act, 8, 2, "layers keep: 2 everything, 6 all but activations" },
+    } cases[] = { { 0, 0, 0, "every layer keeps all except norms and activations" },
+                  { 3 * norms, 3, 0, "layers keep: 3 all except activations, 5 all except norms and activations" },
+                  { 8 * norms, 8, 0, "every layer keeps all except activations" },
+                  { 8 * norms + 2 * act, 8, 2, "layers keep: 2 everything, 6 all except activations" },
                   { 8 * norms + 8 * act, 8, 8, "every layer keeps everything" } };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         /* Each block is rounded up. */
@@ -235,7 +235,7 @@ static void a_strict_interval_is_held_exactly(void **state)
     assert_ok(search(&plan, m, &limits, SIZE_MAX, &long_job, &err));
     for (int l = 0; l < 8; l++) assert_int_equal(plan->place.layers[l].keep, l % 3 ? MT_KEEP_NOTHING : MT_KEEP_INPUT);
     mt_plan_describe_kept(plan, &limits, text, sizeof text);
-    assert_string_equal(text, "every 3 layers one keeps its input, as checkpoint_interval 3 says (strict_checkpointing)");
+    assert_string_equal(text, "one in 3 layers keeps its input, as set by checkpoint_interval 3 (strict_checkpointing)");
     mt_plan_free(plan);
     assert_int_equal(search(&plan, m, &limits, 4096, &long_job, &err), MT_ENOMEM);
     assert_says("strict_checkpointing");

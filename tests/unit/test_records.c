@@ -268,7 +268,7 @@ static void paths_that_lead_nowhere_say_so(void **state)
         { FILES "repo", "validation", NULL, NULL, "no file name carries the split \"validation\"" },
         { FILES "field.json", NULL, "nope", NULL, "has no field \"nope\"" },
         { FILES "field.json", NULL, "more", NULL, "the field \"more\" is not a list" },
-        { FILES "poem.txt", NULL, NULL, "xml", "there is no format \"xml\"" },
+        { FILES "poem.txt", NULL, NULL, "xml", "no format \"xml\"" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };

@@ -17,10 +17,10 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "training:\n  learning_rat: 1", MT_EINVAL, "did you mean learning_rate?" },
         { "training:\n  max_seq_len: 4", MT_EINVAL, "c.yaml:2: training has no key \"max_seq_len\"; it belongs under dataset:" },
         { "training:\n  quux: 4", MT_EINVAL, "c.yaml:2: training has no key \"quux\"; docs/configuration.md lists them all" },
-        { "trainig:\n  seed: 4", MT_EINVAL, "c.yaml:1: there is no section \"trainig\"; did you mean training?" },
+        { "trainig:\n  seed: 4", MT_EINVAL, "c.yaml:1: no section \"trainig\"; did you mean training?" },
         { "batch_size: 4", MT_EINVAL, "c.yaml:1: \"batch_size\" belongs under a section: training:" },
         { "\nfoo: {}", MT_EINVAL,
-          "c.yaml:2: there is no section \"foo\"; sections are model, dataset, training, optimizer, memory, eval, "
+          "c.yaml:2: no section \"foo\"; sections are model, dataset, training, optimizer, memory, eval, "
           "save, run, logging" },
         { "training: 5", MT_EINVAL, "c.yaml:1: training: expected keys and values, found \"5\"" },
         { "[1]", MT_EFORMAT, "expected sections (model:, dataset:, training:, ...), found a list" },
@@ -72,7 +72,7 @@ static void files_are_refused_with_place_and_reason(void **state)
           "training.tune_products: kernels chosen by timing" },
         { "model: {devices: all}\ntraining: {tune_products: true}", MT_EINVAL,
           "training.tune_products: kernels chosen by timing" },
-        { "training: {min_lr: 1e-6, min_lr_ratio: 0.1}", MT_EINVAL, "give one of the two" },
+        { "training: {min_lr: 1e-6, min_lr_ratio: 0.1}", MT_EINVAL, "give only one of them" },
         { "training: {min_lr: 1}", MT_EINVAL, "training.min_lr: it is above learning_rate" },
         { "training: {lr_scheduler: cosine_with_min_lr}", MT_EINVAL,
           "training.lr_scheduler: this one needs min_lr or min_lr_ratio" },
@@ -119,7 +119,7 @@ static void what_a_command_needs_is_asked_for(void **state)
     assert_ok(mt_settings_set(&s, "save.resume", "latest", "--resume", &err));
     assert_ok(mt_settings_set(&s, "save.overwrite", "true", "--overwrite", &err));
     assert_int_equal(mt_settings_check(&s, 0, &err), MT_EINVAL);
-    assert_says("give one of the two");
+    assert_says("give only one of them");
     mt_settings_deinit(&s);
 }
 
@@ -135,7 +135,7 @@ static void flags_are_refused_by_name(void **state)
         { { "train", "--model-name", "--batch-size", "4" }, "--model-name needs a value, found --batch-size" },
         { { "train", "--batch_size=0" }, "--batch_size: expected" },
         { { "train", "--set", "training.bach_size=4" },
-          "--set: there is no setting \"training.bach_size\"; did you mean training.batch_size?" },
+          "--set: no setting \"training.bach_size\"; did you mean training.batch_size?" },
         { { "train", "--set", "zzz=4" }, "write section.key, such as training.batch_size" },
         { { "train", "--set", "training.seed" }, "--set training.seed: write --set section.key=value" },
         { { "train", "--set", "training.seed=x" }, "--set training.seed: expected an integer of at least 0, found \"x\"" },

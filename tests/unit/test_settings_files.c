@@ -32,8 +32,8 @@ static void all_refusals_of_a_file_come_at_once_fatal_ones_first(void **state)
     IN_ORDER("c.yaml: 5 things stop it:", "\n  c.yaml:4: finetuning_type is \"lora\"", "\n  c.yaml:5: quantization_bit",
              "\n  c.yaml:7: stage", "\n  c.yaml:3: \"lerning_rate\" is not known", "\n  c.yaml:6: cutoff_len: expected");
     assert_int_equal(settings_try("training:\n  batchsize: 4\n  seed: x\nnonsense: {}\nlogging: 3\n", &err), MT_EINVAL);
-    IN_ORDER("c.yaml: 4 things stop it:", "c.yaml:2: training has no key", "c.yaml:3: training.seed",
-             "c.yaml:4: there is no section", "c.yaml:5: logging: expected keys");
+    IN_ORDER("c.yaml: 4 things stop it:", "c.yaml:2: training has no key", "c.yaml:3: training.seed", "c.yaml:4: no section",
+             "c.yaml:5: logging: expected keys");
     assert_int_equal(settings_try("model: {devices: [0, all]}\ntraining: {min_lr: 1}\n", &err), MT_EINVAL);
     IN_ORDER("c.yaml: 2 things stop it:", "model.devices", "training.min_lr");
     assert_int_equal(settings_try("training: {seed: x}\n", &err), MT_EINVAL); /* a single one has no headline */

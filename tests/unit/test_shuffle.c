@@ -51,8 +51,8 @@ static void shuffles_are_even(void **state)
     }
 }
 
-/* Neighbours do not stay neighbours: about 1 of n - 1 pairs does by chance, either way round. */
-static void neighbours_part(void **state)
+/* Neighbors do not stay neighbors: about 1 of n - 1 pairs does by chance, either way round. */
+static void neighbors_part(void **state)
 {
     (void)state;
     int64_t n = 10007, together = 0;
@@ -178,6 +178,6 @@ static void probabilities_are_kept(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(every_place_is_taken_exactly_once), cmocka_unit_test(shuffles_are_even),
-             cmocka_unit_test(neighbours_part), cmocka_unit_test(seeds_and_streams_give_other_orders),
+             cmocka_unit_test(neighbors_part), cmocka_unit_test(seeds_and_streams_give_other_orders),
              cmocka_unit_test(the_kth_member_is_found), cmocka_unit_test(concatenated_sets_follow_each_other),
              cmocka_unit_test(without_probabilities_sets_take_turns), cmocka_unit_test(probabilities_are_kept))

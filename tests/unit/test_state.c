@@ -220,7 +220,7 @@ static void fill(uint16_t *x, int64_t n, uint16_t seed)
     for (int64_t i = 0; i < n; i++) x[i] = (uint16_t)(0x3f00 + (seed + i * 3) % 4 * 16); /* bf16 that 8 bits hold exactly */
 }
 
-/* Written in two parts and one number again, read in three; the neighbours stay. */
+/* Written in two parts and one number again, read in three; the neighbors stay. */
 static void check_numbers(state_rig *s, int unit, mt_state_kind kind)
 {
     mt_err err = { 0 };

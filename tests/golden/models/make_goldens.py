@@ -164,7 +164,7 @@ CASES = {
     # ALiBi; six heads, so that the slopes are of both kinds.
     "baichuan_alibi": small("baichuan", "BaichuanForCausalLM", hidden_size=24, num_attention_heads=6, num_key_value_heads=ABSENT,
                             rms_norm_eps=1e-6, model_max_length=64, max_position_embeddings=ABSENT),
-    # Baichuan 2: rows of the head are normalised.  The published vocabulary tells it; so does the key, in a toy.
+    # Baichuan 2: rows of the head are normalized.  The published vocabulary tells it; so does the key, in a toy.
     "baichuan2": small("baichuan", "BaichuanForCausalLM", num_key_value_heads=ABSENT, rms_norm_eps=1e-6, model_max_length=64, z_loss_weight=0),
     "baichuan2_alibi": small("baichuan", "BaichuanForCausalLM", num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=ABSENT,
                              rms_norm_eps=1e-6, model_max_length=64, max_position_embeddings=ABSENT, z_loss_weight=0),
@@ -580,7 +580,7 @@ def choose_max_norm(spec, tokens):
 
 
 def gradient_only(model):
-    """Key biases, alone or in a tensor with others, where nothing normalises the key: see README.md."""
+    """Key biases, alone or in a tensor with others, where nothing normalizes the key: see README.md."""
     return [k for k, _ in model.named_parameters() if k.endswith(("k_proj.bias", "query_key_value.bias", "wqkv.bias", "c_attn.bias"))
             and model.config.model_type not in ("qwen3", "qwen3_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")]
 

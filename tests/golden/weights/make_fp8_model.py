@@ -3,7 +3,7 @@
     python make_fp8_model.py            writes fp8_deepseek and expected/fp8_deepseek.safetensors
 Needs torch and safetensors; building and testing need neither.
 
-The numbers are those of ../models/deepseek_v3, quantised.  Blocks of 4 x 6 stand for the published 128 x 128, so that the toy's
+The numbers are those of ../models/deepseek_v3, quantized.  Blocks of 4 x 6 stand for the published 128 x 128, so that the toy's
 matrices have several, and cut-off ones at both edges."""
 import json
 import os
@@ -21,7 +21,7 @@ def spread(scale, shape):
     return scale.repeat_interleave(ROWS, 0)[: shape[0]].repeat_interleave(COLUMNS, 1)[:, : shape[1]]
 
 
-def quantise(w):
+def quantize(w):
     """FP8 numbers, and what to multiply the numbers of each block with."""
     grid = torch.zeros((w.shape[0] + ROWS - 1) // ROWS, (w.shape[1] + COLUMNS - 1) // COLUMNS)
     for r in range(grid.shape[0]):
@@ -40,7 +40,7 @@ def main():
     stored, expected = {}, {}
     for name, w in load_file(os.path.join(SOURCE, "model.safetensors")).items():
         if is_quantised(name, w):
-            stored[name], stored[name + "_scale_inv"] = quantise(w)
+            stored[name], stored[name + "_scale_inv"] = quantize(w)
             expected[name] = stored[name].float() * spread(stored[name + "_scale_inv"], w.shape)
         else:
             stored[name] = expected[name] = w if name.endswith("e_score_correction_bias") else w.bfloat16()

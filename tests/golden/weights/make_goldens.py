@@ -140,7 +140,7 @@ QUANTS = [TYPES.Q8_0, TYPES.Q4_0, TYPES.Q4_1, TYPES.Q5_0, TYPES.Q5_1, TYPES.Q2_K
 
 
 def packed(kind, shape):
-    """Bytes of a tensor: quantised where the package can, else any bytes with small finite scales."""
+    """Bytes of a tensor: quantized where the package can, else any bytes with small finite scales."""
     x = rng.standard_normal(shape).astype(np.float32)
     try:
         return quantize(x, kind)
