@@ -72,7 +72,7 @@ static void files_are_refused_with_place_and_reason(void **state)
           "training.tune_products: kernels chosen by timing" },
         { "model: {devices: all}\ntraining: {tune_products: true}", MT_EINVAL,
           "training.tune_products: kernels chosen by timing" },
-        { "training: {min_lr: 1e-6, min_lr_ratio: 0.1}", MT_EINVAL, "give only one of them" },
+        { "training: {min_lr: 1e-6, min_lr_ratio: 0.1}", MT_EINVAL, "give one of the two" },
         { "training: {min_lr: 1}", MT_EINVAL, "training.min_lr: it is above learning_rate" },
         { "training: {lr_scheduler: cosine_with_min_lr}", MT_EINVAL,
           "training.lr_scheduler: this one needs min_lr or min_lr_ratio" },
