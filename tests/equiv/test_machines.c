@@ -1,7 +1,6 @@
 /* The number of machines never changes a bit.  Machines are threads of one process here, each with an engine, a plan and lanes of its
  * own.  For one arithmetic, 1 to `bundles` of them end with equal checksums of hi, lo, m, v after three steps, and with equal
  * losses, norms and loads.  MT_DRAWS sets how many placements are drawn for each. */
-#include "draw.h"
 #include "machines.h"
 
 #include "base/fault.h"
@@ -11,67 +10,9 @@
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
 
-enum { STEPS = 3 };
-
-typedef struct outcome {
-    uint64_t checksum, loads[STEPS];
-    double loss[STEPS], norm[STEPS], router[STEPS], eval[STEPS];
-    bool skipped[STEPS];
-} outcome;
-
-typedef struct script {
-    uint64_t seed;
-    double max_norm;
-    bool spoil; /* a weight is not a number during the second step */
-    outcome out[MOST_MACHINES];
-} script;
-
-static uint64_t hash_loads(const rig *r, const mt_step_result *s)
-{
-    const size_t n = (size_t)(r->config->L * r->model->routed.E);
-    return n ? mt_hash(s->loads, n * sizeof *s->loads, 1) : 0;
-}
-
-/* The first weight of the head, on every machine. */
-static mt_rc spoil(machine *m, uint16_t *was, mt_err *err)
-{
-    const uint16_t nan = 0x7fc0;
-    MT_TRY(mt_engine_read(m->engine, (mt_state_range){ m->r->model->head, MT_STATE_HI, 0, 1 }, was, err));
-    return mt_engine_write(m->engine, (mt_state_range){ m->r->model->head, MT_STATE_HI, 0, 1 }, &nan, err);
-}
-
-static mt_rc three_steps(machine *m, mt_err *err)
-{
-    script *s = m->arg;
-    outcome *out = &s->out[m->index];
-    dice d = { s->seed, 0 }; /* all machines look alike */
-    const mt_hyper h = {
-        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = s->max_norm, .seed = 5
-    };
-    for (int i = 0; i < STEPS; i++) {
-        mt_step_result r, look;
-        const int what = s->spoil ? 0 : roll(&d, 4);
-        uint16_t was;
-        if (s->spoil && i == 1) MT_TRY(spoil(m, &was, err));
-        if (what == 1) MT_TRY(mt_engine_evaluate(m->engine, &m->r->batch, &look, err));
-        if (what == 2 && m->plan->job.clip) MT_TRY(mt_engine_gradients(m->engine, &m->r->batch, &look, err));
-        MT_TRY(mt_engine_step(m->engine, &m->r->batch, &h, &r, err));
-        if ((what == 1 || (what == 2 && m->plan->job.clip)) && memcmp(&look.loss, &r.loss, sizeof r.loss) != 0)
-            return mt_fail(err, MT_EINTERNAL, "looking gives a loss of %.17g, a step %.17g", look.loss, r.loss);
-        out->loss[i] = r.loss;
-        out->norm[i] = r.grad_norm;
-        out->router[i] = r.router_loss;
-        out->loads[i] = hash_loads(m->r, &r);
-        out->skipped[i] = r.skipped;
-        if (s->spoil && i == 1)
-            MT_TRY(mt_engine_write(m->engine, (mt_state_range){ m->r->model->head, MT_STATE_HI, 0, 1 }, &was, err));
-        uint64_t told[MOST_MACHINES], mine = 100 + (uint64_t)m->index;
-        MT_TRY(mt_engine_tell(m->engine, &mine, sizeof mine, told, "a number", err));
-        for (int k = 0; k < m->n; k++)
-            if (told[k] != 100 + (uint64_t)k) return mt_fail(err, MT_EINTERNAL, "machine %d has told %d", k, (int)told[k]);
-    }
-    return mt_engine_checksum(m->engine, &out->checksum, err);
-}
+static const mt_hyper hyper = {
+    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5, .seed = 5
+};
 
 typedef struct machine_case {
     const char *model;  /* of the golden ones, or */
@@ -137,41 +78,12 @@ static mt_arithmetic arithmetic_of(const rig *r, const machine_case *c)
                             .reduce_bf16 = c->reduce_bf16 };
 }
 
-/* A machine's own placement and lanes: no two need be alike. */
-static mt_plan *draw_plan(const rig *r, const machine_case *c, int me, int machines, dice *d)
-{
-    mt_err err = { 0 };
-    mt_placement p;
-    mt_plan *plan;
-    const mt_arithmetic a = arithmetic_of(r, c);
-    mt_job job = rig_job(r, c->clip);
-    job.machines = machines;
-    job.machine = me;
-    job.router_loss = 0.05;
-    job.lanes = 1 + roll(d, machines > 1 ? (int)c->shares : mt_arithmetic_parts(&a));
-    assert_ok(mt_placement_init(&p, r->model, &err));
-    draw(&p, r->model, &job, &a, d);
-    assert_ok(mt_plan_create(&plan, r->model, &job, &a, &p, &err));
-    mt_placement_free(&p);
-    return plan;
-}
-
-/* Machines with plans of their own, ready to go. */
 static void prepare_case(const rig *r, const machine_case *c, int machines, script *s, machine *all)
 {
-    for (int m = 0; m < machines; m++) {
-        dice d = { s->seed + 17 * (uint64_t)m, 0 };
-        all[m] = (machine){ .index = m,
-                            .n = machines,
-                            .r = r,
-                            .n_threads = 1 + (int)(s->seed + (uint64_t)m) % 3,
-                            .dawdle_us = s->seed % 2 ? 200 : 0,
-                            .body = three_steps,
-                            .arg = s };
-        all[m].plan = draw_plan(r, c, m, machines, &d);
-    }
-    machines_connect(all, machines,
-                     &(mt_comm_options){ .piece_bytes = s->seed % 3 ? 0 : 4096, .dawdle_us = s->seed % 2 ? 300 : 0 });
+    const mt_arithmetic a = arithmetic_of(r, c);
+    mt_job job = rig_job(r, c->clip);
+    job.router_loss = 0.05;
+    machines_prepare(all, machines, r, job, &a, s);
 }
 
 static void run_case(const rig *r, const machine_case *c, int machines, script *s, machine *all)
@@ -183,14 +95,14 @@ static void run_case(const rig *r, const machine_case *c, int machines, script *
 static void check_case(const machine_case *c, int draws, uint64_t seed)
 {
     rig r;
-    script first = { .seed = seed, .max_norm = 1.5 };
+    script first = { .seed = seed, .h = hyper };
     machine all[MOST_MACHINES];
     open_case(&r, c);
     run_case(&r, c, 1, &first, all);
     assert_string_equal(all[0].err.msg, "");
     for (int i = 0; i < draws; i++) {
         const int machines = 1 + (i + 1) % ((int)c->bundles + 1); /* one more than there are bundles computes nothing */
-        script s = { .seed = seed + 1 + (uint64_t)i, .max_norm = 1.5 };
+        script s = { .seed = seed + 1 + (uint64_t)i, .h = hyper };
         run_case(&r, c, machines, &s, all);
         for (int m = 0; m < machines; m++) {
             if (all[m].err.rc) fail_msg("%s, draw %d: machine %d of %d: %s", c->model, i, m, machines, all[m].err.msg);
@@ -271,7 +183,7 @@ static void rounded_bundles_are_noticed(void **state)
     for (int64_t bundles = 1; bundles <= 2; bundles++) {
         rig r;
         machine all[1];
-        script s[2] = { { .seed = 2, .max_norm = 1.5 }, { .seed = 2, .max_norm = 1.5 } };
+        script s[2] = { { .seed = 2, .h = hyper }, { .seed = 2, .h = hyper } };
         machine_case c = rounded[1];
         uint64_t hash[2];
         c.bundles = bundles;
@@ -304,13 +216,13 @@ static void a_step_that_is_not_finite_is_skipped_by_all(void **state)
     (void)state;
     rig r;
     machine all[MOST_MACHINES];
-    script one = { .seed = 4, .max_norm = 1.5, .spoil = true };
+    script one = { .seed = 4, .h = hyper, .spoil = true };
     open_case(&r, &cases[0]);
     run_case(&r, &cases[0], 1, &one, all);
     assert_string_equal(all[0].err.msg, "");
     assert_true(!one.out[0].skipped[0] && one.out[0].skipped[1] && !one.out[0].skipped[2]);
     for (int machines = 2; machines <= 4; machines += 2) {
-        script s = { .seed = 5, .max_norm = 1.5, .spoil = true };
+        script s = { .seed = 5, .h = hyper, .spoil = true };
         run_case(&r, &cases[0], machines, &s, all);
         for (int m = 0; m < machines; m++) {
             assert_string_equal(all[m].err.msg, "");
@@ -327,7 +239,8 @@ static void without_clipping_it_ends_all_of_them(void **state)
     (void)state;
     rig r;
     machine all[MOST_MACHINES];
-    script s = { .seed = 6, .spoil = true };
+    script s = { .seed = 6, .h = hyper, .spoil = true };
+    s.h.max_grad_norm = 0;
     open_case(&r, &cases[3]);
     run_case(&r, &cases[3], 3, &s, all);
     for (int m = 0; m < 3; m++) {
@@ -344,7 +257,7 @@ static void check_fault(const rig *r, const machine_case *c, mt_fault_kind kind,
 {
     machine all[MOST_MACHINES];
     const int machines = (int)c->bundles;
-    script s = { .seed = 2 * (uint64_t)n, .max_norm = 1.5 }; /* an even one: nobody dawdles */
+    script s = { .seed = 2 * (uint64_t)n, .h = hyper }; /* an even one: nobody dawdles */
     int failed = 0;
     prepare_case(r, c, machines, &s, all);
     mt_fault_arm(kind, n);
@@ -374,7 +287,7 @@ static void every_failure_ends_all_machines(void **state)
         c.bundles = 2;
         open_case(&r, &c);
         machine alone[1];
-        script one = { .seed = 4, .max_norm = 1.5 };
+        script one = { .seed = 4, .h = hyper };
         run_case(&r, &c, 1, &one, alone);
         assert_string_equal(alone[0].err.msg, "");
         for (size_t k = 0; k < MT_COUNT(kinds); k++) {

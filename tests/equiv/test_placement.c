@@ -1,8 +1,8 @@
 /* Placement never changes a bit.  For one arithmetic, random placements (sweeps, ring depth, keep levels and places, checkpoint
- * intervals, homes, residency, update sites, pieces, slots; device memory limited to exactly what the plan asks for) end with equal
- * checksums of hi, lo, m, v after three steps.  MT_DRAWS sets how many placements are drawn per arithmetic. */
-#include "draw.h"
+ * intervals, homes, residency, update sites, pieces, slots, lanes, machines; device memory limited to exactly what the plan asks for)
+ * end with equal checksums of hi, lo, m, v after three steps.  MT_DRAWS sets how many placements are drawn per arithmetic. */
 #include "lenders.h"
+#include "machines.h"
 #include "wide.h"
 
 #include "device/trace.h"
@@ -60,10 +60,9 @@ static const arithmetic_case cases[] = {
     { "llama_bias", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*_proj.weight", "lm_head.weight" } },
 };
 
-typedef struct outcome {
-    uint64_t checksum, loads[3];
-    double loss[3], norm[3], router[3];
-} outcome;
+static const mt_hyper hyper = {
+    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5
+};
 
 /* Every row reaches all its experts; as one number. */
 static uint64_t check_loads(const rig *r, const mt_step_result *s)
@@ -75,13 +74,12 @@ static uint64_t check_loads(const rig *r, const mt_step_result *s)
         for (int64_t e = 0; e < E; e++) rows += s->loads[l * E + e];
         assert_int_equal(rows, r->config->layers[l].E ? s->n_tokens * r->config->layers[l].T : 0);
     }
-    return E ? mt_hash(s->loads, (size_t)(r->config->L * E) * sizeof *s->loads, 1) : 0;
+    return hash_loads(r, s);
 }
 
 static void three_steps(rig *r, outcome *out, dice *d)
 {
     mt_err err = { 0 };
-    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5 };
     mt_trace *trace = NULL; /* looking changes nothing, either */
     if (d && roll(d, 4) == 0) {
         assert_ok(mt_trace_create(&trace, r->dev, 2000, &err));
@@ -92,8 +90,9 @@ static void three_steps(rig *r, outcome *out, dice *d)
         int what = d ? roll(d, 6) : 0; /* looking changes nothing */
         if (what == 1 || what == 2) assert_ok(mt_engine_evaluate(r->engine, &r->batch, &look, &err));
         if (what == 3 && r->plan->job.clip) assert_ok(mt_engine_gradients(r->engine, &r->batch, &look, &err));
-        assert_ok(mt_engine_step(r->engine, &r->batch, &h, &s, &err));
+        assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &s, &err));
         assert_false(s.skipped);
+        out->skipped[i] = 0;
         if (look.n_tokens) assert_memory_equal(&look.loss, &s.loss, sizeof s.loss);
         if (look.grad_norm != 0) assert_memory_equal(&look.grad_norm, &s.grad_norm, sizeof s.grad_norm);
         out->loss[i] = s.loss;
@@ -139,32 +138,66 @@ static void describe(const mt_plan *plan, char *out, size_t n)
                       p->units[u].in_pieces ? "p" : "");
 }
 
-/* Random placements of one arithmetic on 1 lane up to as many as there are shares. */
-static void compare_draws(rig *r, const char *name, mt_job job, const mt_arithmetic *a, int draws, uint64_t seed)
+static void check_same(const char *name, const char *what, const outcome *now, const outcome *first)
+{
+    if (memcmp(now, first, sizeof *now) != 0)
+        fail_msg("%s (%s): losses %.9g %.9g %.9g and norms %.9g %.9g %.9g; the first had %.9g %.9g %.9g, %.9g %.9g %.9g", name,
+                 what, now->loss[0], now->loss[1], now->loss[2], now->norm[0], now->norm[1], now->norm[2], first->loss[0],
+                 first->loss[1], first->loss[2], first->norm[0], first->norm[1], first->norm[2]);
+}
+
+/* One device, or one for each lane. */
+static void place_lanes(rig *r, const char *name, int i, mt_job job, const mt_arithmetic *a, dice *d, outcome *first)
 {
     mt_err err = { 0 };
+    mt_placement p;
+    mt_plan *plan;
+    outcome now;
+    char what[512], which[64];
+    assert_ok(mt_placement_init(&p, r->model, &err));
+    if (i && mt_arithmetic_parts(a) > 1) job.lanes = 1 + roll(d, mt_arithmetic_parts(a));
+    draw(&p, r->model, &job, a, d);
+    assert_ok(mt_plan_create(&plan, r->model, &job, a, &p, &err));
+    mt_placement_free(&p);
+    describe(plan, what, sizeof what);
+    rig_start_dawdling(r, plan, 1 + i % 3, i % 2 ? 300 : 0);
+    three_steps(r, &now, d);
+    rig_stop(r);
+    if (i == 0) *first = now;
+    snprintf(which, sizeof which, "%s, placement %d", name, i);
+    check_same(which, what, &now, first);
+}
+
+/* Machines as threads, each with a placement and lanes of its own. */
+static void place_machines(const rig *r, const char *name, int machines, mt_job job, const mt_arithmetic *a, uint64_t seed,
+                           const outcome *first)
+{
+    machine all[MOST_MACHINES];
+    script s = { .seed = seed, .h = hyper };
+    char what[MOST_MACHINES][512], which[64];
+    machines_prepare(all, machines, r, job, a, &s);
+    for (int m = 0; m < machines; m++) describe(all[m].plan, what[m], sizeof what[m]);
+    machines_go(all, machines);
+    for (int m = 0; m < machines; m++) {
+        snprintf(which, sizeof which, "%s, seed %d, machine %d of %d", name, (int)seed, m, machines);
+        if (all[m].err.rc) fail_msg("%s: %s", which, all[m].err.msg);
+        check_same(which, what[m], &s.out[m], first);
+    }
+}
+
+/* Random placements of one arithmetic: on 1 to as many lanes as there are shares, on 1 to as many machines as there are bundles.  A
+ * GPU is not shared among machines here. */
+static void compare_draws(rig *r, const char *name, mt_job job, const mt_arithmetic *a, int draws, uint64_t seed)
+{
+    const int most = strcmp(rig_device(), "cpu") == 0 ? mt_arithmetic_bundles(a) : 1;
     outcome first = { 0 };
     for (int i = 0; i < draws; i++) {
         dice d = { seed + (uint64_t)i, 0 };
-        mt_placement p;
-        mt_plan *plan;
-        outcome now;
-        assert_ok(mt_placement_init(&p, r->model, &err));
-        if (i && mt_arithmetic_parts(a) > 1) job.lanes = 1 + roll(&d, mt_arithmetic_parts(a));
-        draw(&p, r->model, &job, a, &d);
-        assert_ok(mt_plan_create(&plan, r->model, &job, a, &p, &err));
-        mt_placement_free(&p);
-        char what[512];
-        describe(plan, what, sizeof what);
-        rig_start_dawdling(r, plan, 1 + i % 3, i % 2 ? 300 : 0);
-        three_steps(r, &now, &d);
-        rig_stop(r);
-        if (i == 0) first = now;
-        if (memcmp(&now, &first, sizeof now) != 0)
-            fail_msg("%s, placement %d (%s): losses %.9g %.9g %.9g and norms %.9g %.9g %.9g; the first had %.9g %.9g %.9g, %.9g "
-                     "%.9g %.9g",
-                     name, i, what, now.loss[0], now.loss[1], now.loss[2], now.norm[0], now.norm[1], now.norm[2], first.loss[0],
-                     first.loss[1], first.loss[2], first.norm[0], first.norm[1], first.norm[2]);
+        const int machines = i && most > 1 ? 1 + roll(&d, most) : 1;
+        if (machines > 1)
+            place_machines(r, name, machines, job, a, seed + (uint64_t)i, &first);
+        else
+            place_lanes(r, name, i, job, a, &d, &first);
     }
 }
 
