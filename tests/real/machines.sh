@@ -10,7 +10,7 @@ program=$(realpath "${1:-build/megatrain}")
 skip() { echo "skipped: $1"; exit 0; }
 [ "$(id -u)" -eq 0 ] || skip "not root"
 for tool in ip tc unshare mpirun; do command -v "$tool" >/dev/null || skip "there is no $tool"; done
-ldd "$program" | grep -q libmpi || skip "built without MPI"
+ldd "$program" | grep libmpi >/dev/null || skip "built without MPI"
 ip netns add mt-try 2>/dev/null && ip netns del mt-try || skip "network namespaces are not allowed here"
 
 dir=$(mktemp -d)
