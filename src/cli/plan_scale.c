@@ -57,11 +57,7 @@ static mt_rc add_machines(mt_plan_scale *s, const mt_plan_answer *a, int machine
     *row = (mt_machines_row){ .machines = machines, .bound = "does not fit" };
     mt_rc rc = plan_machines(&plan, a, machines, err);
     if (rc) return rc == MT_ENOMEM ? MT_OK : rc;
-    const mt_network_job job = { .n_trained = a->q.model->n_trained,
-                                 .machines = machines,
-                                 .whole = plan->arithmetic.compute == MT_DTYPE_F32,
-                                 .rounded = mt_arithmetic_rounds(&plan->arithmetic),
-                                 .rate = a->network };
+    const mt_network_job job = mt_network_job_of(plan, a->network);
     const mt_network_cost c = mt_network_step(plan->predicted_seconds, &job);
     row->waits = c.waits;
     row->tokens_s = (double)plan->job.step_tokens / c.step;

@@ -50,11 +50,7 @@ mt_rc mt__train_network(mt_trainer *t, mt_err *err)
 {
     if (t->comm->n_ranks == 1) return MT_OK;
     MT_TRY(mt_ranks_measure(t->comm, &t->ranks.network, err));
-    const mt_network_job job = { .n_trained = t->net.model->n_trained,
-                                 .machines = t->comm->n_ranks,
-                                 .whole = t->exec.plan->arithmetic.compute == MT_DTYPE_F32,
-                                 .rounded = mt_arithmetic_rounds(&t->exec.plan->arithmetic),
-                                 .rate = t->ranks.network };
+    const mt_network_job job = mt_network_job_of(t->exec.plan, t->ranks.network);
     const mt_network_cost c = mt_network_step(t->exec.plan->predicted_seconds, &job);
     t->ranks.network_wait = c.waits;
     t->exec.plan->predicted_seconds = c.step;

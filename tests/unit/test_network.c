@@ -37,6 +37,36 @@ static void what_it_does_not_hide_is_waited_for(void **state)
     assert_true(fabs(mt_network_step(0.001, &rounded).sums - 7) < 1e-6);
 }
 
+/* Four bundles on two machines: each sends two sums and receives two, and the weights once. */
+static void every_bundle_of_a_machine_sends_a_sum(void **state)
+{
+    (void)state;
+    const mt_model model = { .n_trained = 7000000000 };
+    for (int bundles = 1; bundles <= 5; bundles++) {
+        const int turns = (bundles + 1) / 2;
+        const mt_plan plan = { .model = &model,
+                               .job = { .machines = 2 },
+                               .arithmetic = { .compute = MT_DTYPE_BF16, .bundles = bundles, .reduce_bf16 = bundles == 5 } };
+        const mt_network_job job = mt_network_job_of(&plan, 1e9);
+        const mt_network_cost c = mt_network_step(0.001, &job);
+        assert_int_equal(job.turns, turns);
+        assert_true(fabs(c.weights - 7) < 1e-6);
+        assert_true(fabs(c.sums - turns * (bundles == 5 ? 7.0 : 14.0)) < 1e-6);
+        assert_true(fabs(c.step - (c.weights + c.sums)) < 1e-6);
+    }
+}
+
+/* The weights travel while the first bundle's forward runs, which is a quarter of its compute; later ones hide only sums. */
+static void later_bundles_do_not_hide_weights(void **state)
+{
+    (void)state;
+    const mt_network_job two = { .n_trained = 1000000000, .machines = 2, .turns = 2, .rate = 1e9 };
+    const mt_network_cost c = mt_network_step(4, &two); /* weights 1 s, sums 4 s; forward 0.5 s of the first bundle's 2 s */
+    assert_true(fabs(c.weights - 1) < 1e-9 && fabs(c.sums - 4) < 1e-9);
+    assert_true(fabs(c.step - (1 + 4)) < 1e-9);
+    assert_true(fabs(mt_network_step(16, &two).waits) < 1e-9);
+}
+
 /* More machines move more bytes, never more than twice what two move, and a faster network is never slower. */
 static void costs_grow_with_machines_and_fall_with_the_rate(void **state)
 {
@@ -59,6 +89,7 @@ static void a_fixed_step_keeps_so_many_gpus_busy(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(one_machine_waits_for_nothing), cmocka_unit_test(what_compute_hides_is_free),
-             cmocka_unit_test(what_it_does_not_hide_is_waited_for),
+             cmocka_unit_test(what_it_does_not_hide_is_waited_for), cmocka_unit_test(every_bundle_of_a_machine_sends_a_sum),
+             cmocka_unit_test(later_bundles_do_not_hide_weights),
              cmocka_unit_test(costs_grow_with_machines_and_fall_with_the_rate),
              cmocka_unit_test(a_fixed_step_keeps_so_many_gpus_busy))
