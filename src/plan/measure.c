@@ -1,33 +1,25 @@
 #include "plan/measure.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
-#include "base/outfile.h"
 #include "base/pool.h"
 #include "base/rng.h"
-#include "base/str.h"
 #include "base/units.h"
 #include "ops/adamw.h"
 #include "ops/ops.h"
 #include "plan/costs.h"
 #include "plan/gpus.h"
+#include "plan/rates.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 
 /* A run of minutes keeps this fraction of the rate that a product reaches alone: the card warms up, and other kernels run in
  * between. */
 #define LASTS 0.95
 /* A run keeps this fraction of the rate that updates reach alone. */
 #define ADAM_LASTS 0.9
-/* A measurement made while other processes were working is valid for this many seconds: for a series of runs, not for the next
- * day. */
-#define BUSY_HOLDS 60
 /* A rate known from runs of minutes is better than a measurement of a second that agrees with it this closely: the latter varies
  * by 5% with what ran before. */
 #define AGREES 0.15
@@ -364,58 +356,32 @@ static const struct {
     { "adam_8bit", offsetof(mt_machine, adam_host[MT_MOMENTS_8BIT]) },
 };
 
-static double *field(mt_machine *m, size_t i) { return (double *)(void *)((char *)m + kept[i].at); }
-
 /* The file this machine is remembered in; NULL: nowhere. */
 static char *cache_path(const char *device, const mt_host *h, int cores)
 {
-    mt_err ignored = { 0 };
-    char *dir, key[320];
-    if (mt_user_cache(&dir, &ignored)) return NULL;
+    char key[320];
     snprintf(key, sizeof key, "8|%s|%s|%d", device, h->cpu, cores); /* 8: how it is measured */
-    char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
-    if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* without a cache it is measured each time */
-    mt_free(dir);
-    return path;
+    return mt_rates_path("machine", key);
 }
 
-/* Marks the end of a file whose rates were measured while other processes were working. */
-static const char busy[] = "busy\n";
-
-static double seconds_since(const char *path)
+static void list_kept(mt_machine *m, mt_kept_rate rates[MT_COUNT(kept)])
 {
-    struct stat st;
-    return stat(path, &st) ? INFINITY : difftime(time(NULL), st.st_mtime);
+    for (size_t i = 0; i < MT_COUNT(kept); i++)
+        rates[i] = (mt_kept_rate){ kept[i].name, (double *)(void *)((char *)m + kept[i].at) };
 }
 
 static bool recall(mt_machine *m, const char *path)
 {
-    mt_err ignored = { 0 };
-    char *text = NULL;
-    if (!path || !mt_file_exists(path) || mt_file_read(&text, NULL, path, 1 << 16, &ignored)) return false;
-    mt_machine found = *m;
-    bool all = true;
-    if (strstr(text, busy) && seconds_since(path) > BUSY_HOLDS) all = false;
-    for (size_t i = 0; i < MT_COUNT(kept); i++) {
-        char *at = strstr(text, kept[i].name);
-        double x = at ? strtod(at + strlen(kept[i].name), NULL) : 0;
-        all &= x > 0 && isfinite(x);
-        *field(&found, i) = x;
-    }
-    if (all) *m = found;
-    mt_free(text);
-    return all;
+    mt_kept_rate rates[MT_COUNT(kept)];
+    list_kept(m, rates);
+    return mt_rates_recall(path, rates, MT_COUNT(rates));
 }
 
-/* If this fails, the machine is measured again next time: nothing is lost. */
 static void remember(mt_machine *m, const char *path, bool calm)
 {
-    mt_err ignored = { 0 };
-    mt_str s = { 0 };
-    for (size_t i = 0; i < MT_COUNT(kept); i++) mt_str_printf(&s, "%s %.6g\n", kept[i].name, *field(m, i));
-    if (!calm) mt_str_puts(&s, busy);
-    if (path && mt_str_ok(&s) && mt_outfile_save(path, s.s, s.n, &ignored)) mt_debug("%s", ignored.msg);
-    mt_str_free(&s);
+    mt_kept_rate rates[MT_COUNT(kept)];
+    list_kept(m, rates);
+    mt_rates_remember(path, rates, MT_COUNT(rates), calm);
 }
 
 /* -- all of it ------------------------------------------------------------------------------------- */

@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "base/outfile.h"
 #include "base/rng.h"
+#include "plan/host.h"
+#include "plan/rates.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -163,12 +165,10 @@ static mt_rc slowest(mt_comm *c, double *rate, mt_err *err)
 }
 
 /* Starts with a little data, which also makes connections; that is enough to measure a slow network. */
-mt_rc mt_ranks_measure(mt_comm *c, double *rate, mt_err *err)
+static mt_rc measure_network(mt_comm *c, double *rate, mt_err *err)
 {
     enum { LITTLE = 4 << 20, MUCH = 64 << 20 };
     const double SLOW = 50e6;
-    *rate = 0;
-    if (c->n_ranks == 1) return MT_OK;
     char *out = mt_calloc(1, MUCH), *in = mt_calloc(1, MUCH);
     double seconds = 1;
     mt_rc rc = out && in ? MT_OK : mt_no_memory(err, "measuring the network");
@@ -182,6 +182,47 @@ mt_rc mt_ranks_measure(mt_comm *c, double *rate, mt_err *err)
     }
     mt_free(out);
     mt_free(in);
+    return rc;
+}
+
+/* The file that the first rank remembers the rate in: another set of hosts, or of ranks on them, has another one. */
+static char *network_path(const mt_comm *c)
+{
+    mt_str key = { 0 };
+    mt_str_printf(&key, "1|%d", c->n_ranks); /* 1: how it is measured */
+    for (int r = 0; r < c->n_ranks; r++) mt_str_printf(&key, "|%s", c->hosts[r]);
+    char *path = mt_str_ok(&key) ? mt_rates_path("network", key.s) : NULL;
+    mt_str_free(&key);
+    return path;
+}
+
+/* True everywhere if it is true on any rank. */
+static mt_rc any_rank(mt_comm *c, bool *is, mt_err *err)
+{
+    bool *all = mt_calloc((size_t)c->n_ranks, sizeof *all);
+    mt_rc rc = all ? c->api->tell(c, is, sizeof *is, all, "the load of the cores", err) : mt_no_memory(err, "a record");
+    for (int r = 0; !rc && r < c->n_ranks; r++) *is |= all[r];
+    mt_free(all);
+    return rc;
+}
+
+mt_rc mt_ranks_network(mt_comm *c, double *rate, mt_err *err)
+{
+    const mt_kept_rate kept = { "network", rate };
+    *rate = 0;
+    if (c->n_ranks == 1) return MT_OK;
+    char *path = c->rank == 0 ? network_path(c) : NULL;
+    (void)mt_rates_recall(path, &kept, 1);
+    mt_rc rc = mt_ranks_take_first(c, rate, sizeof *rate, "the network's rate", err);
+    if (!rc && *rate == 0) {
+        const mt_cores_used before = mt_cores_look("");
+        rc = measure_network(c, rate, err);
+        const mt_cores_used after = mt_cores_look("");
+        bool crowded = mt_cores_crowded(&before, &after, 1);
+        if (!rc) rc = any_rank(c, &crowded, err);
+        if (!rc) mt_rates_remember(path, &kept, 1, !crowded);
+    }
+    mt_free(path);
     return rc;
 }
 

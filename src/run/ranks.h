@@ -27,8 +27,9 @@ typedef struct mt_rank_fact {
 } mt_rank_fact;
 mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *err);
 
-/* Bytes a second each way between neighbors, all at once: of the slowest.  Takes a moment. */
-mt_rc mt_ranks_measure(mt_comm *c, double *rate, mt_err *err);
+/* Bytes a second each way between neighbors, all at once: of the slowest.  Measured in a moment, then remembered by the first rank
+ * for this list of hosts (plan/rates.h).  With one rank: 0. */
+mt_rc mt_ranks_network(mt_comm *c, double *rate, mt_err *err);
 
 /* Fails unless all ranks see the same directory: rank 0 writes a token there, and the others read it. */
 mt_rc mt_ranks_share_dir(mt_comm *c, const char *dir, mt_err *err);

@@ -49,7 +49,7 @@ mt_rc mt__train_compare_ranks(mt_trainer *t, mt_err *err)
 mt_rc mt__train_network(mt_trainer *t, mt_err *err)
 {
     if (t->comm->n_ranks == 1) return MT_OK;
-    MT_TRY(mt_ranks_measure(t->comm, &t->ranks.network, err));
+    MT_TRY(mt_ranks_network(t->comm, &t->ranks.network, err));
     const mt_network_job job = mt_network_job_of(t->exec.plan, t->ranks.network);
     const mt_network_cost c = mt_network_step(t->exec.plan->predicted_seconds, &job);
     t->ranks.network_wait = c.waits;

@@ -3,8 +3,10 @@
 #include "base/clock.h"
 #include "tempdir.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <time.h>
 
 enum { RANKS = 3 };
@@ -28,23 +30,28 @@ static void *rank_main(void *arg)
 }
 
 /* All ranks end well, or all with these words. */
-static void run_ranks(mt_rc (*body)(one *, mt_err *), const char *const text[RANKS], const char *says)
+static void run_some_ranks(int n, mt_rc (*body)(one *, mt_err *), const char *const text[RANKS], const char *says)
 {
     mt_err err = { 0 };
     mt_comm *comms[RANKS];
     one ranks[RANKS];
     pthread_t threads[RANKS];
-    assert_ok(mt_comm_threads(comms, RANKS, &(mt_comm_options){ .timeout_s = 60 }, &err));
-    for (int r = 0; r < RANKS; r++) {
+    assert_ok(mt_comm_threads(comms, n, &(mt_comm_options){ .timeout_s = 60 }, &err));
+    for (int r = 0; r < n; r++) {
         ranks[r] = (one){ .c = comms[r], .body = body };
         for (int i = 0; i < RANKS; i++) ranks[r].text[i] = text[i];
         assert_int_equal(pthread_create(&threads[r], NULL, rank_main, &ranks[r]), 0);
     }
-    for (int r = 0; r < RANKS; r++) pthread_join(threads[r], NULL);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < n; r++) pthread_join(threads[r], NULL);
+    for (int r = 0; r < n; r++) {
         if (!says && ranks[r].err.rc) fail_msg("rank %d: %s", r, ranks[r].err.msg);
         if (says && !strstr(ranks[r].err.msg, says)) fail_msg("rank %d: expected \"%s\" in: %s", r, says, ranks[r].err.msg);
     }
+}
+
+static void run_ranks(mt_rc (*body)(one *, mt_err *), const char *const text[RANKS], const char *says)
+{
+    run_some_ranks(RANKS, body, text, says);
 }
 
 /* -- settings -- */
@@ -168,25 +175,64 @@ static void what_the_first_rank_has_is_everybodys(void **state)
     run_ranks(take_first, words, NULL);
 }
 
-static mt_rc measure(one *r, mt_err *err)
+/* -- the network -- */
+
+/* text[0]: the rate that all have to have, or "" for any that is not 12345. */
+static mt_rc find_rate(one *r, mt_err *err)
 {
-    double rate = 0, *all = calloc(RANKS, sizeof *all);
-    mt_rc rc = mt_ranks_measure(r->c, &rate, err);
-    if (!rc) rc = r->c->api->tell(r->c, &rate, sizeof rate, all, "a rate", err);
-    for (int i = 0; !rc && i < RANKS; i++)
-        if (!(rate > 0) || all[i] != rate) rc = mt_fail(err, MT_EINTERNAL, "ranks have measured different rates");
-    free(all);
-    return rc;
+    double rate = 0, all[RANKS];
+    MT_TRY(mt_ranks_network(r->c, &rate, err));
+    MT_TRY(r->c->api->tell(r->c, &rate, sizeof rate, all, "a rate", err));
+    for (int i = 0; i < r->c->n_ranks; i++)
+        if (!(rate > 0) || all[i] != rate) return mt_fail(err, MT_EINTERNAL, "ranks have different rates");
+    if (*r->text[0] ? rate != atof(r->text[0]) : rate == 12345)
+        return mt_fail(err, MT_EINTERNAL, "the rate is %.17g instead of %s", rate, *r->text[0] ? r->text[0] : "a new one");
+    return MT_OK;
 }
 
-static void the_network_has_one_rate_for_all(void **state)
+/* The one file of a network in the cache, whatever its name. */
+static void replace_remembered(const char *cache, const char *text, double age_s)
 {
-    (void)state;
-    const char *const unused[] = { "", "", "" };
-    run_ranks(measure, unused, NULL);
+    DIR *d = opendir(cache);
+    int n = 0;
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (strncmp(e->d_name, "network-", 8) != 0) continue;
+        int fd = openat(dirfd(d), e->d_name, O_WRONLY | O_TRUNC);
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+        const struct timespec then = { .tv_sec = time(NULL) - (time_t)age_s };
+        assert_int_equal(futimens(fd, (const struct timespec[]){ then, then }), 0);
+        close(fd);
+        n++;
+    }
+    closedir(d);
+    assert_int_equal(n, 1);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_network_has_one_rate_for_all),
+static void the_network_is_measured_once_for_a_set_of_hosts(void **state)
+{
+    static const char *const any[] = { "", "", "" }, *const kept[] = { "12345", "", "" };
+    char *cache = mt_path_join(*state, "megatrain");
+    setenv("XDG_CACHE_HOME", *state, 1);
+    run_ranks(find_rate, any, NULL);
+    replace_remembered(cache, "network 12345\n", 1e6);
+    run_ranks(find_rate, kept, NULL);
+    replace_remembered(cache, "network 12345\nbusy\n", 10);
+    run_ranks(find_rate, kept, NULL);
+    replace_remembered(cache, "network 12345\nbusy\n", 100); /* what was measured on busy cores holds for a minute */
+    run_ranks(find_rate, any, NULL);
+    replace_remembered(cache, "network nonsense\n", 0);
+    run_ranks(find_rate, any, NULL);
+    replace_remembered(cache, "network 12345\n", 0);
+    run_some_ranks(2, find_rate, any, NULL); /* other ranks */
+    run_ranks(find_rate, kept, NULL);
+    assert_int_equal(tempdir_count(cache, NULL), 2);
+    void *inner = cache;
+    assert_int_equal(tempdir_remove(&inner), 0); /* frees the name, too */
+}
+
+MT_TEST_MAIN(cmocka_unit_test_setup_teardown(the_network_is_measured_once_for_a_set_of_hosts, tempdir_make, tempdir_remove),
              cmocka_unit_test(a_setting_that_differs_is_named_with_both_ranks),
              cmocka_unit_test(what_belongs_to_a_machine_may_differ), cmocka_unit_test(another_version_is_named_first),
              cmocka_unit_test(the_first_fact_that_differs_is_named),
