@@ -41,25 +41,126 @@ bool mt_ckpt_step_of(const char *path, int64_t *step)
 uint64_t mt_ckpt_bytes(const mt_ckpt_save *s)
 {
     const mt_model *m = s->model->model;
-    uint64_t resume = 4 * (uint64_t)m->n_params + 2 * (uint64_t)mt_dtype_bytes(s->io->moments) * (uint64_t)m->n_trained;
-    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);)
-        if (at.w->no_low) resume -= 2 * (uint64_t)at.w->n;
+    uint64_t resume = 0;
+    for (int f = 0; f < mt__ckpt_files(m); f++) resume += mt__ckpt_file_bytes(m, f, s->io->moments);
     return mt_export_bytes(s->model) + (s->only_model ? 0 : resume);
 }
 
-typedef struct writing {
-    const mt_ckpt_save *s;
+struct mt_ckpt_writer {
+    mt_ckpt_save s;
+    char *path, *tmp, *resume; /* checkpoint-STEP, what it is called until it is complete, and resume/ in that */
+    mt_outdir dir;             /* rank 0's */
+    mt_writers writers;
     mt_exporter *weights;
-    const char *resume; /* the directory */
+    int n_files;  /* state files: resume/unit-... */
+    int *owners;  /* [n_files] the rank that writes each */
+    int *readers; /* [n_units] how many ranks read each */
+    bool *mine;   /* [n_units] this rank does */
     mt_manifest list;
-} writing;
+    int n_written;
+    mt_ckpt_written *written; /* [all files] those of this rank */
+};
+
+static mt_rc name_it(mt_ckpt_writer *w, mt_err *err)
+{
+    w->path = mt_ckpt_path(w->s.output_dir, w->s.step);
+    w->tmp = w->path ? mt_outdir_tmp_name(w->path, w->s.mark) : NULL;
+    w->resume = w->tmp ? mt_path_join(w->tmp, "resume") : NULL;
+    return w->resume ? MT_OK : mt_no_memory(err, "%s", w->s.output_dir);
+}
+
+static mt_rc make_dir(mt_ckpt_writer *w, mt_err *err)
+{
+    if (w->s.rank) return MT_OK;
+    MT_TRY(mt_outdir_open_marked(&w->dir, w->path, w->s.mark, err));
+    w->dir.before_publish = w->s.before_publish;
+    w->dir.user = w->s.user;
+    return w->s.only_model ? MT_OK : mt_dir_make(w->resume, err);
+}
+
+mt_rc mt_ckpt_writer_open(mt_ckpt_writer **out, const mt_ckpt_save *s, mt_err *err)
+{
+    *out = NULL;
+    mt_ckpt_writer *w = mt_calloc(1, sizeof *w);
+    if (!w) return mt_no_memory(err, "%s", s->output_dir);
+    w->s = *s;
+    w->n_files = s->only_model ? 0 : mt__ckpt_files(s->model->model);
+    mt_rc rc = name_it(w, err);
+    mt_manifest_init(&w->list, w->tmp);
+    if (!rc) rc = make_dir(w, err);
+    if (rc && w->path) mt_note(err, "writing %s", w->path);
+    if (rc)
+        mt_ckpt_writer_close(w);
+    else
+        *out = w;
+    return rc;
+}
+
+/* Which ranks read a unit: those that write its state, or some of its weights. */
+static mt_rc find_readers(mt_ckpt_writer *w, int unit, int state_owner, bool *reads, mt_err *err)
+{
+    memset(reads, 0, (size_t)w->writers.n * sizeof *reads);
+    MT_TRY(mt_exporter_readers(w->weights, unit, reads, err));
+    if (state_owner >= 0) reads[state_owner] = true;
+    for (int r = 0; r < w->writers.n; r++) w->readers[unit] += reads[r];
+    w->mine[unit] = reads[w->writers.rank];
+    return MT_OK;
+}
+
+static mt_rc checkpoint_deal(mt_ckpt_writer *w, mt_err *err)
+{
+    const mt_model *m = w->s.model->model;
+    const size_t n_files = (size_t)mt__ckpt_files(m), n_units = (size_t)m->n_units;
+    w->owners = mt_calloc(n_files, sizeof *w->owners);
+    w->readers = mt_calloc(n_units, sizeof *w->readers);
+    w->mine = mt_calloc(n_units, sizeof *w->mine);
+    w->written = mt_calloc(n_files + mt_exporter_files(w->weights), sizeof *w->written);
+    bool *reads = mt_calloc((size_t)w->writers.n, sizeof *reads);
+    mt_rc rc = w->owners && w->readers && w->mine && w->written && reads ? MT_OK : mt_no_memory(err, "dealing files");
+    for (int f = 0; !rc && f < (int)n_files; f++) {
+        const mt_layer_units units = mt__ckpt_file_units(m, f);
+        w->owners[f] = w->s.only_model ? -1 : mt_writers_deal(&w->writers, mt__ckpt_file_bytes(m, f, w->s.io->moments));
+        for (int u = units.first; !rc && u < units.first + units.n; u++) rc = find_readers(w, u, w->owners[f], reads, err);
+    }
+    mt_free(reads);
+    return rc;
+}
+
+mt_rc mt_ckpt_writer_start(mt_ckpt_writer *w, mt_err *err)
+{
+    mt_rc rc = mt_writers_init(&w->writers, w->s.rank, w->s.n_ranks, err);
+    if (!rc) rc = mt_exporter_open(&w->weights, w->s.model, w->s.io, w->tmp, &w->writers, err);
+    if (!rc) rc = checkpoint_deal(w, err);
+    return rc ? mt_note(err, "writing %s", w->path) : MT_OK;
+}
+
+int mt_ckpt_writer_readers(const mt_ckpt_writer *w, int unit) { return w->readers[unit]; }
+
+/* Files by number: those of the weights first. */
+static int count_files(const mt_ckpt_writer *w) { return (int)mt_exporter_files(w->weights) + w->n_files; }
+
+typedef struct file_name {
+    char s[96];
+} file_name;
+
+static file_name name_of(const mt_ckpt_writer *w, int file)
+{
+    const size_t shards = mt_exporter_files(w->weights);
+    file_name name;
+    if ((size_t)file < shards)
+        snprintf(name.s, sizeof name.s, "%s", mt_shards_file_name((size_t)file, shards).s);
+    else
+        snprintf(name.s, sizeof name.s, "resume/" MT__CKPT_UNIT, (int)((size_t)file - shards));
+    return name;
+}
 
 /* Unit by unit: a unit may change again as soon as it is written (C5). */
-static mt_rc write_units(const writing *w, mt_layer_units units, mt__ckpt_file *state, mt_err *err)
+static mt_rc write_units(const mt_ckpt_writer *w, mt_layer_units units, mt__ckpt_file *state, mt_err *err)
 {
-    const mt_ckpt_save *s = w->s;
+    const mt_ckpt_save *s = &w->s;
     for (int i = 0; i < units.n; i++) {
         int u = units.first + (s->backwards ? units.n - 1 - i : i);
+        if (!w->mine[u]) continue;
         MT_TRY(mt_exporter_unit(w->weights, u, err));
         if (state) MT_TRY(mt__ckpt_file_put(state, u, err));
         if (s->io->done) s->io->done(s->io->user, u);
@@ -67,21 +168,19 @@ static mt_rc write_units(const writing *w, mt_layer_units units, mt__ckpt_file *
     return state ? mt__ckpt_file_finish(state, err) : MT_OK;
 }
 
-/* A layer, the embedding or the head. */
+/* A layer, the embedding or the head, as far as it is this rank's. */
 static mt_rc write_layer(void *arg, int64_t i, mt_err *err)
 {
-    writing *w = arg;
-    const mt_ckpt_save *s = w->s;
-    const mt_model *m = s->model->model;
+    mt_ckpt_writer *w = arg;
+    const mt_model *m = w->s.model->model;
     mt__ckpt_file *state = NULL;
-    int file = (int)(s->backwards ? mt__ckpt_files(m) - 1 - i : i);
-    char name[64];
-    if (!s->only_model) MT_TRY(mt__ckpt_file_create(&state, w->resume, m, file, s->io, err));
+    const int file = (int)(w->s.backwards ? mt__ckpt_files(m) - 1 - i : i);
+    const bool owns = w->owners[file] == w->writers.rank;
+    if (owns) MT_TRY(mt__ckpt_file_create(&state, w->resume, m, file, w->s.io, err));
     mt_rc rc = write_units(w, mt__ckpt_file_units(m, file), state, err);
     mt__ckpt_file_free(state);
-    snprintf(name, sizeof name, "resume/" MT__CKPT_UNIT, file);
-    if (rc || s->only_model) return rc;
-    return mt_manifest_take(&w->list, name, err);
+    if (rc || !owns) return rc;
+    return mt_manifest_take(&w->list, name_of(w, (int)mt_exporter_files(w->weights) + file).s, err);
 }
 
 static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
@@ -95,36 +194,89 @@ static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc checkpoint_fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
+static mt_rc take_weights(mt_ckpt_writer *w, mt_err *err)
 {
-    char *resume = mt_path_join(dir, "resume");
-    writing w = { .s = s, .resume = resume };
-    mt_manifest_init(&w.list, dir);
-    mt_rc rc = resume ? mt_exporter_open(&w.weights, s->model, s->io, dir, err) : mt_no_memory(err, "%s", dir);
-    if (!rc && !s->only_model) rc = mt_dir_make(resume, err);
-    if (!rc) rc = mt_spread(s->io->n_readers, mt__ckpt_files(s->model->model), write_layer, &w, err);
-    if (!rc) rc = mt_exporter_finish(w.weights, err);
-    if (!rc) rc = write_files(s, resume, err);
-    if (!rc) rc = mt_manifest_write(&w.list, err); /* C3: last */
-    mt_manifest_deinit(&w.list);
-    mt_exporter_close(w.weights);
-    mt_free(resume);
-    return rc;
+    for (size_t f = 0; f < mt_exporter_files(w->weights); f++)
+        if (mt_exporter_writes(w->weights, f)) MT_TRY(mt_manifest_take(&w->list, name_of(w, (int)f).s, err));
+    return MT_OK;
+}
+
+/* What this rank has written, by number; before anything of others is taken. */
+static void list_written(mt_ckpt_writer *w)
+{
+    for (int f = 0; f < count_files(w); f++) {
+        const mt_manifest_entry *e = mt_manifest_find(&w->list, name_of(w, f).s);
+        if (e) w->written[w->n_written++] = (mt_ckpt_written){ f, e->bytes, e->sum };
+    }
+}
+
+mt_rc mt_ckpt_writer_put(mt_ckpt_writer *w, mt_err *err)
+{
+    mt_rc rc = mt_spread(w->s.io->n_readers, mt__ckpt_files(w->s.model->model), write_layer, w, err);
+    if (!rc) rc = mt_exporter_finish(w->weights, err);
+    if (!rc) rc = take_weights(w, err);
+    if (!rc && w->s.rank == 0) rc = write_files(&w->s, w->resume, err);
+    if (!rc && w->s.rank) list_written(w);
+    return rc ? mt_note(err, "writing %s", w->path) : MT_OK;
+}
+
+bool mt_ckpt_writer_written(const mt_ckpt_writer *w, int i, mt_ckpt_written *out)
+{
+    if (i >= w->n_written) return false;
+    *out = w->written[i];
+    return true;
+}
+
+mt_rc mt_ckpt_writer_take(mt_ckpt_writer *w, const mt_ckpt_written *file, mt_err *err)
+{
+    if (file->file < 0 || file->file >= count_files(w))
+        return mt_fail(err, MT_EINTERNAL, "another rank has written file %d of %s, which has %d", (int)file->file, w->path,
+                       count_files(w));
+    return mt_manifest_take_known(&w->list, name_of(w, file->file).s, file->bytes, file->sum, err);
+}
+
+/* A checkpoint without one of its files must not get its name. */
+static mt_rc check_complete(const mt_ckpt_writer *w, mt_err *err)
+{
+    for (int f = 0; f < count_files(w); f++)
+        if (!mt_manifest_find(&w->list, name_of(w, f).s))
+            return mt_fail(err, MT_EINTERNAL, "no rank has written %s", name_of(w, f).s);
+    return MT_OK;
+}
+
+mt_rc mt_ckpt_writer_publish(mt_ckpt_writer *w, mt_err *err)
+{
+    mt_rc rc = check_complete(w, err);
+    if (!rc) rc = mt_manifest_write(&w->list, err); /* C3: last */
+    if (!rc) rc = mt_outdir_publish(&w->dir, err);
+    return rc ? mt_note(err, "writing %s", w->path) : MT_OK;
+}
+
+void mt_ckpt_writer_close(mt_ckpt_writer *w)
+{
+    if (!w) return;
+    mt_exporter_close(w->weights);
+    mt_outdir_close(&w->dir);
+    mt_manifest_deinit(&w->list);
+    mt_writers_deinit(&w->writers);
+    mt_free(w->owners);
+    mt_free(w->readers);
+    mt_free(w->mine);
+    mt_free(w->written);
+    mt_free(w->path);
+    mt_free(w->tmp);
+    mt_free(w->resume);
+    mt_free(w);
 }
 
 mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err)
 {
-    mt_outdir d = { 0 };
-    char *path = mt_ckpt_path(s->output_dir, s->step);
-    if (!path) return mt_no_memory(err, "%s", s->output_dir);
-    mt_rc rc = mt_outdir_open(&d, path, err);
-    d.before_publish = s->before_publish;
-    d.user = s->user;
-    if (!rc) rc = checkpoint_fill(s, d.tmp, err);
-    if (!rc) rc = mt_outdir_publish(&d, err);
-    mt_outdir_close(&d);
-    if (rc) mt_note(err, "writing %s", path);
-    mt_free(path);
+    mt_ckpt_writer *w = NULL;
+    mt_rc rc = mt_ckpt_writer_open(&w, s, err);
+    if (!rc) rc = mt_ckpt_writer_start(w, err);
+    if (!rc) rc = mt_ckpt_writer_put(w, err);
+    if (!rc) rc = mt_ckpt_writer_publish(w, err);
+    mt_ckpt_writer_close(w);
     return rc;
 }
 

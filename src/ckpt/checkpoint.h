@@ -30,10 +30,39 @@ typedef struct mt_ckpt_save {
     size_t n_files;
     mt_outdir_fn before_publish; /* as mt_outdir's */
     void *user;
+    int rank, n_ranks; /* of several processes that write it together; 0 and 0: there is one */
+    uint64_t mark;     /* the same for all of them, and new each time (outdir.h); one process: 0 */
 } mt_ckpt_save;
 
 /* Write checkpoint-STEP.  On failure nothing of it is left and nothing else has changed. */
 mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err);
+
+/* The same by several processes, each of which writes some of the files (writers.h).  Which ones does not show in their bytes.
+ *
+ *     open      rank 0 makes the directory
+ *     start     when it is there: deals the files and creates those of this rank
+ *     put       writes them, whole and synced; written() lists what they are
+ *     take      rank 0: another rank has written a file
+ *     publish   rank 0, when all have put theirs and all was taken: the list of files, then the name
+ *     close     always last; what was not published goes
+ *
+ * Until publish() nothing is under the checkpoint's name, so whoever fails before that, the last complete checkpoint stays the last. */
+typedef struct mt_ckpt_writer mt_ckpt_writer;
+typedef struct mt_ckpt_written {
+    int32_t file; /* by its number, the same on every rank */
+    uint64_t bytes, sum;
+} mt_ckpt_written;
+/* All that `s` points to is borrowed until close. */
+mt_rc mt_ckpt_writer_open(mt_ckpt_writer **out, const mt_ckpt_save *s, mt_err *err);
+mt_rc mt_ckpt_writer_start(mt_ckpt_writer *w, mt_err *err);
+/* After start(): how many ranks read the unit, and call io->done for it.  At least one. */
+int mt_ckpt_writer_readers(const mt_ckpt_writer *w, int unit);
+mt_rc mt_ckpt_writer_put(mt_ckpt_writer *w, mt_err *err);
+/* File i of this rank; false: there are fewer. */
+bool mt_ckpt_writer_written(const mt_ckpt_writer *w, int i, mt_ckpt_written *out);
+mt_rc mt_ckpt_writer_take(mt_ckpt_writer *w, const mt_ckpt_written *file, mt_err *err); /* any thread */
+mt_rc mt_ckpt_writer_publish(mt_ckpt_writer *w, mt_err *err);
+void mt_ckpt_writer_close(mt_ckpt_writer *w); /* accepts NULL */
 /* Bytes it will take, about: the weights, and what resuming needs. */
 uint64_t mt_ckpt_bytes(const mt_ckpt_save *s);
 

@@ -60,6 +60,16 @@ mt_layer_units mt__ckpt_file_units(const mt_model *m, int file)
     return file <= m->config->L ? m->layers[file - 1] : (mt_layer_units){ m->head, 1 };
 }
 
+uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_dtype moments)
+{
+    uint64_t bytes = 0;
+    for (mt_walk at = mt_walk_units(m, mt__ckpt_file_units(m, file)); mt_walk_next(&at);) {
+        const uint64_t halves = at.w->no_low ? 1 : 2;
+        bytes += (uint64_t)at.w->n * (halves * 2 + (at.w->frozen ? 0 : 2 * mt_dtype_bytes(moments)));
+    }
+    return bytes;
+}
+
 /* -- writing --------------------------------------------------------------------------------------- */
 
 struct mt__ckpt_file {

@@ -89,6 +89,7 @@ struct mt_exporter {
     const mt_state_io *io; /* borrowed */
     char *dir;
     pthread_mutex_t whole;     /* held by who has a whole tensor in memory: it can be large, and no plan has room for several */
+    int rank;                  /* of several processes */
     const mt_st_tensor **rest; /* of the source, no part of the model */
     size_t n_rest;
 };
@@ -164,6 +165,7 @@ static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
 static mt_rc export_put(void *arg, const item *it, mt_err *err)
 {
     const unit_writing *u = arg;
+    if (mt_shards_writer_owner(u->w->shards, it->name) != u->w->rank) return MT_OK;
     if (mt_weight_is_plain(it->w)) return put_plain(u, it, err);
     pthread_mutex_lock(&u->w->whole);
     mt_rc rc = put_fused(u, it, err);
@@ -171,10 +173,11 @@ static mt_rc export_put(void *arg, const item *it, mt_err *err)
     return rc;
 }
 
-static mt_rc start(mt_exporter *w, mt_err *err)
+static mt_rc start(mt_exporter *w, mt_writers *writers, mt_err *err)
 {
     if (!w->dir) return mt_no_memory(err, "writing weights");
     MT_TRY(mt_shards_writer_create(&w->shards, w->dir, w->x.max_shard_bytes, err));
+    mt_shards_writer_share(w->shards, writers);
     MT_TRY(for_each(&w->x, export_declare, w, err));
     MT_TRY(mt__export_rest(&w->x, &w->rest, &w->n_rest, err));
     for (size_t i = 0; i < w->n_rest; i++)
@@ -183,20 +186,43 @@ static mt_rc start(mt_exporter *w, mt_err *err)
     return mt_shards_writer_start(w->shards, err);
 }
 
-mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err)
+mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io *io, const char *dir, mt_writers *writers,
+                       mt_err *err)
 {
     *out = NULL;
     mt_exporter *w = mt_calloc(1, sizeof *w);
     if (!w) return mt_no_memory(err, "writing weights to %s", dir);
-    *w = (mt_exporter){ .x = *x, .io = io, .dir = mt_strdup(dir) };
+    *w = (mt_exporter){ .x = *x, .io = io, .dir = mt_strdup(dir), .rank = writers ? writers->rank : 0 };
     pthread_mutex_init(&w->whole, NULL);
-    mt_rc rc = start(w, err);
+    mt_rc rc = start(w, writers, err);
     if (rc)
         mt_exporter_close(w);
     else
         *out = w;
     return rc;
 }
+
+typedef struct unit_readers {
+    const mt_exporter *w;
+    bool *reads;
+} unit_readers;
+
+static mt_rc add_reader(void *arg, const item *it, mt_err *err)
+{
+    const unit_readers *u = arg;
+    const int rank = mt_shards_writer_owner(u->w->shards, it->name);
+    if (rank < 0) return mt_fail(err, MT_EINTERNAL, "tensor \"%s\" is in no file", it->name);
+    u->reads[rank] = true;
+    return MT_OK;
+}
+
+mt_rc mt_exporter_readers(const mt_exporter *w, int unit, bool *reads, mt_err *err)
+{
+    return for_each_of(&w->x, unit, add_reader, &(unit_readers){ w, reads }, err);
+}
+
+size_t mt_exporter_files(const mt_exporter *w) { return mt_shards_writer_count(w->shards); }
+bool mt_exporter_writes(const mt_exporter *w, size_t file) { return mt_shards_writer_file_owner(w->shards, file) == w->rank; }
 
 mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err)
 {
@@ -208,9 +234,11 @@ mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err)
 
 mt_rc mt_exporter_finish(mt_exporter *w, mt_err *err)
 {
-    for (size_t i = 0; i < w->n_rest; i++) MT_TRY(mt__export_rest_put(&w->x, w->shards, w->rest[i], err));
+    for (size_t i = 0; i < w->n_rest; i++)
+        if (mt_shards_writer_owner(w->shards, w->rest[i]->name) == w->rank)
+            MT_TRY(mt__export_rest_put(&w->x, w->shards, w->rest[i], err));
     MT_TRY(mt_shards_writer_finish(w->shards, err));
-    return mt__export_files(&w->x, w->dir, err);
+    return w->rank == 0 ? mt__export_files(&w->x, w->dir, err) : MT_OK;
 }
 
 void mt_exporter_close(mt_exporter *w)
@@ -225,12 +253,20 @@ void mt_exporter_close(mt_exporter *w)
 
 static mt_rc write_unit(void *exporter, int64_t unit, mt_err *err) { return mt_exporter_unit(exporter, (int)unit, err); }
 
-mt_rc mt_export_write(const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err)
+mt_rc mt_export_write_part(const mt_export *x, const mt_state_io *io, const char *dir, int rank, int n, mt_err *err)
 {
     mt_exporter *w = NULL;
-    mt_rc rc = mt_exporter_open(&w, x, io, dir, err);
+    mt_writers writers;
+    mt_rc rc = mt_writers_init(&writers, rank, n, err);
+    if (!rc) rc = mt_exporter_open(&w, x, io, dir, &writers, err);
     if (!rc) rc = mt_spread(io->n_readers, x->model->n_units, write_unit, w, err);
     if (!rc) rc = mt_exporter_finish(w, err);
     mt_exporter_close(w);
+    mt_writers_deinit(&writers);
     return rc;
+}
+
+mt_rc mt_export_write(const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err)
+{
+    return mt_export_write_part(x, io, dir, 0, 1, err);
 }

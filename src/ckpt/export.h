@@ -25,12 +25,21 @@ typedef struct mt_export {
     const char *chat_template;    /* what conversations were written with instead of the source's template; NULL: with that */
 } mt_export;
 
-/* The whole directory, which exists. */
+/* The whole directory, which exists; of several processes (rank of n) the files that are this one's.  The directory is whole when all
+ * of them have returned. */
 mt_rc mt_export_write(const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err);
+mt_rc mt_export_write_part(const mt_export *x, const mt_state_io *io, const char *dir, int rank, int n, mt_err *err);
 
-/* The same unit by unit, in any order and from any thread, each once. */
+/* The same unit by unit, in any order and from any thread, each once.  writers: deals the files to several processes, and is borrowed
+ * for the call; NULL: there is one. */
 typedef struct mt_exporter mt_exporter;
-mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err);
+mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io *io, const char *dir, mt_writers *writers,
+                       mt_err *err);
+/* reads[r] becomes true for every rank r that reads the unit. */
+mt_rc mt_exporter_readers(const mt_exporter *w, int unit, bool *reads, mt_err *err);
+/* How many files of weights there are, and whether this process writes one. */
+size_t mt_exporter_files(const mt_exporter *w);
+bool mt_exporter_writes(const mt_exporter *w, size_t file);
 mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err);
 mt_rc mt_exporter_finish(mt_exporter *w, mt_err *err);
 void mt_exporter_close(mt_exporter *w); /* always last; accepts NULL */

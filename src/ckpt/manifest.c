@@ -28,11 +28,11 @@ static void drop_from_memory(const char *path)
     close(fd);
 }
 
-static bool manifest_has(const mt_manifest *m, const char *name)
+const mt_manifest_entry *mt_manifest_find(const mt_manifest *m, const char *name)
 {
     for (size_t i = 0; i < m->n; i++)
-        if (strcmp(m->items[i].name, name) == 0) return true;
-    return false;
+        if (strcmp(m->items[i].name, name) == 0) return &m->items[i];
+    return NULL;
 }
 
 void mt_manifest_init(mt_manifest *m, const char *dir)
@@ -62,6 +62,14 @@ mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err)
     return rc;
 }
 
+mt_rc mt_manifest_take_known(mt_manifest *m, const char *name, uint64_t bytes, uint64_t sum, mt_err *err)
+{
+    mt_manifest_entry e = { .name = mt_strdup(name), .bytes = bytes, .sum = sum };
+    mt_rc rc = e.name ? manifest_add(m, &e, err) : mt_no_memory(err, "the checksums of %s", m->dir);
+    if (rc) mt_free(e.name);
+    return rc;
+}
+
 /* Entries of dir/below, or of dir itself where below is "". */
 static mt_rc take_rest(mt_manifest *m, const char *below, mt_err *err)
 {
@@ -75,7 +83,7 @@ static mt_rc take_rest(mt_manifest *m, const char *below, mt_err *err)
             rc = mt_no_memory(err, "the checksums of %s", m->dir);
         else if (mt_dir_exists(path))
             rc = *below ? MT_OK : take_rest(m, name, err);
-        else if (!manifest_has(m, name) && strcmp(name, MT_MANIFEST_NAME) != 0)
+        else if (!mt_manifest_find(m, name) && strcmp(name, MT_MANIFEST_NAME) != 0)
             rc = mt_manifest_take(m, name, err);
         mt_free(name);
         mt_free(path);

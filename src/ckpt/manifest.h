@@ -27,6 +27,10 @@ typedef struct mt_manifest {
 void mt_manifest_init(mt_manifest *m, const char *dir);
 /* Take a large file up as soon as it is written, while the system still has it in memory, which it then need not keep.  From any thread. */
 mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err);
+/* The same for a file that another process has written, with the size and checksum that it found.  From any thread. */
+mt_rc mt_manifest_take_known(mt_manifest *m, const char *name, uint64_t bytes, uint64_t sum, mt_err *err);
+/* The entry of a file, or NULL: it is not taken up.  No other thread may take one up meanwhile. */
+const mt_manifest_entry *mt_manifest_find(const mt_manifest *m, const char *name);
 /* Take up what else is in dir and in the directories of it, one level down, and write the list.  Comes last: it makes the
  * directory complete. */
 mt_rc mt_manifest_write(mt_manifest *m, mt_err *err);

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,9 +110,24 @@ mt_rc mt_dir_discard(const char *path, mt_err *err)
 
 /* -- whole or not at all --------------------------------------------------------------------------- */
 
-mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err)
+enum { MARK_DIGITS = 16 };
+
+char *mt_outdir_tmp_name(const char *path, uint64_t mark)
 {
-    *d = (mt_outdir){ .path = mt_strdup(path), .tmp = mt_asprintf("%s.tmp", path), .old = mt_asprintf("%s.old.tmp", path) };
+    return mark ? mt_asprintf("%s.%016" PRIx64 ".tmp", path, mark) : mt_asprintf("%s.tmp", path);
+}
+
+size_t mt_outdir_plain_length(const char *name, size_t n)
+{
+    if (n <= MARK_DIGITS + 1 || name[n - MARK_DIGITS - 1] != '.') return n;
+    return strspn(name + n - MARK_DIGITS, "0123456789abcdef") >= MARK_DIGITS ? n - MARK_DIGITS - 1 : n;
+}
+
+mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err) { return mt_outdir_open_marked(d, path, 0, err); }
+
+mt_rc mt_outdir_open_marked(mt_outdir *d, const char *path, uint64_t mark, mt_err *err)
+{
+    *d = (mt_outdir){ .path = mt_strdup(path), .tmp = mt_outdir_tmp_name(path, mark), .old = mt_asprintf("%s.old.tmp", path) };
     mt_rc rc = d->path && d->tmp && d->old ? MT_OK : mt_no_memory(err, "names in %s", path);
     if (!rc) rc = mt_dir_remove(d->tmp, err);
     if (!rc) rc = mt_dir_make(d->tmp, err);

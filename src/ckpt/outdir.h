@@ -12,6 +12,8 @@
 
 #include "base/outfile.h" /* mt_dir_make */
 
+/* Several processes may fill one directory.  Its temporary name then has a mark, which no other attempt at PATH has: a process of an
+ * earlier run that is cut off from the others, and still writes, cannot reach the files of this one. */
 typedef mt_rc (*mt_outdir_fn)(void *user, const char *made, const char *path, mt_err *err);
 
 typedef struct mt_outdir {
@@ -22,6 +24,11 @@ typedef struct mt_outdir {
 } mt_outdir;
 
 mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err);
+/* "PATH.0123456789abcdef.tmp"; to be freed.  mark 0: "PATH.tmp".  NULL: no memory. */
+char *mt_outdir_tmp_name(const char *path, uint64_t mark);
+/* Without the mark, if it has one: how long a name that mt_outdir_tmp_name made is without ".tmp". */
+size_t mt_outdir_plain_length(const char *name, size_t n);
+mt_rc mt_outdir_open_marked(mt_outdir *d, const char *path, uint64_t mark, mt_err *err);
 mt_rc mt_outdir_publish(mt_outdir *d, mt_err *err);
 void mt_outdir_close(mt_outdir *d); /* accepts a zeroed or closed one */
 

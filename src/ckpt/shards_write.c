@@ -26,10 +26,12 @@ struct mt_shards_writer {
     mt_arena arena; /* names */
     declared *tensors;
     size_t n_tensors, cap_tensors;
-    mt__names names; /* name -> index in tensors; made by start() */
-    mt_safetensors_writer **files;
-    size_t n_files;   /* 0 before start() */
-    mt_outfile index; /* opened by finish(), when there are several files */
+    mt__names names;               /* name -> index in tensors; made by start() */
+    mt_safetensors_writer **files; /* NULL: another process writes it */
+    size_t n_files;                /* 0 before start() */
+    mt_writers *writers;           /* borrowed until start(); NULL: one process */
+    int rank, *owners;             /* [n_files] the rank that writes each */
+    mt_outfile index;              /* opened by finish(), when there are several files */
 };
 
 size_t mt_shards_deal(size_t *shard_of, const size_t *bytes, size_t n, size_t max_shard_bytes)
@@ -105,8 +107,25 @@ static mt_rc deal(mt_shards_writer *w, size_t *n_shards, mt_err *err)
     return rc;
 }
 
+/* The owner of every file, by its bytes. */
+static mt_rc deal_files(mt_shards_writer *w, mt_err *err)
+{
+    uint64_t *bytes = mt_calloc(w->n_files, sizeof *bytes);
+    w->owners = mt_calloc(w->n_files, sizeof *w->owners);
+    if (!bytes || !w->owners) return mt_free(bytes), mt_no_memory(err, "writing weights to %s", w->dir);
+    for (size_t i = 0; i < w->n_tensors; i++) bytes[w->tensors[i].shard] += w->tensors[i].bytes;
+    for (size_t f = 0; f < w->n_files && w->writers; f++) w->owners[f] = mt_writers_deal(w->writers, bytes[f]);
+    w->rank = w->writers ? w->writers->rank : 0;
+    w->writers = NULL;
+    mt_free(bytes);
+    return MT_OK;
+}
+
+static bool writes_file(const mt_shards_writer *w, size_t file) { return w->owners[file] == w->rank; }
+
 static mt_rc create_file(mt_shards_writer *w, size_t shard, mt_err *err)
 {
+    if (!writes_file(w, shard)) return MT_OK;
     char *path = mt_path_join(w->dir, mt_shards_file_name(shard, w->n_files).s);
     if (!path) return mt_no_memory(err, "writing weights to %s", w->dir);
     mt_rc rc = mt_safetensors_writer_create(&w->files[shard], path, err);
@@ -138,20 +157,35 @@ mt_rc mt_shards_writer_start(mt_shards_writer *w, mt_err *err)
     if (!w->files) return mt_no_memory(err, "writing weights to %s", w->dir);
     w->n_files = n;
     MT_TRY(check_not_shadowed(w, err));
+    MT_TRY(deal_files(w, err));
     for (size_t f = 0; f < n; f++) MT_TRY(create_file(w, f, err));
     for (size_t i = 0; i < w->n_tensors; i++) {
         const declared *t = &w->tensors[i];
-        MT_TRY(mt_safetensors_writer_add(w->files[t->shard], t->name, t->dtype, t->n_dims, t->shape, err));
+        if (writes_file(w, t->shard))
+            MT_TRY(mt_safetensors_writer_add(w->files[t->shard], t->name, t->dtype, t->n_dims, t->shape, err));
     }
-    for (size_t f = 0; f < n; f++) MT_TRY(mt_safetensors_writer_start(w->files[f], err));
+    for (size_t f = 0; f < n; f++)
+        if (writes_file(w, f)) MT_TRY(mt_safetensors_writer_start(w->files[f], err));
     return MT_OK;
 }
+
+void mt_shards_writer_share(mt_shards_writer *w, mt_writers *writers) { w->writers = writers; }
+
+int mt_shards_writer_owner(const mt_shards_writer *w, const char *name)
+{
+    size_t i;
+    return mt__names_find(&w->names, name, &i) ? w->owners[w->tensors[i].shard] : -1;
+}
+
+size_t mt_shards_writer_count(const mt_shards_writer *w) { return w->n_files; }
+int mt_shards_writer_file_owner(const mt_shards_writer *w, size_t file) { return w->owners[file]; }
 
 static mt_rc file_of(const mt_shards_writer *w, mt_safetensors_writer **out, const char *name, mt_err *err)
 {
     size_t i;
     if (!mt__names_find(&w->names, name, &i)) return mt_fail(err, MT_EINVAL, "%s: tensor \"%s\" was never added", w->dir, name);
     *out = w->files[w->tensors[i].shard];
+    if (!*out) return mt_fail(err, MT_EINTERNAL, "%s: another rank writes tensor \"%s\"", w->dir, name);
     return MT_OK;
 }
 
@@ -214,14 +248,18 @@ static mt_rc write_index(mt_shards_writer *w, mt_err *err)
 mt_rc mt_shards_writer_finish(mt_shards_writer *w, mt_err *err)
 {
     if (w->n_files == 0) return mt_fail(err, MT_EINVAL, "writing to %s was never started", w->dir);
-    for (size_t f = 0; f < w->n_files; f++) MT_TRY(mt__safetensors_writer_seal(w->files[f], err));
-    if (w->n_files > 1) MT_TRY(write_index(w, err));
+    const bool index = w->n_files > 1 && w->rank == 0;
+    for (size_t f = 0; f < w->n_files; f++)
+        if (writes_file(w, f)) MT_TRY(mt__safetensors_writer_seal(w->files[f], err));
+    if (index) MT_TRY(write_index(w, err));
     mt_rc rc = MT_OK;
-    for (size_t f = 0; !rc && f < w->n_files; f++) rc = mt__safetensors_writer_publish(w->files[f], err);
-    if (!rc && w->n_files > 1) rc = mt_outfile_publish(&w->index, err);
+    for (size_t f = 0; !rc && f < w->n_files; f++)
+        if (writes_file(w, f)) rc = mt__safetensors_writer_publish(w->files[f], err);
+    if (!rc && index) rc = mt_outfile_publish(&w->index, err);
     if (rc && w->n_files > 1) { /* half of a model is worse than none */
         mt_outfile_withdraw(&w->index);
-        for (size_t f = 0; f < w->n_files; f++) mt__safetensors_writer_withdraw(w->files[f]);
+        for (size_t f = 0; f < w->n_files; f++)
+            if (writes_file(w, f)) mt__safetensors_writer_withdraw(w->files[f]);
     }
     return rc;
 }
@@ -234,6 +272,7 @@ void mt_shards_writer_free(mt_shards_writer *w)
     mt__names_deinit(&w->names);
     mt_arena_free(&w->arena);
     mt_free(w->files);
+    mt_free(w->owners);
     mt_free(w->tensors);
     mt_free(w->dir);
     mt_free(w);

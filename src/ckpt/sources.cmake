@@ -30,5 +30,6 @@ set(sources
   unpickle.c
   weight_file.c
   weights.c
+  writers.c
   zip.c
 )

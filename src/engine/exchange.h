@@ -59,10 +59,10 @@ typedef struct asking {   /* a machine that may ask */
 
 typedef struct reads {
     pthread_t thread;
-    bool open, ended; /* ended: this machine has said so */
+    bool open;
     reader readers[MT_READERS];
     asking *peers;       /* [machines] */
-    read_request *drops; /* [machines] words on their way to each */
+    read_request *drops; /* [machines] words on their way to each: drops, notes, ends */
     int drops_left;
 } reads;
 

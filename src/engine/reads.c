@@ -3,7 +3,8 @@
  *     a thread that reads    asks the machine that has the range, by one of a few readers, and waits for the answer
  *     the answering thread   takes one request at a time of each machine, reads the range here, and sends it
  *
- * Requests of one machine arrive in order, so what a machine says last (END) comes after all it wanted.  While reads are open a
+ * A machine that has written a file notes it to the first one in the same way.  Requests of one machine arrive in order, so what a
+ * machine says last (END) comes after all it wanted and noted.  While reads are open a
  * machine always expects the next request of every other one; otherwise it expects none. */
 #include "engine/exchange.h"
 
@@ -11,7 +12,7 @@
 
 #include <string.h>
 
-enum { OP_READ = 1, OP_DROP, OP_END };
+enum { OP_READ = 1, OP_DROP, OP_NOTE, OP_END };
 
 static reads *reads_of(const mt_state *s) { return &s->exchange->reads; }
 
@@ -97,6 +98,8 @@ static mt_rc answer(mt_state *s, int peer, const read_request *r, mt_err *err)
 static mt_rc handle(mt_state *s, int peer, const read_request *r, mt_err *err)
 {
     if (r->op == OP_END) return MT_OK;
+    if (r->op == OP_NOTE && s->reads.noted)
+        return s->reads.noted(s->reads.user, r->unit, (uint64_t)r->first, (uint64_t)r->n, err);
     MT_TRY(check_request(s, r, err));
     if (r->op == OP_READ) return answer(s, peer, r, err);
     if (s->reads.dropped) s->reads.dropped(s->reads.user, r->unit);
@@ -121,8 +124,9 @@ static int next_request(mt_state *s, read_request *out)
         asking *p = &x->reads.peers[found];
         *out = p->request;
         p->here = false;
-        p->ended = p->request.op == OP_END;
+        p->ended = p->request.op == OP_END; /* all that came before it has been handled: one thread handles everything */
         if (!p->ended) expect_request(s, found);
+        if (p->ended) pthread_cond_broadcast(&s->watch->changed);
     }
     pthread_mutex_unlock(&s->watch->lock);
     return found;
@@ -240,8 +244,8 @@ mt_rc mt_state_read_anywhere(mt_state *s, mt_state_range r, void *dst, mt_err *e
     return MT_OK;
 }
 
-/* One word to all others. */
-static mt_rc say(mt_state *s, read_request word, mt_err *err)
+/* One word to all others, or to machine `only`. */
+static mt_rc say(mt_state *s, read_request word, int only, mt_err *err)
 {
     exchange *x = s->exchange;
     if (!x) return MT_OK;
@@ -249,6 +253,7 @@ static mt_rc say(mt_state *s, read_request word, mt_err *err)
     while (x->reads.drops_left && !s->watch->failed) pthread_cond_wait(&s->watch->changed, &s->watch->lock);
     for (int k = 1; k < x->machines && !s->watch->failed; k++) {
         const int peer = mt__exchange_peer(x, k);
+        if (only >= 0 && peer != only) continue;
         x->reads.drops[peer] = word;
         post_request(s, peer, &x->reads.drops[peer], &x->reads.drops_left);
     }
@@ -258,7 +263,23 @@ static mt_rc say(mt_state *s, read_request word, mt_err *err)
 
 mt_rc mt_state_drop_everywhere(mt_state *s, int unit, mt_err *err)
 {
-    return say(s, (read_request){ .op = OP_DROP, .unit = unit }, err);
+    return say(s, (read_request){ .op = OP_DROP, .unit = unit }, -1, err);
+}
+
+mt_rc mt_state_note_first(mt_state *s, int number, uint64_t a, uint64_t b, mt_err *err)
+{
+    return say(s, (read_request){ .op = OP_NOTE, .unit = number, .first = (int64_t)a, .n = (int64_t)b }, 0, err);
+}
+
+mt_rc mt_state_await_closed(mt_state *s, mt_err *err)
+{
+    exchange *x = s->exchange;
+    if (!x) return MT_OK;
+    pthread_mutex_lock(&s->watch->lock);
+    for (int m = 0; m < x->machines; m++)
+        while (!x->reads.peers[m].ended && !s->watch->failed) pthread_cond_wait(&s->watch->changed, &s->watch->lock);
+    pthread_mutex_unlock(&s->watch->lock);
+    return mt_watch_check(s->watch, err);
 }
 
 /* -- opening and closing --------------------------------------------------------------------------- */
@@ -282,21 +303,13 @@ mt_rc mt_state_open_reads(mt_state *s, const mt_reads *how, mt_err *err)
     return err->rc;
 }
 
-mt_rc mt_state_end_reads(mt_state *s, mt_err *err)
-{
-    exchange *x = s->exchange;
-    if (!x || !x->reads.open || x->reads.ended) return MT_OK;
-    x->reads.ended = true;
-    return say(s, (read_request){ .op = OP_END }, err);
-}
-
 mt_rc mt_state_close_reads(mt_state *s, mt_err *err)
 {
     exchange *x = s->exchange;
     if (!x || !x->reads.open) return MT_OK;
-    mt_rc rc = mt_state_end_reads(s, err);
+    mt_rc rc = say(s, (read_request){ .op = OP_END }, -1, err);
     pthread_join(x->reads.thread, NULL);
-    x->reads.open = x->reads.ended = false;
+    x->reads.open = false;
     return rc ? rc : mt_watch_check(s->watch, err);
 }
 

@@ -67,6 +67,7 @@ void mt_state_free(mt_state *s)
 void mt_state_trace(mt_state *s, mt_trace *trace) { s->trace = trace; }
 mt_rc mt_state_check(mt_state *s, mt_err *err) { return mt_watch_check(s->watch, err); }
 int mt_state_machines(const mt_state *s) { return mt_plan_machines(s->plan); }
+int mt_state_machine(const mt_state *s) { return s->plan->job.machine; }
 void mt_state_fail(mt_state *s, const mt_err *err) { mt_watch_fail(s->watch, err); }
 void mt_state_follow(mt_state *s, int unit, mt_event *at_home) { s->units[unit].at_home = at_home; }
 const mt_home *mt_state_home(const mt_state *s, int unit) { return &s->units[unit].home; }

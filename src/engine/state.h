@@ -123,6 +123,7 @@ mt_rc mt_state_read_sliced_grad(mt_state *s, int unit, void *dst, mt_err *err);
 /* -- other machines: exchange.c, reads.c -- */
 
 int mt_state_machines(const mt_state *s); /* this one included */
+int mt_state_machine(const mt_state *s);  /* this one's number */
 
 /* Exchanges a record of n bytes per machine; all: [machines][n], in order.  All machines must call it, on the stepping thread.
  * what: name for messages, borrowed for the call. */
@@ -134,6 +135,8 @@ typedef struct mt_reads {
     /* Reads a range that is stored here (mt_plan_runs), for this machine or another. */
     mt_rc (*here)(void *user, mt_state_range r, void *dst, mt_err *err);
     void (*dropped)(void *user, int unit); /* another machine has dropped the unit; may be NULL */
+    /* Receives a note of another machine, on the first machine; NULL: expects none.  A failure ends the run. */
+    mt_rc (*noted)(void *user, int number, uint64_t a, uint64_t b, mt_err *err);
     void *user;
 } mt_reads;
 mt_rc mt_state_open_reads(mt_state *s, const mt_reads *how, mt_err *err);
@@ -142,8 +145,11 @@ enum { MT_READERS = 8, MT_READS_MOST = 1 << 17 };
 mt_rc mt_state_read_anywhere(mt_state *s, mt_state_range r, void *dst, mt_err *err);
 /* Tells all machines that this one will not read the unit again. */
 mt_rc mt_state_drop_everywhere(mt_state *s, int unit, mt_err *err);
-/* Tells all machines that this one will read nothing more, so that they need not wait for its close. */
-mt_rc mt_state_end_reads(mt_state *s, mt_err *err);
+/* Sends a note (a number and two values) to the first machine; any other machine may call it. */
+mt_rc mt_state_note_first(mt_state *s, int number, uint64_t a, uint64_t b, mt_err *err);
+/* Returns when every other machine has called close, so all of their notes are here.  They can still read from this machine until it
+ * closes, too. */
+mt_rc mt_state_await_closed(mt_state *s, mt_err *err);
 mt_rc mt_state_close_reads(mt_state *s, mt_err *err);
 
 /* -- snapshot locks: locks.c -- */

@@ -31,7 +31,7 @@ static const struct left_name {
 /* Suffixes: being written (outdir.h), being removed (mt_dir_discard), set aside. */
 static const char *const tails[] = { ".old.tmp", ".tmp", ".damaged" };
 
-/* "final" for final, final.tmp and final.old.tmp; newly allocated, NULL: no memory. */
+/* "final" for final, final.tmp, final.0123456789abcdef.tmp and final.old.tmp; newly allocated, NULL: no memory. */
 static char *plain_name(const char *name, const char **tail)
 {
     size_t n = strlen(name);
@@ -40,7 +40,8 @@ static char *plain_name(const char *name, const char **tail)
         size_t k = strlen(tails[i]);
         if (n > k && strcmp(name + n - k, tails[i]) == 0) *tail = name + n - k;
     }
-    return mt_strndup(name, n - strlen(*tail));
+    n -= strlen(*tail);
+    return mt_strndup(name, strcmp(*tail, ".tmp") == 0 ? mt_outdir_plain_length(name, n) : n);
 }
 
 /* The row of an entry that runs write; NULL: runs write nothing of that name. */

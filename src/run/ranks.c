@@ -228,6 +228,12 @@ mt_rc mt_ranks_network(mt_comm *c, double *rate, mt_err *err)
 
 /* -- one directory --------------------------------------------------------------------------------- */
 
+uint64_t mt_ranks_token(void)
+{
+    const uint64_t token = mt_rng_u64((uint64_t)mt_now_ns(), (uint64_t)getpid(), (uint64_t)time(NULL));
+    return token ? token : 1;
+}
+
 enum { TOKEN_BYTES = 32, LOOKS = 50, LOOK_MS = 100 };
 
 /* A network file system may show a new file late. */
@@ -262,8 +268,7 @@ mt_rc mt_ranks_share_dir(mt_comm *c, const char *dir, mt_err *err)
     if (c->n_ranks == 1) return MT_OK;
     char *path = mt_path_join(dir, ".ranks");
     if (!path) return mt_no_memory(err, "a name");
-    snprintf(token, sizeof token, "%016llx",
-             (unsigned long long)mt_rng_u64((uint64_t)mt_now_ns(), (uint64_t)getpid(), (uint64_t)time(NULL)));
+    snprintf(token, sizeof token, "%016llx", (unsigned long long)mt_ranks_token());
     mt_rc rc = c->rank ? MT_OK : mt_outfile_save(path, token, strlen(token), err);
     if (!rc) rc = mt_ranks_take_first(c, token, sizeof token, "the token in the output directory", err);
     if (!rc && c->rank) rc = look_for_token(c, path, token, dir, err);

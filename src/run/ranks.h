@@ -31,6 +31,9 @@ mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *
  * for this list of hosts (plan/rates.h).  With one rank: 0. */
 mt_rc mt_ranks_network(mt_comm *c, double *rate, mt_err *err);
 
+/* Draws a number that no other process draws; never 0. */
+uint64_t mt_ranks_token(void);
+
 /* Fails unless all ranks see the same directory: rank 0 writes a token there, and the others read it. */
 mt_rc mt_ranks_share_dir(mt_comm *c, const char *dir, mt_err *err);
 

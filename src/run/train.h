@@ -125,7 +125,7 @@ mt_rc mt_train_router_loss(double *out, const mt_settings *s, const mt_model *mo
 /* Logs assumptions about config.json, and its keys that have no effect. */
 void mt_train_config_notices(const mt_config *c);
 /* Writes the model directory from an engine's masters into the existing dir, with several threads.  With several machines all
- * must call it; those that do not write pass no directory. */
+ * must call it; each writes some of the files, and it returns when all of them have. */
 mt_rc mt_train_write_model(mt_engine *e, const mt_export *x, const char *dir, mt_err *err);
 
 /* Most bytes that a run adds to its directory at one time. */

@@ -48,14 +48,15 @@ typedef struct saver {
     atomic_bool finished; /* joining will not wait */
     mt_state *trained;    /* the engine's */
     mt_snapshot *snapshot;
-    bool writes, alone;      /* several machines: the first writes, and the others answer it; alone: one machine */
-    atomic_int n_left;       /* number of units not written yet */
+    bool first, alone;       /* several machines: the first completes the checkpoint; alone: one machine */
+    atomic_int *readers;     /* [units] number of machines that have yet to read the unit, this one included */
     size_t planned_room;     /* for it, by the plan */
     mt_snapshot_options how; /* with the room there is now */
     size_t aside;            /* bytes of the largest copy so far */
     mt_export model;
     mt_state_io io;
     mt_ckpt_save ckpt;
+    mt_ckpt_writer *writer;
     mt_ckpt_file files[2];
     mt_str state, settings;
     int64_t keep_last;

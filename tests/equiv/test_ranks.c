@@ -44,6 +44,8 @@ static void add_demo(void)
                                   "20",
                                   "--save-steps",
                                   "8",
+                                  "--set",
+                                  "save.max_shard_size=2M",
                                   "--bundles",
                                   "4",
                                   "--enable-timing",
@@ -120,8 +122,8 @@ static void killed_ranks_resumed_by_other_numbers_end_equal(void **state)
     for (int i = 0; i < most; i++) {
         const int n = 2 + roll(&d, 3), victim = roll(&d, n);
         char fault[64];
-        if (victim == 0 && roll(&d, 2))
-            snprintf(fault, sizeof fault, "MT_FAULT=kill:file:%d", roll(&d, 150));
+        if (roll(&d, 2))
+            snprintf(fault, sizeof fault, "MT_FAULT=kill:file:%d", roll(&d, victim ? 100 : 150));
         else
             snprintf(fault, sizeof fault, "MT_FAULT=kill:parcel:%d", roll(&d, 3000));
         run_small(dir.s, n, victim, fault);

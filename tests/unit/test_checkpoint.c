@@ -226,6 +226,203 @@ static void however_many_threads_write_or_read_it_is_the_same(void **state)
     fake_close(&a);
 }
 
+/* -- several processes ------------------------------------------------------------------------------- */
+
+enum { MOST_RANKS = 5 };
+
+typedef struct team {
+    int n;
+    mt_ckpt_writer *ranks[MOST_RANKS];
+    int n_files[MOST_RANKS]; /* that each has written; of the first: nobody says */
+} team;
+
+/* Rank 0 first, as it makes the directory; each rank only if all before it did well. */
+static mt_rc team_put(team *t, const mt_ckpt_save *s, mt_err *err)
+{
+    for (int r = 0; r < t->n; r++) {
+        mt_ckpt_save own = *s;
+        own.rank = r;
+        own.n_ranks = t->n;
+        own.mark = 0x1234;
+        MT_TRY(mt_ckpt_writer_open(&t->ranks[r], &own, err));
+    }
+    for (int r = 0; r < t->n; r++) MT_TRY(mt_ckpt_writer_start(t->ranks[r], err));
+    for (int r = t->n - 1; r >= 0; r--) MT_TRY(mt_ckpt_writer_put(t->ranks[r], err));
+    return MT_OK;
+}
+
+/* What all ranks but `silent` have written reaches the first. */
+static mt_rc team_take(team *t, int silent, mt_err *err)
+{
+    for (int r = 1; r < t->n; r++)
+        for (mt_ckpt_written f; r != silent && mt_ckpt_writer_written(t->ranks[r], t->n_files[r], &f); t->n_files[r]++)
+            MT_TRY(mt_ckpt_writer_take(t->ranks[0], &f, err));
+    return MT_OK;
+}
+
+static void team_close(team *t)
+{
+    for (int r = 0; r < t->n; r++) mt_ckpt_writer_close(t->ranks[r]);
+}
+
+/* Weights in several files, or in one; with resume/, or without. */
+static void check_team(const char *root, const fake *f, bool only_model)
+{
+    mt_err err = { 0 };
+    mt_ckpt_save s = save_of(f, root, 1);
+    s.only_model = only_model;
+    assert_ok(mt_ckpt_write(&s, &err));
+    for (s.step = 2; s.step <= MOST_RANKS; s.step++) {
+        team t = { .n = (int)s.step };
+        int readers = 0;
+        atomic_store(f->n_done, 0);
+        assert_ok(team_put(&t, &s, &err));
+        for (int u = 0; u < f->model->n_units; u++) {
+            readers += mt_ckpt_writer_readers(t.ranks[0], u);
+            for (int r = 0; r < t.n; r++)
+                assert_int_equal(mt_ckpt_writer_readers(t.ranks[r], u), mt_ckpt_writer_readers(t.ranks[0], u));
+        }
+        assert_int_equal(atomic_load(f->n_done), readers);
+        assert_ok(team_take(&t, -1, &err));
+        assert_false(mt_dir_exists(workspace_path("%s/checkpoint-%d", root, t.n).s));
+        assert_ok(mt_ckpt_writer_publish(t.ranks[0], &err));
+        for (int r = 1; r < t.n && !only_model; r++) assert_true(t.n_files[r] > 0);
+        team_close(&t);
+        char *difference = workspace_difference(workspace_path("%s/checkpoint-1", root).s,
+                                                workspace_path("%s/checkpoint-%d", root, (int)s.step).s);
+        if (difference) fail_msg("%d ranks: %s", (int)s.step, difference);
+    }
+}
+
+static void however_many_ranks_write_it_is_the_same(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    atomic_int n_done = 0;
+    const char *const freeze[] = { "model.layers.1.*" };
+    fake_open(&a, *state, freeze, 1);
+    fill(&a, 6);
+    a.n_done = &n_done;
+    a.io.done = count_done;
+    for (int i = 0; i < 4; i++) {
+        const test_path dir = workspace_path("%s/%d", (char *)*state, i);
+        assert_ok(mt_dir_make(dir.s, &err));
+        a.export.max_shard_bytes = i & 1 ? 30000 : 0;
+        a.io.n_readers = i & 1 ? 4 : 1;
+        check_team(dir.s, &a, i & 2);
+    }
+    fake_close(&a);
+}
+
+static void a_rank_that_has_not_written_leaves_no_checkpoint(void **state)
+{
+    fake a;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 7);
+    const mt_ckpt_save s = save_of(&a, *state, 1);
+    for (int silent = 1; silent < 3; silent++) {
+        mt_err err = { 0 };
+        team t = { .n = 3 };
+        assert_ok(team_put(&t, &s, &err));
+        assert_ok(team_take(&t, silent, &err));
+        assert_int_equal(mt_ckpt_writer_publish(t.ranks[0], &err), MT_EINTERNAL);
+        assert_says("no rank has written resume/unit-");
+        assert_int_equal(mt_ckpt_writer_take(t.ranks[0], &(mt_ckpt_written){ .file = 1000 }, &err), MT_EINTERNAL);
+        team_close(&t);
+        assert_int_equal(tempdir_count(*state, ".tmp"), 0);
+        assert_false(mt_dir_exists(workspace_path("%s/checkpoint-1", (char *)*state).s));
+    }
+    fake_close(&a);
+}
+
+/* Whatever fails, on whichever rank, nothing has the checkpoint's name, or all of it is there. */
+static void a_file_that_fails_on_any_rank_leaves_the_one_before_whole(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    long n = 0;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 8);
+    a.export.max_shard_bytes = 30000;
+    mt_ckpt_save s = save_of(&a, *state, 1);
+    const test_path before = workspace_path("%s/checkpoint-1", (char *)*state),
+                    path = workspace_path("%s/checkpoint-2", (char *)*state);
+    assert_ok(mt_ckpt_write(&s, &err));
+    s.step = 2;
+    for (bool failed = true; failed; n++) {
+        team t = { .n = 3 };
+        mt_err why = { 0 };
+        mt_fault_arm(MT_FAULT_FILE, n);
+        mt_rc rc = team_put(&t, &s, &err);
+        if (!rc) rc = team_take(&t, -1, &err);
+        if (!rc) rc = mt_ckpt_writer_publish(t.ranks[0], &err);
+        failed = mt_fault_disarm();
+        team_close(&t);
+        assert_ok(mt_ckpt_verify(before.s, &why));
+        if (mt_dir_exists(path.s))
+            assert_ok(mt_ckpt_verify(path.s, &why)); /* renamed, then the sync failed */
+        else
+            assert_true(rc);
+        assert_ok(mt_dir_remove(path.s, &why));
+        assert_ok(mt_output_dir_sweep(&(mt_output_dir){ .path = *state }, &why));
+        assert_int_equal(tempdir_count(*state, ".tmp"), 0);
+    }
+    assert_true(n > 60);
+    fake_close(&a);
+}
+
+/* A rank of an earlier run that is cut off from the others has another mark. */
+static void an_earlier_attempt_cannot_reach_the_files_of_this_one(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    mt_ckpt_writer *late, *now;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 9);
+    mt_ckpt_save s = save_of(&a, *state, 1);
+    s.rank = 1, s.n_ranks = 2, s.mark = 0xfedcba9876543210;
+    assert_ok(mt_ckpt_writer_open(&late, &s, &err));
+    assert_ok(mt_dir_make(workspace_path("%s/checkpoint-1.fedcba9876543210.tmp/resume", (char *)*state).s, &err));
+    assert_ok(mt_ckpt_writer_start(late, &err));
+    s.rank = 0, s.n_ranks = 1, s.mark = 7;
+    assert_ok(mt_output_dir_sweep(&(mt_output_dir){ .path = *state }, &err)); /* the new run removes what the old one left */
+    assert_ok(mt_ckpt_writer_open(&now, &s, &err));
+    assert_ok(mt_ckpt_writer_start(now, &err));
+    assert_int_equal(mt_ckpt_writer_put(late, &err), MT_EIO);
+    assert_ok(mt_ckpt_writer_put(now, &err));
+    assert_ok(mt_ckpt_writer_publish(now, &err));
+    mt_ckpt_writer_close(late);
+    mt_ckpt_writer_close(now);
+    assert_ok(mt_ckpt_verify(workspace_path("%s/checkpoint-1", (char *)*state).s, &err));
+    assert_int_equal(tempdir_count(*state, ".tmp"), 0);
+    fake_close(&a);
+}
+
+/* In their order, each to the rank that has least: no two ranks differ by more than one file. */
+static void files_are_dealt_by_their_bytes(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 9; n++) {
+        mt_err err = { 0 };
+        mt_writers w;
+        uint64_t largest = 0, bytes[9] = { 0 };
+        assert_ok(mt_writers_init(&w, 0, n, &err));
+        for (uint64_t i = 0; i < 200; i++) {
+            const uint64_t size = 1 + mt_rng_below(3, (uint64_t)n, i, i % 10 ? 1000 : 20000);
+            const int rank = mt_writers_deal(&w, size);
+            assert_in_range(rank, 0, n - 1);
+            bytes[rank] += size;
+            if (size > largest) largest = size;
+        }
+        for (int a = 0; a < n; a++)
+            for (int b = 0; b < n; b++) assert_true(bytes[a] <= bytes[b] + largest);
+        mt_writers_deinit(&w);
+        assert_ok(mt_writers_init(&w, 0, n, &err));
+        for (int i = 0; i < 30; i++) assert_int_equal(mt_writers_deal(&w, 5), i % n); /* equal ones in turn */
+        mt_writers_deinit(&w);
+    }
+}
+
 static void numbers_that_are_not_finite_are_never_saved(void **state)
 {
     fake a;
@@ -511,8 +708,11 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 
 MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(so_it_is_with_several_threads),
-             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved),
-             RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
+             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(however_many_ranks_write_it_is_the_same),
+             RUNS(a_rank_that_has_not_written_leaves_no_checkpoint),
+             RUNS(a_file_that_fails_on_any_rank_leaves_the_one_before_whole),
+             RUNS(an_earlier_attempt_cannot_reach_the_files_of_this_one), cmocka_unit_test(files_are_dealt_by_their_bytes),
+             RUNS(numbers_that_are_not_finite_are_never_saved), RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
              RUNS(an_old_one_that_cannot_be_removed_is_said_and_stays), RUNS(the_newest_whole_one_is_found_and_old_ones_go),
              RUNS(another_models_checkpoint_is_refused_by_name), cmocka_unit_test(a_changed_bit_changes_the_checksum),
              RUNS(a_config_that_is_still_true_is_copied_byte_for_byte), RUNS(a_template_of_the_run_takes_the_place_of_the_models),
