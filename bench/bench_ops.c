@@ -1,6 +1,6 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5, or of models with experts.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | sinks | delta | experts | rest | tune] [DOCS] [7b | 3b | 0.5b]
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | sinks | latent | delta | experts | rest | tune] [DOCS] [7b | 3b | 0.5b]
  *     default:  cuda 16384, all, 0, 7b
  *
  * experts: not part of all; ROWS are tokens, each goes to the model's number of experts; DOCS: only the model of this number, from 1 on.
@@ -180,78 +180,102 @@ static void products(int64_t M)
     }
 }
 
-/* Documents of `length` rows each, or, if negative, of many lengths up to that, a quarter of it on average; FLOPs of
- * the causal half only. */
-static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window,
-                      float softcap, bool sinks)
+/* Attention over documents of `length` rows each or, if negative, of many lengths up to -length, a quarter of it on average. */
+typedef struct attention_shape {
+    const char *name; /* NULL: attention */
+    int64_t length, heads, kv, dh;
+    int64_t dv; /* as in latent attention, where q, k and v are separate matrices; 0: dh, side by side in a row */
+    int64_t window;
+    float softcap;
+    bool sinks;
+} attention_shape;
+
+/* Cuts N rows into documents.  Returns how many pairs of a row and a row that it sees there are: the causal half or the window. */
+static double cut_documents(const attention_shape *s, int64_t N, int32_t *starts, mt_attention *a)
+{
+    double pairs = 0, window = (double)s->window;
+    for (int64_t row = 0; row < N; a->n_docs++) {
+        int64_t n = s->length > 0
+                        ? s->length
+                        : (int64_t)(-0.215 * (double)s->length * exp(0.8 * (double)mt_rng_normal(5, 6, (uint64_t)a->n_docs))) + 1;
+        n = mt_min_i64(n, mt_min_i64(N - row, s->length > 0 ? s->length : -s->length));
+        pairs += (double)n * (s->window && s->window < n ? window - window * window / (2.0 * (double)n) : (double)n / 2);
+        a->longest = mt_max_i64(a->longest, n);
+        row += n;
+        starts[a->n_docs + 1] = (int32_t)row;
+    }
+    return pairs;
+}
+
+static void attention(mt_attention_use use, int64_t N, attention_shape s)
 {
     static int32_t starts[70000];
-    int64_t n_docs = 0, longest = 0;
-    double pairs = 0;
-    char name[64];
-    for (int64_t row = 0; row < N; n_docs++) {
-        int64_t n = length > 0
-                        ? length
-                        : (int64_t)(-0.215 * (double)length * exp(0.8 * (double)mt_rng_normal(5, 6, (uint64_t)n_docs))) + 1;
-        n = mt_min_i64(n, mt_min_i64(N - row, length > 0 ? length : -length));
-        double seen = window && window < n ? (double)window - (double)window * (double)window / (2.0 * (double)n) : (double)n / 2;
-        pairs += (double)n * seen;
-        longest = mt_max_i64(longest, n);
-        row += n;
-        starts[n_docs + 1] = (int32_t)row;
-    }
-    int64_t ld = (heads + 2 * kv) * dh;
-    char *qkv = filled((size_t)(N * ld) * 2), *dqkv = filled((size_t)(N * ld) * 2);
+    const int64_t dv = s.dv ? s.dv : s.dh, q = s.heads * s.dh, k = s.kv * s.dh, v = s.kv * dv, ld = q + k + v;
+    const int64_t apart = s.dv ? N : 1; /* rows before the next matrix begins */
+    char name[64], *qkv = filled((size_t)(N * ld) * 2), *dqkv = filled((size_t)(N * ld) * 2);
     mt_attention a = { .t = MT_DTYPE_BF16,
                        .N = N,
-                       .H = heads,
-                       .K = kv,
-                       .Dh = dh,
-                       .ldq = ld,
-                       .ldk = ld,
-                       .ldv = ld,
-                       .ldo = heads * dh,
-                       .n_docs = n_docs,
-                       .longest = longest,
-                       .doc_start = ints(starts, (size_t)n_docs + 1),
+                       .H = s.heads,
+                       .K = s.kv,
+                       .Dh = s.dh,
+                       .Dv = s.dv,
+                       .ldq = s.dv ? q : ld,
+                       .ldk = s.dv ? k : ld,
+                       .ldv = s.dv ? v : ld,
+                       .ldo = s.heads * dv,
                        .host_start = starts,
-                       .scale = 1.0f / sqrtf((float)dh),
-                       .window = window,
-                       .softcap = softcap,
-                       .sinks = sinks ? filled((size_t)heads * 4) : NULL,
-                       .dsinks = sinks ? filled((size_t)heads * 4) : NULL,
+                       .scale = 1.0f / sqrtf((float)s.dh),
+                       .window = s.window,
+                       .softcap = s.softcap,
+                       .sinks = s.sinks ? filled((size_t)s.heads * 4) : NULL,
+                       .dsinks = s.sinks ? filled((size_t)s.heads * 4) : NULL,
                        .q = qkv,
-                       .k = qkv + heads * dh * 2,
-                       .v = qkv + (heads + kv) * dh * 2,
-                       .o = filled((size_t)(N * heads * dh) * 2),
-                       .lse = filled((size_t)(N * heads) * 4),
-                       .d_o = filled((size_t)(N * heads * dh) * 2),
+                       .k = qkv + apart * q * 2,
+                       .v = qkv + apart * (q + k) * 2,
+                       .o = filled((size_t)(N * s.heads * dv) * 2),
+                       .lse = filled((size_t)(N * s.heads) * 4),
+                       .d_o = filled((size_t)(N * s.heads * dv) * 2),
                        .dq = dqkv,
-                       .dk = dqkv + heads * dh * 2,
-                       .dv = dqkv + (heads + kv) * dh * 2,
+                       .dk = dqkv + q * 2,
+                       .dv = dqkv + (q + k) * 2,
                        .ld_d = ld,
                        .use = use };
+    double pairs = cut_documents(&s, N, starts, &a) * 2.0 * (double)s.heads;
+    a.doc_start = ints(starts, (size_t)a.n_docs + 1);
     a.scratch = filled(mt_attention_scratch(&a));
-    double flops = 4.0 * (double)(heads * dh) * pairs;
-    snprintf(name, sizeof name, "attention %lldx%lld Dh %lld w %lld%s", (long long)n_docs, (long long)length, (long long)dh,
-             (long long)window, sinks ? " sinks" : "");
+    snprintf(name, sizeof name, "%s %lldx%lld Dh %lld w %lld%s", s.name ? s.name : "attention", (long long)a.n_docs,
+             (long long)s.length, (long long)s.dh, (long long)s.window, s.sinks ? " sinks" : "");
     printf("%-11s", mt_attention_way_name(mt_attention_choose(&a, false)));
-    say(name, seconds_of(attention_fwd, &a), flops, 0);
+    say(name, seconds_of(attention_fwd, &a), pairs * (double)(s.dh + dv), 0);
     printf("%-11s", mt_attention_way_name(mt_attention_choose(&a, true)));
-    say("                     backward", seconds_of(attention_bwd, &a), 2.5 * flops, 0);
+    /* Five products: scores, dq and dk are dh deep or wide, dv and the scores' gradients dv. */
+    say("                     backward", seconds_of(attention_bwd, &a), pairs * (double)(3 * s.dh + 2 * dv), 0);
     void *all[] = { qkv,       dqkv,     (void *)(uintptr_t)a.doc_start, a.o, a.lse, (void *)(uintptr_t)a.d_o,
                     a.scratch, a.dsinks, (void *)(uintptr_t)a.sinks };
     for (size_t p = 0; p < sizeof all / sizeof *all; p++) dev->api->free(dev, all[p]);
 }
 
+/* Documents are no longer than all rows. */
+static attention_shape shortened(attention_shape s, int64_t rows)
+{
+    s.length = mt_min_i64(s.length, rows);
+    return s;
+}
+
 /* Every way the device has, where it serves: the fast one also where the table would not take it. */
 static void attentions(int64_t rows, int64_t most_docs)
 {
-    const struct {
-        int64_t length, heads, kv, dh, window;
-    } shapes[] = { { -1024, H, K, DH, 0 },  { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },     { 4096, H, K, DH, 0 },
-                   { 16384, H, K, DH, 0 },  { 4096, H, K, DH, 128 }, { 16384, H, K, DH, 1024 }, { 1024, 14, 2, 64, 0 },
-                   { 1024, 16, 2, 128, 0 }, { 1024, 16, 8, 96, 0 },  { 1024, 8, 4, 256, 0 } };
+    const attention_shape shapes[] = { { .length = -1024, .heads = H, .kv = K, .dh = DH },
+                                       { .length = 256, .heads = H, .kv = K, .dh = DH },
+                                       { .length = 1024, .heads = H, .kv = K, .dh = DH },
+                                       { .length = 4096, .heads = H, .kv = K, .dh = DH },
+                                       { .length = 16384, .heads = H, .kv = K, .dh = DH },
+                                       { .length = 4096, .heads = H, .kv = K, .dh = DH, .window = 128 },
+                                       { .length = 16384, .heads = H, .kv = K, .dh = DH, .window = 1024 },
+                                       { .length = 1024, .heads = 14, .kv = 2, .dh = 64 },
+                                       { .length = 1024, .heads = 16, .kv = 2, .dh = 128 },
+                                       { .length = 1024, .heads = 16, .kv = 8, .dh = 96 },
+                                       { .length = 1024, .heads = 8, .kv = 4, .dh = 256 } };
     static const mt_attention_way ways[] = { MT_ATTENTION_FLASH, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
     mt_attention_use has = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
     has.docs = most_docs;
@@ -259,9 +283,7 @@ static void attentions(int64_t rows, int64_t most_docs)
     for (size_t w = 0; w < MT_COUNT(ways); w++) {
         use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
         if (!(has.ways >> ways[w] & 1)) continue;
-        for (size_t i = 0; i < MT_COUNT(shapes); i++)
-            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh,
-                      shapes[i].window, 0, false);
+        for (size_t i = 0; i < MT_COUNT(shapes); i++) attention(use, rows, shortened(shapes[i], rows));
     }
 }
 
@@ -291,40 +313,62 @@ static void long_documents(int64_t rows, int64_t only)
             use.ways = 1u << asks[w].way | 1u << MT_ATTENTION_FLASH;
             use.workspace = asks[w].workspace;
             printf("%lld GiB ", (long long)(asks[w].workspace >> 30));
-            attention(use, length > 0 ? length : rows, length, shapes[i].heads, shapes[i].kv, shapes[i].dh, 0, 0, false);
+            attention(use, length > 0 ? length : rows,
+                      (attention_shape){ .length = length, .heads = shapes[i].heads, .kv = shapes[i].kv, .dh = shapes[i].dh });
         }
 }
 
 /* Scores under a soft cap, heads as in Gemma 2's 2B and 27B. */
 static void capped_attentions(int64_t rows)
 {
-    static const struct {
-        int64_t length, heads, kv, dh, window;
-    } shapes[] = { { 1024, 8, 4, 256, 0 },
-                   { 4096, 8, 4, 256, 0 },
-                   { 16384, 8, 4, 256, 0 },
-                   { 16384, 8, 4, 256, 4096 },
-                   { 4096, 32, 16, 128, 0 } };
+    static const attention_shape shapes[] = { { .length = 1024, .heads = 8, .kv = 4, .dh = 256, .softcap = 50 },
+                                              { .length = 4096, .heads = 8, .kv = 4, .dh = 256, .softcap = 50 },
+                                              { .length = 16384, .heads = 8, .kv = 4, .dh = 256, .softcap = 50 },
+                                              { .length = 16384, .heads = 8, .kv = 4, .dh = 256, .window = 4096, .softcap = 50 },
+                                              { .length = 4096, .heads = 32, .kv = 16, .dh = 128, .softcap = 50 } };
     static const mt_attention_way ways[] = { MT_ATTENTION_FLASH, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
     mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         for (size_t w = 0; w < MT_COUNT(ways); w++) {
             use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
-            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh,
-                      shapes[i].window, 50, false);
+            attention(use, rows, shortened(shapes[i], rows));
         }
 }
 
 /* Heads of GPT-OSS, with its sinks and without them. */
 static void sink_attentions(int64_t rows)
 {
-    static const struct {
-        int64_t length, window;
-    } shapes[] = { { 1024, 0 }, { 1024, 128 }, { 4096, 0 }, { 4096, 128 }, { 16384, 0 }, { 16384, 128 } };
+    static const attention_shape shapes[] = {
+        { .length = 1024 }, { .length = 1024, .window = 128 }, { .length = 4096 },  { .length = 4096, .window = 128 },
+        { .length = 8192 }, { .length = 8192, .window = 128 }, { .length = 16384 }, { .length = 16384, .window = 128 },
+    };
     const mt_attention_use use = mt_attention_use_of(dev, true, false, (size_t)128 << 30);
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
-        for (int sinks = 0; sinks < 2; sinks++)
-            attention(use, rows, mt_min_i64(rows, shapes[i].length), 64, 8, 64, shapes[i].window, 0, sinks);
+        for (int sinks = 0; sinks < 2; sinks++) {
+            attention_shape s = shortened(shapes[i], rows);
+            s.name = sinks ? "GPT-OSS" : NULL;
+            s.heads = 64, s.kv = 8, s.dh = 64, s.sinks = sinks;
+            attention(use, rows, s);
+        }
+}
+
+/* Latent attention, each followed by plain heads of 128 with the same FLOPs forward (backward has 4% more with scores of 192 and values
+ * of 128), as a run with equal bits makes them and by the fastest kernels. */
+static void latent_attentions(int64_t rows)
+{
+    static const attention_shape shapes[] = { { .name = "V2-Lite", .heads = 16, .kv = 16, .dh = 192, .dv = 128 },
+                                              { .name = "20 heads", .heads = 20, .kv = 20, .dh = 128 },
+                                              { .name = "V3", .heads = 128, .kv = 128, .dh = 192, .dv = 128 },
+                                              { .name = "160 heads", .heads = 160, .kv = 160, .dh = 128 },
+                                              { .name = "GLM-Flash", .heads = 20, .kv = 20, .dh = 256, .dv = 256 },
+                                              { .name = "40 heads", .heads = 40, .kv = 40, .dh = 128 } };
+    static const int64_t lengths[] = { 1024, 4096, 8192 };
+    for (int equal = 1; equal >= 0; equal--)
+        for (size_t i = 0; i < MT_COUNT(shapes) * MT_COUNT(lengths); i++) {
+            attention_shape s = shapes[i % MT_COUNT(shapes)];
+            s.length = lengths[i / MT_COUNT(shapes)];
+            attention(mt_attention_use_of(dev, equal, false, (size_t)128 << 30), rows, shortened(s, rows));
+        }
 }
 
 /* A gated delta net's heads, and the width of the full attention beside it. */
@@ -827,6 +871,7 @@ int main(int argc, char **argv)
     if (strcmp(what, "long") == 0) long_documents(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (strcmp(what, "capped") == 0) capped_attentions(rows);
     if (strcmp(what, "sinks") == 0) sink_attentions(rows);
+    if (strcmp(what, "latent") == 0) latent_attentions(rows);
     if (strcmp(what, "delta") == 0) delta_nets(rows, argc > 4 ? atoi(argv[4]) : 0);
     for (size_t i = 0; strcmp(what, "experts") == 0 && i < MT_COUNT(expert_shapes); i++)
         if (argc < 5 || atoi(argv[4]) == 0 || (size_t)atoi(argv[4]) == i + 1) experts(&expert_shapes[i], rows);
