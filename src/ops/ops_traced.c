@@ -64,13 +64,15 @@ static label name_product(const char *fn, const void *a)
     return l;
 }
 
-/* How many rows the experts of a call have is known on the device alone: no FLOPs here. */
+/* How many rows the experts of a call have is known on the device alone, so no FLOPs here.  The name has what run/spent.c estimates them
+ * from: the number of experts, and the most rows they can have. */
 static label name_grouped(const char *fn, const void *a)
 {
     const mt_grouped_linear *p = a;
     label l = { .flops = 0 };
     (void)fn;
-    snprintf(l.name, sizeof l.name, "experts_%s %lldx%lld", direction(p->dy, p->dx), (long long)p->N, (long long)p->K);
+    snprintf(l.name, sizeof l.name, "experts_%s %lldx%lld, %lld to %lld", direction(p->dy, p->dx), (long long)p->N,
+             (long long)p->K, (long long)p->M, (long long)p->c);
     return l;
 }
 

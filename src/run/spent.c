@@ -4,29 +4,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The name of a product of this shape in the layers, the head or an expert; NULL: none matches. */
-static const char *product_name(const mt_model *m, bool expert, long long n, long long k)
+/* The layers' product of this shape, or of one expert; NULL: no layer has one. */
+static const mt_work_item *product_of(const mt_model *m, bool expert, long long n, long long k)
 {
     for (int i = 0; i < m->n_kinds; i++)
         for (int j = 0; j < m->kinds[i].n_work; j++) {
             const mt_work_item *w = &m->kinds[i].work[j];
             double columns = w->T ? w->n / w->T : w->n;
             if ((w->T > 0) != expert || w->kind != MT_WORK_PRODUCT || !w->name) continue;
-            if ((long long)columns == n && (long long)w->k == k) return w->name;
+            if ((long long)columns == n && (long long)w->k == k) return w;
         }
-    return !expert && n == m->config->V && k == m->config->D ? "head" : NULL;
+    return NULL;
 }
 
-/* Names a product by its purpose instead of its shape. */
-static void name_of(char *out, const mt_trace_span *span, const mt_model *m)
+/* Names a product of a unit's experts by its purpose.  Returns its FLOPs.  Only the device knows how many rows these experts had, but over
+ * the units of a layer they add up to T for each token: each of the E experts counts as an equal share of them. */
+static double name_experts(char *out, const mt_trace_span *span, const mt_model *m)
+{
+    char way[8];
+    long long n, k, rows, experts;
+    if (sscanf(span->name, "experts_%7s %lldx%lld, %lld to %lld", way, &n, &k, &rows, &experts) != 5) return 0;
+    const mt_work_item *w = product_of(m, true, n, k);
+    if (!w || experts <= 0) return 0;
+    snprintf(out, MT_TRACE_NAME, "%s %s", w->name, way);
+    double c = (double)experts, tokens = (double)rows / (c < w->T ? c : w->T);
+    return 2.0 * tokens * w->T * c / w->E * (double)n * (double)k;
+}
+
+/* Names a product by its purpose instead of its shape.  Returns the span's FLOPs. */
+static double name_of(char *out, const mt_trace_span *span, const mt_model *m)
 {
     char way[8];
     long long n, k;
     snprintf(out, MT_TRACE_NAME, "%s", strcmp(span->track, "updater") == 0 ? "update on the host" : span->name);
-    bool expert = sscanf(out, "experts_%7s %lldx%lld", way, &n, &k) == 3;
-    if (!expert && sscanf(out, "linear_%7s %lldx%lld", way, &n, &k) != 3) return;
-    const char *name = product_name(m, expert, n, k);
+    if (strncmp(out, "experts_", 8) == 0) return name_experts(out, span, m);
+    if (sscanf(out, "linear_%7s %lldx%lld", way, &n, &k) != 3) return span->flops;
+    const mt_work_item *w = product_of(m, false, n, k);
+    const char *name = w ? w->name : NULL;
+    if (!name && n == m->config->V && k == m->config->D) name = "head";
     if (name) snprintf(out, MT_TRACE_NAME, "%s %s", name, way);
+    return span->flops;
 }
 
 static mt_spent_row *row_for(mt_spent *s, const mt_trace_span *span, const char *name)
@@ -66,13 +83,13 @@ void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_model *m)
     out->seconds = 1e-9 * (double)window;
     for (int i = 0; i < n; i++) {
         char name[MT_TRACE_NAME];
-        name_of(name, &spans[i], m);
+        double flops = name_of(name, &spans[i], m);
         mt_spent_row *r = row_for(out, &spans[i], name);
         double seconds = 1e-9 * (double)(mt_min_i64(spans[i].to, window) - mt_max_i64(spans[i].from, 0));
         if (seconds < 0) seconds = 0; /* queued in the window, done after it */
         r->n++;
         r->seconds += seconds;
-        r->flops += spans[i].flops;
+        r->flops += flops;
         r->bytes += (double)spans[i].bytes;
         if (track_rank(spans[i].track) == 0) busy += seconds;
     }

@@ -192,6 +192,45 @@ static void the_table_adds_up_to_the_window(void **state)
     close_fixture(&f);
 }
 
+/* Two units of 4 of 8 experts, with 3 and 13 of the 16 rows that 8 tokens have: together they count as all 16. */
+static void the_table_counts_the_flops_of_experts(void **state)
+{
+    (void)state;
+    enum { TOKENS = 8, T = 2, E = 8, UNIT = 4, D = 64, I = 16 };
+    mt_err err = { 0 };
+    fixture f;
+    mt_spent spent;
+    mt_config *c;
+    mt_model *m;
+    const char *config = "{\"model_type\": \"olmoe\", \"hidden_size\": 64, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, "
+                         "\"intermediate_size\": 16, \"vocab_size\": 320, \"num_experts\": 8, \"num_experts_per_tok\": 2}";
+    const int32_t offsets[E + 1] = { 0, 1, 1, 2, 3, 3, 9, 12, 16 };
+    int32_t rows[TOKENS * T];
+    for (int i = 0; i < TOKENS * T; i++) rows[i] = i % TOKENS;
+    static float x[TOKENS * D], w[UNIT * 2 * I * D], y[TOKENS * T * 2 * I];
+    mt_grouped_linear a = {
+        .M = TOKENS * T, .N = 2 * I, .K = D, .c = UNIT, .offsets = offsets, .rows = rows, .gather_x = true, .x = x, .w = w, .y = y
+    };
+    assert_ok(mt_config_parse(&c, config, strlen(config), "config", &err));
+    assert_ok(mt_model_create(&m, c, NULL, &err));
+    open_fixture(&f, 64);
+    mt_trace_turn(f.trace);
+    for (; a.e0 < E; a.e0 += UNIT) assert_ok(mt_ops_traced.grouped_linear_fwd(f.a, &a, &err));
+    settle(&f, f.a);
+    mt_trace_turn(f.trace);
+    assert_ok(mt_trace_collect(f.trace, &err));
+    mt_spent_of(&spent, f.trace, m);
+    mt_model_free(m);
+    mt_config_close(c);
+    const mt_spent_row *found = NULL;
+    for (int i = 0; i < spent.n; i++)
+        if (strcmp(spent.rows[i].name, "experts gate+up fwd") == 0) found = &spent.rows[i];
+    assert_non_null(found);
+    assert_int_equal(found->n, 2);
+    assert_true(found->flops == 2.0 * TOKENS * T * 2 * I * D);
+    close_fixture(&f);
+}
+
 static void the_file_is_a_chrome_trace(void **state)
 {
     mt_err err = { 0 };
@@ -222,5 +261,5 @@ static void the_file_is_a_chrome_trace(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(spans_are_named_timed_and_in_order), cmocka_unit_test(what_finds_no_room_is_counted),
-             cmocka_unit_test(the_table_adds_up_to_the_window),
+             cmocka_unit_test(the_table_adds_up_to_the_window), cmocka_unit_test(the_table_counts_the_flops_of_experts),
              cmocka_unit_test_setup_teardown(the_file_is_a_chrome_trace, tempdir_make, tempdir_remove))
