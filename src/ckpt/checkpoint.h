@@ -46,7 +46,7 @@ mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err);
  *     publish   rank 0, when all have put theirs and all was taken: the list of files, then the name
  *     close     always last; what was not published goes
  *
- * Until publish() nothing is under the checkpoint's name, so if any rank fails before that, the last complete checkpoint stays the last. */
+ * Until publish() nothing has the checkpoint's name, so if any rank fails before that, the last complete checkpoint stays intact. */
 typedef struct mt_ckpt_writer mt_ckpt_writer;
 typedef struct mt_ckpt_written {
     int32_t file; /* by its number, the same on every rank */
