@@ -37,7 +37,7 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("report " MODEL " --serve -1", 2, "--serve -1: a port is 1 to 65535");
 }
 
-/* A full disk behind stdout, or nothing at all: no success without a word. */
+/* stdout on a full disk, or closed: the command fails with a message. */
 static void what_could_not_be_printed_is_told(void **state)
 {
     (void)state;
@@ -184,7 +184,7 @@ static void bench_runs_several_in_one_process(void **state)
         1);
     first = strstr(out, "error: "), second = strstr(out, "\"tokens_per_step\": 32");
     assert_true(first && second && strstr(out, "\"tokens_per_step\": 64"));
-    /* micro-batches that were looked at and did not fit are no error of a run that did */
+    /* micro-batches that were looked at and did not fit are not an error of a run that fits */
     assert_int_equal(run_program(BENCH
                                  "--json --tokens-per-step 4096 --device-memory 1650K --warmup 0 --and --tokens-per-step 32",
                                  out, sizeof out),
@@ -192,7 +192,7 @@ static void bench_runs_several_in_one_process(void **state)
     assert_true(strstr(out, "\"tokens_per_step\": 4096") && strstr(out, "\"tokens_per_step\": 32") && !strstr(out, "error"));
 }
 
-/* The qwen2 golden under a type of its own: config keys tell nothing, its tensors do. */
+/* The qwen2 golden under an unknown type: config keys tell nothing, its tensors do. */
 static void inspect_says_how_it_told_the_family(void **state)
 {
     const char *dir = *state;
@@ -272,7 +272,7 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
              (const char *)*state);
     expect_program(args, 2, "float32 or bfloat16");
     assert_int_equal(tempdir_count(*state, ".safetensors"), 0);
-    snprintf(tokens, sizeof tokens, "%s/pipe", (const char *)*state); /* what is no file is not replaced by one */
+    snprintf(tokens, sizeof tokens, "%s/pipe", (const char *)*state); /* something other than a file is not replaced by one */
     assert_int_equal(mkfifo(tokens, 0600), 0);
     snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --device cpu --out %s", tokens);
     expect_program(args, 2, "is not a regular file");

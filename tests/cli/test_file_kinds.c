@@ -1,4 +1,4 @@
-/* What is opened may not be a file: every path that the program reads or writes, and in its place a FIFO that nobody writes to, a
+/* What is opened may not be a file: every path that the program reads or writes, and in its place a FIFO without a writer, a
  * directory, a link out of the folder, a link to itself, a device, and a file of a terabyte that is all holes.  Each ends soon,
  * by itself, and where it fails it says so with the name.  MT_KINDS=all tries every pair (`make soak`); else every fifth, in
  * turn. */

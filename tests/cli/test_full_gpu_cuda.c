@@ -1,5 +1,5 @@
 /* A GPU that is too small for the run, or whose memory another process has: the message says which and what to do, `auto` says
- * that it goes on without, and when the other is gone the same command works. */
+ * that it continues without, and when the other is gone the same command works. */
 #define _GNU_SOURCE
 #include "program.h"
 #include "tempdir.h"
@@ -18,7 +18,7 @@ static void expect(void **state, const char *options, int status, const char *sa
     expect_program(args, status, says);
 }
 
-/* -- somebody else ----------------------------------------------------------------------------------- */
+/* -- another process ----------------------------------------------------------------------------------- */
 
 typedef struct holder {
     pid_t pid;

@@ -1,7 +1,7 @@
 /* `megatrain generate` as a user meets it, on the demo's model with random weights: what it says is noise, but the same noise
  * alone and in company, resident and streamed. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* a terminal of its own */
+#define _GNU_SOURCE /* a separate terminal */
 #endif
 #include "program.h"
 #include "pty.h"

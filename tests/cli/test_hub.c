@@ -61,7 +61,7 @@ static void killed_at_any_file_operation_the_next_call_goes_on(void **state)
         if (p.status == 0) break; /* it was never reached */
         assert_int_equal(p.status, -SIGKILL);
         n_kills++;
-        if (n % 3 == 0) assert_ok(mt_dir_remove(in_cache(r, "").s, &err)); /* the others go on from what is there */
+        if (n % 3 == 0) assert_ok(mt_dir_remove(in_cache(r, "").s, &err)); /* the others continue from what is there */
     }
     assert_true(n_kills > 12);
     START(r, GET);
@@ -140,8 +140,7 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     assert_printed(&p, "weights      1 file");
 
     START(r, "data", "--model-name", "acme/demo", "--dataset-name", "acme/rows", "--query-field", "instruction",
-          "--response-field", "output", "--max-seq-len", "64", "--set",
-          "dataset.cache_dir=cache"); /* a dataset nobody has registered */
+          "--response-field", "output", "--max-seq-len", "64", "--set", "dataset.cache_dir=cache"); /* an unregistered dataset */
     if (program_run(&p) != 0) fail_msg("%s", p.text);
     START(r, "data", "--model-name", "acme/demo", "--dataset-path", "acme/rows", "--max-seq-len", "64", "--set",
           "dataset.cache_dir=cache"); /* by path, as the original had it; how it is laid out is found */

@@ -1,4 +1,4 @@
-/* A run that is killed goes on and ends as if nothing had happened: weights, lo, m, v, metrics and all, byte for byte.
+/* A run that is killed continues and ends as if nothing had happened: weights, lo, m, v, metrics and all, byte for byte.
  *
  * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is
  * killed again while it resumes.  The same with operations that fail instead, and with all of it mixed: a disk that is slow or
@@ -203,7 +203,7 @@ static void killed_at_random_moments_it_ends_equal(void **state)
     }
 }
 
-/* Not killed: the operation fails, once.  The run says so and ends, or it did not matter; either way it goes on and ends
+/* Not killed: the operation fails, once.  The run says so and ends, or it did not matter; either way it continues and ends
  * equal. */
 static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **state)
 {
@@ -420,7 +420,7 @@ static void start_evaluating(program *p, const char *root, const char *dir, bool
     program_start(p);
 }
 
-/* Then checkpoint-12 is from before it, and stays so: whoever resumes makes the evaluation, as often as it is resumed. */
+/* Then checkpoint-12 is from before it, and stays so: a resumed run makes the evaluation, as often as it is resumed. */
 static void a_stop_in_the_last_evaluation_leaves_it_to_those_who_resume(void **state)
 {
     const char *root = *state;
@@ -507,7 +507,7 @@ static void sigusr1_saves_and_the_run_goes_on(void **state)
     assert_int_equal(count_checkpoints(dir.s), 2);
 }
 
-/* Until nobody reads what it prints any more and it waits for that: it cannot come to the end of its step then. */
+/* Until nothing reads its output any more and it waits for that: it cannot come to the end of its step then. */
 static void wait_until_stuck(const program *p)
 {
     for (int i = 0, n = 0; i < TRIES && n < 4000; i++) {

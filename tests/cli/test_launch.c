@@ -1,5 +1,5 @@
-/* megatrain train under a launcher: ranks that are not alike, or not launched as they should be, are told so in one sentence, which
- * one rank prints.  So is how a run ended on which one of them fails, stands still or is asked to stop. */
+/* megatrain train under a launcher: ranks that are not alike, or not launched as they should be, end with one sentence, which one
+ * rank prints.  So is how a run ended on which one of them fails, stands still or is asked to stop. */
 #include "mpirun.h"
 #include "workspace.h"
 

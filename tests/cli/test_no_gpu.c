@@ -1,5 +1,5 @@
-/* A GPU that is not there, hidden, or behind a driver that is too old: the message says which, and what to do.  Drivers are
- * played by tests/support/fake_cuda.c, so this needs no GPU; a build without CUDA says that it is one. */
+/* A GPU that is not there, hidden, or with a driver that is too old: the message says which, and what to do.  Drivers are played
+ * by tests/support/fake_cuda.c, so this needs no GPU; a build without CUDA says that it is one. */
 #include "program.h"
 #include "tempdir.h"
 

@@ -1,4 +1,4 @@
-/* What happens around a run: whoever reads what it prints goes away, limits, files and folders that vanish or move, another day.
+/* What happens around a run: the reader of its output goes away, limits, files and folders that vanish or move, another day.
  * None of it loses the run. */
 #include "process.h"
 #include "program.h"
@@ -165,7 +165,7 @@ static void a_model_directory_that_is_gone_is_saved_all_the_same(void **state)
         workspace_same_file(workspace_path("%s/elsewhere/config.json", root).s, workspace_path("%s/config.json", saved.s).s));
 }
 
-/* Another mount, another machine: the same model and the same data lie elsewhere. */
+/* Another mount, another machine: the same model and the same data are elsewhere. */
 static void what_has_moved_is_found_there(void **state)
 {
     const char *root = *state;
@@ -213,7 +213,7 @@ static void a_branch_without_a_checkpoint_begins_where_it_did(void **state)
     assert_printed(&p, "already holds a run");
 }
 
-/* Going on cuts the lines that will be made again, of the file that the run has written and of no other. */
+/* Resuming cuts the lines that will be made again, of the file that the run has written and of no other. */
 static void a_metrics_file_of_others_is_not_cut(void **state)
 {
     const char *root = *state;

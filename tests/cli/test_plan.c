@@ -27,7 +27,7 @@ static void unwrap(char *out)
     for (char *at = out; (at = strstr(at, "\n  "));) memmove(at + 1, at + 3, strlen(at + 3) + 1), *at = ' ';
 }
 
-/* A CPU computes in the memory that holds the state, and pins none of it; of another machine nobody knows how much it has. */
+/* A CPU computes in the memory that holds the state, and pins none of it; for another machine this is unknown. */
 static void memory_is_called_what_it_is(void **state)
 {
     (void)state;
@@ -334,7 +334,7 @@ static void what_is_written_is_counted_as_train_counts_it(void **state)
     expect_program(ENDLESS, 0, "WOULD FIT, but the run writes ");
     expect_program(ENDLESS, 0, "  training:\n"); /* which another disk may hold */
     expect_program(ENDLESS " --json", 0, "train refuses to start; use another --output-dir");
-    expect_program(ENDLESS " --gpu h100", 0, "FITS: about "); /* nobody knows that machine's disk */
+    expect_program(ENDLESS " --gpu h100", 0, "FITS: about "); /* that machine's disk is unknown */
 }
 
 /* Samples of a step are batch_size times accumulation, in and out; what the plan hangs on is in what is to be pasted. */

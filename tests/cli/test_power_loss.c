@@ -489,7 +489,7 @@ static void a_published_checkpoint_lasts(void **state)
         int64_t step;
         if (j->ops[i].c.r.op != MT_DISK_RENAME || !mt_ckpt_step_of(j->ops[i].c.to, &step)) continue;
         int k = i + 1;
-        while (k < j->n && j->ops[k].c.r.op == MT_DISK_WRITE) k++; /* the run goes on writing metrics meanwhile */
+        while (k < j->n && j->ops[k].c.r.op == MT_DISK_WRITE) k++; /* the run writes metrics meanwhile */
         assert_true(k < j->n && j->ops[k].c.r.op == MT_DISK_SYNC_DIR);
         assert_string_equal(mt_path_base(j->ops[k].c.path), "out");
         moment m = { .at = k + 1, .policy = NOTHING };

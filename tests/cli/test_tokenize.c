@@ -32,7 +32,7 @@ static char *take_file(const char *path)
     return text;
 }
 
-/* The command in a process of its own, its streams in files. */
+/* The command in a separate process, its streams in files. */
 static result run(const char *input, int argc, char **argv)
 {
     char dir[] = "/tmp/mt-tokenize-XXXXXX", in[64], out[64], errors[64];

@@ -195,7 +195,7 @@ static void a_directory_in_use_is_refused(void **state)
     program_arg(&p, "--resume");
     REFUSED("out is in use by another run", "--output-dir");
     close(fd);
-    run_ok(root, "--resume"); /* a lock that nobody holds is no lock */
+    run_ok(root, "--resume"); /* a lock without a holder does not count */
 }
 
 static void a_dry_run_leaves_nothing(void **state)
@@ -395,7 +395,7 @@ static void only_models_are_saved_when_asked_and_cannot_be_resumed(void **state)
     REFUSED("nothing to resume from", "--overwrite");
 }
 
-/* Nothing but the finished model is left: to begin again would not be to go on. */
+/* Nothing but the finished model is left: starting over would not be a resume. */
 static void a_finished_model_alone_is_not_resumed(void **state)
 {
     const char *root = *state;
@@ -453,7 +453,7 @@ static void a_yaml_file_with_mistakes_is_refused_by_line(void **state)
 
 /* -- a full disk ----------------------------------------------------------------------------------- */
 
-/* A disk of its own, with room for one checkpoint and a bit; false: this machine does not let us. */
+/* A separate disk, with room for one checkpoint and a bit; false: this machine does not let us. */
 static bool mount_small(const char *root, const char *size)
 {
     test_path at = workspace_path("%s/small", root);
@@ -702,7 +702,7 @@ static void a_gguf_file_trains_as_its_conversion_does(void **state)
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
 }
 
-/* A model that has a template of its own, trained with another, is asked with that other one. */
+/* A model that has its own template, trained with another, is asked with that other one. */
 static void a_model_chats_as_it_was_trained(void **state)
 {
     const char *root = *state;
@@ -842,7 +842,7 @@ static void epochs_may_be_the_measure_of_saving_and_evaluating(void **state)
     mt_free(text);
 }
 
-/* One evaluation is not told as two, and each by its step. */
+/* One evaluation is not reported as two, and each by its step. */
 static void evaluations_are_told_by_their_steps(void **state)
 {
     const char *root = *state;

@@ -18,7 +18,7 @@ typedef struct fake_cudnn_state {
     fake_kernel kernels[FAKE_KERNELS];
     int n_kernels;
     bool knows_nothing[FAKE_MODES]; /* asking in this mode fails */
-    int n_serves;                   /* after so many compiled kernels no more compile; 0: any number */
+    int n_serves;                   /* after this many compiled kernels no more compile; 0: any number */
     int n_tried, n_compiled, n_descs;
 } fake_cudnn_state;
 

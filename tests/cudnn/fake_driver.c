@@ -1,5 +1,5 @@
 /* fake_driver.c - stands in for NVIDIA's driver library (libcuda.so.1), so that cuDNN compiles kernels for a GPU that is not
- * here.  Loading compiled code succeeds and does nothing; everything else says, as the toolkit's own stub does, that it is no
+ * here.  Loading compiled code succeeds and does nothing; everything else says, as the toolkit's own stub does, that it is not a
  * driver. */
 #include <stddef.h>
 #include <stdint.h>

@@ -104,7 +104,7 @@ static void the_library_s_last_resorts_are_asked_too(void **state)
     assert_int_equal(workspace, 15);
 }
 
-/* Not an error of the run: whoever asks takes another way, and cuDNN is not asked again and again. */
+/* Not an error of the run: the caller uses another kernel, and cuDNN is not asked again and again. */
 static void where_none_serves_it_says_so_and_is_not_asked_again(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* cuDNN accepts our graphs for an H200 and compiles them, and asks for the workspace that plans count with.  No GPU is needed:
- * cuDNN is told of one, and the driver is a fake (fake_driver.c).  Skipped where cuDNN or its compiler (NVRTC) is not
+ * cuDNN gets a description of one, and the driver is a fake (fake_driver.c).  Skipped where cuDNN or its compiler (NVRTC) is not
  * installed. */
 #include "test.h"
 
@@ -82,7 +82,7 @@ static void plans_need_what_was_planned(void **state)
     }
 }
 
-/* One that caps scores is another kernel; how low, it is told when it runs. */
+/* One that caps scores is another kernel; the cap itself is an argument. */
 static void caps_have_plans_of_their_own(void **state)
 {
     (void)state;

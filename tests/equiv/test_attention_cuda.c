@@ -204,7 +204,7 @@ static size_t least_memory(const rig *r, mt_attention_use use)
 }
 
 /* Whole steps over documents of 4096 rows and more, again and again, every other time in as little memory as a plan can be made
- * for: races that short documents hide, and work that is redone instead of kept. */
+ * for: races that short documents hide, and work that is recomputed instead of kept. */
 static void long_steps_repeat_their_bits(void **state)
 {
     (void)state;

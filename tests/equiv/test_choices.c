@@ -67,7 +67,7 @@ static void each_takes_the_bytes_it_says(void **state)
         a.grad = choices[i].grad;
         a.moments = choices[i].moments;
         mt_plan *plan = plan_of(&r, &job, &a, MT_MAY);
-        /* Units that are updated through the device keep their gradients there: they are counted as if parked. */
+        /* Staged units keep their gradients there: they are counted as if parked. */
         double bytes = (double)host_state(plan, &slack), said = choices[i].bytes * (double)n;
         for (int u = 0; choices[i].clip && u < r.model->n_units; u++)
             if (plan->place.units[u].site != MT_SITE_HOST)

@@ -48,7 +48,7 @@ static void open_exact(rig *r, const char *model, const mt_model_options *o)
 /* -- masters as they were after each update --------------------------------------------------------- */
 
 typedef struct masters {
-    float *of[STEPS + 1]; /* after so many updates: exact numbers of all units, one after the other */
+    float *of[STEPS + 1]; /* after this many updates: exact numbers of all units, one after the other */
     int64_t *first;       /* [n_units] where a unit's begin */
 } masters;
 
@@ -129,7 +129,7 @@ static mt_rc look_task(mt_pool *pool, const void *args, mt_err *err)
     return MT_OK;
 }
 
-/* The exact numbers of the role whose bf16 weights lie at w. */
+/* The exact numbers of the role whose bf16 weights are at w. */
 static mt_rc queue_look(mt_stream *s, const void *w, mt_err *err)
 {
     const mt_lane *e = watched.lane;

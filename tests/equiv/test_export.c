@@ -173,8 +173,8 @@ static void keep_info(void *user, mt_log_level level, const char *text)
     if (level == MT_LOG_INFO && strstr(text, "quantization_config")) snprintf(said, sizeof said, "%s", text);
 }
 
-/* FP8 comes in, bf16 goes out: the same numbers rounded, without scales; what is no part of the model likewise, and what was not
- * quantized as it was. */
+/* FP8 comes in, bf16 goes out: the same numbers rounded, without scales; tensors that are not part of the model likewise, and
+ * what was not quantized as it was. */
 static void an_fp8_model_is_saved_in_bf16_and_says_so(void **state)
 {
     mt_err err = { 0 };

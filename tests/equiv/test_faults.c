@@ -292,7 +292,7 @@ static void fail_at_each_point(mt_fault_kind kind, rig *r, const fault_case *c, 
         if (rc == MT_OK && !without) fail_msg("fault %d of kind %d went unnoticed", (int)n, kind);
         assert_true(without || (err.msg[0] && err.rc == rc));
     }
-    assert_true(n_hit > (kind == MT_FAULT_THREAD ? 0 : 2)); /* a GPU's streams are no threads of ours */
+    assert_true(n_hit > (kind == MT_FAULT_THREAD ? 0 : 2)); /* a GPU's streams are not our threads */
 }
 
 /* Memory that is gone afterwards is a leak if it is gone again the next time: others may use the GPU too. */
@@ -549,7 +549,7 @@ static void weights_that_leave_the_finite_range_in_a_piece_stop_the_run(void **s
     }
 }
 
-/* The mean over no tokens is no number, and weight decay alone is nobody's wish. */
+/* The mean over no tokens is undefined, and weight decay alone is not a step. */
 static void a_step_without_a_trained_token_changes_nothing(void **state)
 {
     (void)state;

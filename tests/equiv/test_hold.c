@@ -1,4 +1,4 @@
-/* A thread that saves the state while the engine goes on sees exactly the state after the update it was held at, whatever the
+/* A thread that saves the state while the engine continues sees exactly the state after the update it was held at, whatever the
  * placement; and being watched changes no bit.  MT_DRAWS sets how many placements are drawn. */
 #include "draw.h"
 #include "lenders.h"
@@ -124,7 +124,7 @@ static void watched(rig *r, uint64_t sums[STEPS], dice *d, bool backwards)
     }
 }
 
-/* Every unit is updated through the device, and its weights and state stay there. */
+/* Every unit is staged, and its weights and state stay there. */
 static void stage_all(mt_placement *p, const mt_model *m)
 {
     p->staging_slots = m->n_units;
@@ -191,7 +191,7 @@ static void a_saver_sees_the_state_it_was_held_at(void **state)
     check("mixtral", MT_DTYPE_BF16, false, draws, 600);
 }
 
-/* -- updates through the device: in borrowed memory, in slots of units' own ------------------------- */
+/* -- staged updates: in reused memory, in private slots ------------------------- */
 
 static const mt_arithmetic lent = {
     .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64
@@ -274,7 +274,7 @@ static void a_saver_sees_slices_as_they_were(void **state)
 
 /* -- who must not wait for the saver ---------------------------------------------------------------- */
 
-/* A saver that is done with a unit only when it is told to, or, lest the test last for ever, after half a minute. */
+/* A saver that is done with a unit only on request or, so that the test ends, after half a minute. */
 typedef struct late_saver {
     pthread_t thread;
     mt_engine *engine;
@@ -300,8 +300,8 @@ static void hold_only(rig *r, late_saver *s, int unit)
     assert_int_equal(pthread_create(&s->thread, NULL, let_go_late, s), 0);
 }
 
-/* Its state lies in borrowed memory and its weights must be fetched from home, which the saver reads: the units before it are
- * prefetched, and nobody waits. */
+/* Its state is in reused memory and its weights must be fetched from home, which the saver reads: the units before it are
+ * prefetched, and nothing waits. */
 static void prefetch_past(rig *r, const late_saver *s)
 {
     mt_err err = { 0 };
@@ -316,7 +316,7 @@ static void prefetch_past(rig *r, const late_saver *s)
     assert_true(before);
 }
 
-/* Its state lies in a slot of its own: those before it return, and nobody waits. */
+/* Its state is in a private slot: earlier write-backs are issued, and nothing waits. */
 static void pace_past(rig *r, const late_saver *s)
 {
     mt_err err = { 0 };
@@ -383,8 +383,8 @@ static mt_rc read_all_held(rig *r, mt_snapshot *copies, uint64_t *sum, mt_err *e
     return rc;
 }
 
-/* A step that fails, or a saver that does, is no reason to lose the checkpoint of the step before: what is held is whole.  dies: the device is
- * lost with a copy, after the saver has begun; else it refuses one call, and the saver begins after that. */
+/* A step that fails, or a saver that does, does not lose the checkpoint of the step before: what is held is whole.  dies: the
+ * device is lost with a copy, after the saver has begun; else it refuses one call, and the saver begins after that. */
 static void fail_while_held(rig *r, bool dies)
 {
     mt_err err = { 0 };
@@ -411,7 +411,7 @@ static void a_run_that_fails_leaves_what_is_held_to_be_saved(void **state)
     rig r;
     open_lenders(&r, false);
     for (int i = 0; i < 6; i++) {
-        int where = i % 3; /* on the host, borrowed, in slots of their own */
+        int where = i % 3; /* on the host, reused memory, private slots */
         start_lenders(&r, plan_loans(&r, &lent, true, where, where - 1, where == 2 ? r.model->n_units : 0), 0);
         fail_while_held(&r, i >= 3);
         rig_stop(&r);

@@ -190,7 +190,7 @@ static void an_fp8_model_loads_the_same_by_one_thread_and_many(void **state)
     compare_ways(MT_TESTS_DIR "/golden/weights/fp8_deepseek");
 }
 
-/* A weight of more than a piece, which is half a million numbers: as they lie, fused, regrouped by head, transposed. */
+/* A weight of more than a piece, which is half a million numbers: as they are, fused, regrouped by head, transposed. */
 static const struct {
     const char *config;
     mt_dtype t;

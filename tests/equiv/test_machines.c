@@ -1,5 +1,5 @@
-/* The number of machines never changes a bit.  Machines are threads of one process here, each with an engine, a plan and lanes of its
- * own.  For one arithmetic, 1 to `bundles` of them end with equal checksums of hi, lo, m, v after three steps, and with equal
+/* The number of machines never changes a bit.  Machines are threads of one process here, each with its own engine, plan and
+ * lanes.  For one arithmetic, 1 to `bundles` of them end with equal checksums of hi, lo, m, v after three steps, and with equal
  * losses, norms and loads.  MT_DRAWS sets how many placements are drawn for each. */
 #include "machines.h"
 
@@ -257,7 +257,7 @@ static void check_fault(const rig *r, const machine_case *c, mt_fault_kind kind,
 {
     machine all[MOST_MACHINES];
     const int machines = (int)c->bundles;
-    script s = { .seed = 2 * (uint64_t)n, .h = hyper }; /* an even one: nobody dawdles */
+    script s = { .seed = 2 * (uint64_t)n, .h = hyper }; /* an even one: no stream dawdles */
     int failed = 0;
     prepare_case(r, c, machines, &s, all);
     mt_fault_arm(kind, n);
@@ -271,7 +271,7 @@ static void check_fault(const rig *r, const machine_case *c, mt_fault_kind kind,
     assert_true(*delivered || !failed);
 }
 
-/* Every point, or every few of them where nobody asks for more. */
+/* Every point, or every few of them unless more is requested. */
 static void every_failure_ends_all_machines(void **state)
 {
     (void)state;

@@ -100,7 +100,7 @@ static void run_ok(const char *root, const part *p)
     }
 }
 
-/* ROOT/out is the run now; it gets a name of its own. */
+/* ROOT/out is the run now; it gets its own name. */
 static test_path keep(const char *root, const char *name)
 {
     const test_path to = workspace_path("%s/%s", root, name);
@@ -125,7 +125,7 @@ static void check_numbers(const char *root, const char *(*settings)[2])
         mt_err err = { 0 };
         assert_ok(mt_dir_remove(several.s, &err));
     }
-    /* A stop on one of them stops all after the same step, and any number goes on. */
+    /* A stop on one of them stops all after the same step, and any number resumes. */
     run_ok(root, &(part){ .machines = 2, .stop_at = 1, .settings = settings });
     run_ok(root, &(part){ .machines = 3, .stop_at = 3, .settings = settings, .resume = "latest" });
     run_ok(root, &(part){ .machines = 1, .settings = settings, .resume = "latest" });
@@ -158,7 +158,7 @@ static void so_it_is_without_clipping_and_with_smaller_moments(void **state)
     check_numbers(*state, settings);
 }
 
-/* Whatever fails on any rank, all of them end; a run that goes on leaves what an undisturbed one does. */
+/* Whatever fails on any rank, all of them end; a resumed run leaves what an undisturbed one does. */
 static void a_failed_file_ends_all_machines(void **state)
 {
     const char *root = *state;

@@ -11,7 +11,7 @@ typedef enum kind { RESIDENT, STREAMED, OWN_SLOTS, SHARED_SLOTS, KINDS } kind;
 
 enum { EXPERTS = 32 };
 
-/* So many units of layers; experts: mostly of experts, each in its own. */
+/* This many units of layers; experts: mostly of experts, each in its own. */
 static void open_deep(rig *r, int units, bool experts)
 {
     mt_err err = { 0 };

@@ -6,7 +6,7 @@
 
 typedef struct gradients {
     double loss;
-    float *g; /* all units, one behind the other */
+    float *g; /* all units, one after the other */
     size_t n;
 } gradients;
 

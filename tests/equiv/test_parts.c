@@ -1,4 +1,4 @@
-/* A mixer and an ffn that the tree does not know, made in this file with ops and weights of their own, train through every
+/* A mixer and an ffn that the tree does not know, made in this file with their own ops and weights, train through every
  * placement: planner and engine loop over the lists of parts and know none of them by name.  docs/adding-a-mixer.md walks through
  * this file. */
 #include "draw.h"

@@ -168,7 +168,7 @@ static void place_lanes(rig *r, const char *name, int i, mt_job job, const mt_ar
     check_same(which, what, &now, first);
 }
 
-/* Machines as threads, each with a placement and lanes of its own. */
+/* Machines as threads, each with its own placement and lanes. */
 static void place_machines(const rig *r, const char *name, int machines, mt_job job, const mt_arithmetic *a, uint64_t seed,
                            const outcome *first)
 {
@@ -357,7 +357,7 @@ static void borrowed_memory_gives_the_same_bits(void **state)
     check_loans(false, MT_DTYPE_BF16, true, true);
 }
 
-/* -- slots of their own ---------------------------------------------------------------------------- */
+/* -- private slots ---------------------------------------------------------------------------- */
 
 /* Three steps, other moments for two units, three more. */
 static void steps_and_a_write(rig *r, outcome *out, dice *d)
@@ -388,7 +388,7 @@ static void check_own(bool tied, mt_dtype t, bool clip, bool resident)
     start_lenders(&r, plan_loans(&r, &a, clip, resident, -1, 0), 0);
     steps_and_a_write(&r, &plain, NULL);
     rig_stop(&r);
-    for (int hosted = -1; hosted < 4; hosted += 2) { /* -1: nobody borrows */
+    for (int hosted = -1; hosted < 4; hosted += 2) { /* -1: no unit reuses memory */
         dice d = { (uint64_t)(hosted + 1), 0 };
         start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted, r.model->n_units), 200);
         assert_int_equal(count_own(r.plan) + count_loans(r.plan), r.model->n_units);

@@ -84,7 +84,7 @@ static void write_small(const char *root)
                     "logging: {enable_timing: false}\n");
 }
 
-/* So many ranks; fault: "MT_FAULT=..." for them, or NULL. */
+/* This many ranks; fault: "MT_FAULT=..." for them, or NULL. */
 static void add_ranks(int n, const char *fault)
 {
     static char counts[4][16];

@@ -1,4 +1,4 @@
-/* Going on from a checkpoint is the run that never stopped: weights, lo, m, v, metrics and the next batch, bit for bit; with half
+/* Resuming from a checkpoint is the run that never stopped: weights, lo, m, v, metrics and the next batch, bit for bit; with half
  * the device memory too.  Evaluation changes nothing.  What is not finite is skipped, counted, and never saved. */
 #include "rig.h"
 #include "workspace.h"
@@ -198,7 +198,7 @@ static void stopped_and_resumed_is_uninterrupted(void **state)
     assert_same_files(&a, &b);
 }
 
-/* Shares are the run's: a resumed one keeps them, unless it is told another number. */
+/* Shares are the run's: a resumed one keeps them, unless another number is set. */
 static void shares_are_kept(void **state)
 {
     setup a, b;
@@ -472,8 +472,8 @@ static void evaluation_changes_no_bit(void **state)
     assert_same(&often, &rarely);
 }
 
-/* Stopped whenever it asks, in the middle of evaluations too (of three batches each), the first and the last among them: they are made again when
- * the run goes on, and nothing shows. */
+/* Stopped whenever it asks, in the middle of evaluations too (of three batches each), the first and the last among them: they are
+ * made again when the run resumes, and nothing shows. */
 static void a_stop_does_not_wait_for_an_evaluation(void **state)
 {
     setup a, b;

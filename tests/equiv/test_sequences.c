@@ -1,5 +1,5 @@
 /* Whatever comes between two steps, on whatever placement, changes no bit: evaluations, answers to prompts, a look at gradients,
- * a step with nothing to train on, a step that is not finite, a checkpoint taken beside the next steps, going on in another
+ * a step with nothing to train on, a step that is not finite, a checkpoint taken beside the next steps, continuing in another
  * engine.  A random sequence of such things is done on the plainest placement, then on others whose streams dawdle, with updates
  * and write-backs of the step before still in flight; what each leaves to be seen must be equal.  MT_DRAWS sets how many
  * placements are drawn. */
@@ -153,7 +153,7 @@ static void answer(course *c)
     see(&c->seen, all, sizeof all);
 }
 
-/* A weight that is no number for one step; without clipping that would end the run. */
+/* A weight that is NaN for one step; without clipping that would end the run. */
 static void be_skipped(course *c)
 {
     const int UNIT = mt_layer_first_unit(c->r.model, 1); /* which every row passes */
@@ -161,7 +161,7 @@ static void be_skipped(course *c)
     const uint16_t nan = 0x7fc0;
     uint16_t was;
     if (!c->clip) return;
-    join(&c->saver, &c->seen); /* nobody writes what is held */
+    join(&c->saver, &c->seen); /* nothing writes what is locked */
     assert_ok(mt_engine_read(c->r.engine, (mt_state_range){ UNIT, MT_STATE_HI, 0, 1 }, &was, &err));
     assert_ok(mt_engine_write(c->r.engine, (mt_state_range){ UNIT, MT_STATE_HI, 0, 1 }, &nan, &err));
     mt_step_result s;
@@ -189,7 +189,7 @@ static mt_plan *plan_for(course *c)
     dice *d = &c->places;
     int n = c->r.model->n_units, kind = roll(d, 5);
     if (c->plain) return plan_loans(&c->r, &c->a, c->clip, false, -1, 0);
-    /* Slots of their own, written back late. */
+    /* Private slots, written back late. */
     if (kind == 0) return plan_loans(&c->r, &c->a, c->clip, true, -1, n);
     if (kind == 1) return plan_loans(&c->r, &c->a, c->clip, roll(d, 3) > 0, -1, 1 + roll(d, 3));         /* slots they share */
     if (kind <= 3) return plan_loans(&c->r, &c->a, c->clip, roll(d, 2), roll(d, 3), roll(d, 2) ? n : 0); /* borrowed memory */

@@ -48,7 +48,7 @@ static trained train_tiny(const task *t, const char *dir)
 
 /* -- by the engine --------------------------------------------------------------------------------- */
 
-/* A range of the rig's documents as a batch of its own. */
+/* A range of the rig's documents as a separate batch. */
 static void batch_of(mt_batch *out, const mt_batch *from, int64_t first, int64_t n)
 {
     const int32_t begin = from->doc_start[first], end = from->doc_start[first + n];
@@ -62,7 +62,7 @@ static void batch_of(mt_batch *out, const mt_batch *from, int64_t first, int64_t
     for (int64_t i = 0; i < out->n_tokens; i++) out->n_trained += out->targets[i] != MT_IGNORE;
 }
 
-/* Rows of the largest micro-batch of `per_micro` documents; what the engine must be told to cut the same ones. */
+/* Rows of the largest micro-batch of `per_micro` documents; the engine's setting for the same cut. */
 static int64_t micro_tokens(const mt_batch *b, const task *t)
 {
     int64_t most = 0;

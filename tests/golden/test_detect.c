@@ -1,6 +1,6 @@
-/* Every golden model under a type and an architecture nobody knows: config keys and tensor names find a family that computes the
- * same numbers, or the model is refused; or it is one of a few whose difference shows in neither, listed here, and the assumption
- * is stated. */
+/* Every golden model under an unknown type and architecture: config keys and tensor names find a family that computes the same
+ * numbers, or the model is refused; or it is one of a few whose difference shows in neither, listed here, and the assumption is
+ * stated. */
 #include "golden.h"
 #include "rig.h"
 
@@ -102,7 +102,7 @@ static void a_type_nobody_knows_is_right_or_refused(void **state)
     assert_true(n_found >= 56);
 }
 
-/* A key that only another family would heed is no small thing: it is named. */
+/* A key that only another family supports matters: it is named. */
 static void a_key_nobody_would_heed_is_refused(void **state)
 {
     (void)state;

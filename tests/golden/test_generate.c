@@ -84,8 +84,8 @@ static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n,
     rig_stop(r);
 }
 
-/* Logits after a prompt and the first n_new generated tokens, every row computed anew.  Generation turns all sequences by longrope's list
- * for the longest there is room for: rows behind, which nobody sees, make a document as long. */
+/* Logits after a prompt and the first n_new generated tokens, every row computed anew.  Generation turns all sequences by
+ * longrope's list for the longest there is room for: later rows, which no row sees, make a document as long. */
 static void last_logits(rig *r, const mt_prompt *p, const int32_t *generated, int n_new, float *out)
 {
     mt_err err = { 0 };
@@ -411,7 +411,7 @@ static void ends_are_reported_as_they_come(void **state)
     assert_true(got->n[0] <= 5 && got->ids[0][got->n[0] - 1] == stop);
     *got = (record){ .V = r.config->V };
     o.n_stop_ids = 0;
-    assert_ok(mt_generate(r.engine, prompts, 1, &o, NULL, &err)); /* no room: the last token needs no row of its own */
+    assert_ok(mt_generate(r.engine, prompts, 1, &o, NULL, &err)); /* no room: the last token needs no further row */
     assert_int_equal(got->n[0], 7);
     assert_int_equal(mt_generate(r.engine, &(mt_prompt){ .n = 0 }, 1, &o, NULL, &err), MT_EINVAL);
     assert_says("no tokens");

@@ -78,7 +78,7 @@ static bool runs(const char *name)
 /* True if weight k of the unit is the first of its slab, which is all of its tensor or an expert's share of it, and trained. */
 static bool leads(const mt_unit *u, int k) { return !u->layout->weights[k].slice.first && !u->layout->weights[k].fixed; }
 
-/* The slab that weight k leads, as the files have it, from the weights of a unit-sized array that lie in it; *n: its numbers. */
+/* The slab that weight k leads, as the files have it, from the weights of a unit-sized array in it; *n: its numbers. */
 static float *as_stored(const mt_unit *u, int k, const float *numbers, size_t *n)
 {
     const mt_layout *l = u->layout;

@@ -31,7 +31,7 @@ static const struct {
       9,
       { 5, 1, 7 },
       false,
-      false }, /* the last rows lie beyond every document */
+      false }, /* the last rows are beyond every document */
     { { .N = 131, .D = 136, .V = 29, .scale = 1, .pad_id = 3 }, 70, { 64, 1, 1, 65 }, false, false },
     { { .N = 257, .D = 65, .V = 100, .scale = 1, .pad_id = -1 }, 257, { 257 }, false, true },
     { { .N = 60, .D = 64, .V = 100, .scale = 1, .pad_id = -1 }, 33, { 20, 20, 20 }, true, false },
@@ -119,7 +119,7 @@ static const struct {
     { { .N = 33, .D = 72, .eps = 1e-5f }, true, false, true },
     { { .N = 0, .D = 16, .eps = 1e-5f, .centered = true }, true, false, true },
     { { .N = 8203, .D = 40, .eps = 1e-5f, .dx_add = true }, false, false, false },
-    /* rows that lie in wider ones */
+    /* rows inside wider ones */
     { { .N = 37, .D = 64, .ldx = 104, .ld_dx = 200, .eps = 1e-6f }, false, false, false },
     { { .N = 130, .D = 1536, .ldx = 2112, .ld_dx = 2120, .eps = 1e-6f, .dx_add = true }, false, false, false },
     { { .N = 70, .D = 33, .ldx = 35, .eps = 1e-6f }, true, false, false },
@@ -129,7 +129,7 @@ static const struct {
     { { .N = 65, .D = 136, .eps = 1e-5f, .centered = true, .dx_add = true }, false, true, false },
     { { .N = 31, .D = 1032, .eps = 1e-6f }, false, true, false },
     { { .N = 9, .D = 2056, .eps = 1e-5f, .centered = true }, false, true, false },
-    /* tall_norm, on a GPU alone: so many rows of such a width that a block takes twice as many */
+    /* tall_norm, only on a GPU: so large a number of rows of such a width that a block takes twice as many */
     { { .N = 8203, .D = 2048, .eps = 1e-5f, .dx_add = true }, false, false, false },
     { { .N = 8257, .D = 3584, .eps = 1e-6f }, true, false, false },
     { { .N = 8203, .D = 2048, .eps = 1e-5f, .centered = true }, false, false, true },
@@ -698,7 +698,7 @@ const op_spec op_huge_attention = {
     "huge_attention", OP_ID_attention, (int)MT_COUNT(huge_attention_cases), true, false, declare_huge_attention, NULL
 };
 
-/* Sequences with `past` cached rows and `fresh` new ones; their caches lie in the opposite order. */
+/* Sequences with `past` cached rows and `fresh` new ones; their caches are in the opposite order. */
 typedef struct cache_attention_case {
     mt_cache_attention a;
     int64_t gap;
@@ -1376,7 +1376,7 @@ static void declare_delta_rule(op_run *r, int c)
 
 CHECKED_OP(delta_rule, true, false, NULL)
 
-/* Sequences with `past` rows behind them and `fresh` new ones; their slots are in the opposite order. */
+/* Sequences with `past` earlier rows and `fresh` new ones; their slots are in the opposite order. */
 typedef struct past_case {
     int64_t past[MOST_DOCS], fresh[MOST_DOCS];
 } past_case;

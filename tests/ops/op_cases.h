@@ -34,7 +34,7 @@ typedef struct op_buf {
     const char *name;
     op_kind kind;
     mt_dtype t;
-    int64_t rows, width, ld;      /* elements; what lies between width and ld must not be touched */
+    int64_t rows, width, ld;      /* elements; elements between width and ld must not be touched */
     int slot;                     /* byte offset of the pointer in the op's arguments, or OP_NOWHERE */
     int phases;                   /* in which the pointer is set */
     int grad;                     /* INPUT: the buffer of its gradient, or OP_NOWHERE */

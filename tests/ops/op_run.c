@@ -17,7 +17,7 @@ enum { POISON = 0xff, MANY = 1 << 20 }; /* a NaN in every float format; elements
 
 static size_t at(const op_buf *b, int64_t row, int64_t col) { return (size_t)(row * b->ld + col) * mt_dtype_bytes(b->t); }
 size_t op_bytes(const op_buf *b) { return (size_t)(b->rows * b->ld) * mt_dtype_bytes(b->t); }
-/* On the host: nobody looks at scratch, of which there may be much. */
+/* On the host: nothing reads scratch, of which there may be much. */
 static size_t host_bytes(const op_buf *b) { return b->kind == OP_SCRATCH ? 0 : op_bytes(b); }
 
 /* fn(arg, row) for all rows of a buffer, of which long attention has millions of elements. */

@@ -183,7 +183,7 @@ static void ten_steps_follow_torch(void **state)
     size_t wrong = 0;
     for (size_t i = 0; i < N_MAX; i++) {
         double ours = mt_join(x.hi[i], x.lo[i]), largest = fabs(w[i]) + moved[i];
-        /* Not "further than": what is no number is no nearer. */
+        /* Not "further than": NaN is not nearer. */
         wrong += !(fabs(x.m[i] - m[i]) <= 20 * u * m_sum[i]);
         wrong += !(fabs(x.v[i] - v[i]) <= 20 * u * v[i]);
         wrong += !(fabs(ours - w[i]) <= 20 * u * largest + 20 * u * moved[i]);

@@ -54,7 +54,7 @@ static const struct {
     mt_attention_way way;
     uint64_t workspace;
     int64_t docs, longest; /* made for as many and as long at least; 0: for this call alone */
-    int every;             /* so many-th case */
+    int every;             /* index of the case */
 } asks[] = {
     { "repeatable", MT_ATTENTION_CUDNN, (uint64_t)2 << 30, 0, 0, 1 },
     { "repeatable, in pieces", MT_ATTENTION_CUDNN, (uint64_t)16 << 20, 0, 0, 1 },

@@ -129,7 +129,7 @@ static mt_delta_rule inputs_of(const shape *s, mt_dtype t)
                             .d_o = numbers(t, N * s->H * s->Dv, 8, 0) };
 }
 
-/* Results of its own. */
+/* Its own results. */
 static mt_delta_rule with_results(mt_delta_rule a)
 {
     size_t e = mt_dtype_bytes(a.t);
@@ -366,7 +366,7 @@ static void its_gradients_are_central_differences_at_every_decay(void **state)
 
 /* -- rows that continue sequences ------------------------------------------------------------------ */
 
-/* One pass over three of the documents, `step` rows of each at most; rows that were done before are behind. */
+/* One pass over three of the documents, `step` rows of each at most; rows done before come first. */
 typedef struct pass {
     int64_t n;
     int32_t starts[SLOTS + 1], slot[SLOTS], from[SLOTS], pos[N];

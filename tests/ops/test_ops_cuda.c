@@ -1,5 +1,5 @@
-/* Every op on the GPU against the CPU in fp32: bf16 within 1e-2 norm-wise, fp32 within 1e-4; what is promised to the
- * bit, to the bit.  Each case of each op in each dtype is a test of its own. */
+/* Every op on the GPU against the CPU in fp32: bf16 within 1e-2 norm-wise, fp32 within 1e-4; what is promised to the bit, to the
+ * bit.  Each case of each op in each dtype is a separate test. */
 #include "test.h"
 
 #include "op_cases.h"
@@ -113,7 +113,7 @@ static void gpu_agrees_with_cpu(void **state)
     op_run_free(truth);
 }
 
-/* All cases of a spec in both dtypes, each repeated so many times. */
+/* All cases of a spec in both dtypes, each repeated this many times. */
 static void assert_all_right(const op_spec *spec, int n_repeats, const char *what)
 {
     for (int i = 0; i < 2 * spec->n_cases; i++) {

@@ -1,4 +1,4 @@
-/* The sum of squares: the bits of its definition, whoever computes it and on however many threads. */
+/* The sum of squares: the bits of its definition, whatever computes it and on however many threads. */
 #include "test.h"
 
 #include "base/dtype.h"

@@ -26,7 +26,7 @@ typedef struct clocks {
 #define MEMORY_LIST(X)                                                                                                           \
     X(WEIGHTS, "R2")   /* ring slot */                                                                                           \
     X(KEEP_SLOT, "U7") /* keep slot */                                                                                           \
-    X(KEPT, "U7")      /* layer: four regions, of v, lo, gradient and hi where it is lent */                                     \
+    X(KEPT, "U7")      /* layer: four regions, of v, lo, gradient and hi if it is reused */                                      \
     X(KEPT_HOST, "U7") /* layer */                                                                                               \
     X(SUMS, "U7")      /* sum slot */                                                                                            \
     X(SUMS_HOST, "A2") /* unit, share */                                                                                         \
@@ -66,7 +66,7 @@ typedef enum fault_kind {
     LIE_JUDGE,
     HASTE,  /* updates do not wait for the norm */
     UNLEND, /* a layer's first unit is given back before its experts have run backward */
-    FORGET, /* state is written and the sequencer is not told */
+    FORGET, /* state is written without notice to the sequencer */
 } fault_kind;
 
 typedef struct fault {
@@ -438,7 +438,7 @@ static inline mt_rc check_gradient_out(checker *c, const mt_action *a)
     return writes(c, MT_Q_OUT, a->to < 0 ? at(c, MEM_PARKED, a->unit) : at(c, MEM_SLAB, a->to), grad_tag(c, a->unit));
 }
 
-/* Once a step, from this step's gradient, when that is known to be good, and not while the weights are lent. */
+/* Once a step, from this step's gradient, when that is known to be good, and not while the weights are in use. */
 static inline mt_rc check_update(checker *c, int u, mt_queue q, memory *g)
 {
     NEED("A2", g->tag == grad_tag(c, u), "updated from another gradient", u, 0);

@@ -169,7 +169,7 @@ static inline void count_down(void *self, void *mark)
     --*(int *)self;
 }
 
-/* A parcel of n bytes that nobody needs to look at. */
+/* A parcel of n bytes whose contents do not matter. */
 static inline mt_rc post_bytes(mt_comm *c, int peer, bool sends, void *data, size_t n, const char *what, int *left, mt_err *err)
 {
     if (left) ++*left;
@@ -251,7 +251,7 @@ static inline const char *case_unequal_records(mt_comm *c, mt_err *err)
     return c->api->tell(c, mine, c->rank == 1 ? 32 : 64, all, "a record", err) ? until_it_fails(c, err) : "accepted";
 }
 
-/* One has an error of its own, the others wait for records; it reaches all within a second of the call. */
+/* One rank has an error, the others wait for records; it reaches all within a second of the call. */
 static inline const char *case_failure(mt_comm *c, mt_err *err)
 {
     int64_t mine = mt_now_ns(), all[8], began;

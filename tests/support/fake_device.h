@@ -2,8 +2,8 @@
  *
  * Whatever is queued is written down.  It runs on the thread that syncs, and only as far as that needs: the event's own stream up
  * to the record, and what that stream waits for.  So what is not waited for has not happened, every time.  A test may hold an
- * event back, and see who waits for it; or make the device fail.  Copies must lie in memory that was allocated, on the right
- * side each. */
+ * event back, and see who waits for it; or make the device fail.  Copies must be in memory that was allocated, on the right side
+ * each. */
 #ifndef MT_TEST_FAKE_DEVICE_H
 #define MT_TEST_FAKE_DEVICE_H
 
@@ -20,7 +20,7 @@ typedef struct fake_event {
     mt_event base;
     struct fake_device *dev;
     uint64_t recorded, reached; /* how often */
-    bool held;                  /* by the test: whoever syncs waits */
+    bool held;                  /* by the test: a sync waits */
 } fake_event;
 
 typedef struct fake_task {

@@ -17,7 +17,7 @@
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
 
-/* Allowed distances; the README beside the files has the measurements behind them. */
+/* Allowed distances; the README beside the files has their measurements. */
 #define GOLDEN_LOSS    1e-5
 #define GOLDEN_NORM    1e-4 /* of all gradients, step by step */
 #define GOLDEN_LOGITS  1e-5

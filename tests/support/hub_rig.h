@@ -1,5 +1,5 @@
-/* hub_rig.h - a hub on loopback with acme/tiny, a cache of its own, and a client between them:
- * cmocka_unit_test_setup_teardown(test, rig_make, rig_remove); *state is the rig. */
+/* hub_rig.h - a hub on loopback with acme/tiny, its own cache, and a client between them: cmocka_unit_test_setup_teardown(test,
+ * rig_make, rig_remove); *state is the rig. */
 #ifndef MT_TEST_HUB_RIG_H
 #define MT_TEST_HUB_RIG_H
 
@@ -92,7 +92,7 @@ static inline int rig_remove(void **state)
     return rc ? -1 : 0;
 }
 
-/* -- the cache as it lies on the disk -------------------------------------------------------------- */
+/* -- the cache on disk -------------------------------------------------------------- */
 
 static inline test_path in_cache(const rig *r, const char *path) { return workspace_path("%s/hub/%s", r->dir, path); }
 

@@ -57,12 +57,12 @@ typedef struct hub_repo {
 typedef struct hub_rule {
     const char *match;      /* part of the request's target */
     int times;              /* how often it applies; 0: always */
-    int status;             /* answer with this; 0: go on */
+    int status;             /* answer with this; 0: continue */
     const char *error_code; /* X-Error-Code */
     const char *retry_after, *rate_limit;
     const char *error_message; /* X-Error-Message */
     const char *location;      /* with a status of 3xx */
-    long cut_after;            /* close the connection after so many bytes of the body */
+    long cut_after;            /* close the connection after this many bytes of the body */
     bool wrong;                /* one byte of the body is another */
     bool no_range;             /* answers with the whole */
     int slow_ms;               /* pause before each 4 KiB */

@@ -1,4 +1,4 @@
-/* hub_tiny.h - acme/tiny, the model the tests' hub has: config, tokenizer, two shards, and files nobody needs. */
+/* hub_tiny.h - acme/tiny, the model the tests' hub has: config, tokenizer, two shards, and unneeded files. */
 #ifndef MT_TEST_HUB_TINY_H
 #define MT_TEST_HUB_TINY_H
 

@@ -1,5 +1,5 @@
 /* lenders.h - a small model whose state fits into what its layers keep, so that every way of updating through the device can be
- * had: in borrowed memory, in slots of units' own, in shared ones. */
+ * had: in reused memory, in private slots, in shared ones. */
 #ifndef MT_TEST_LENDERS_H
 #define MT_TEST_LENDERS_H
 
@@ -66,7 +66,7 @@ static inline mt_job lenders_job(const rig *r, bool clip)
     return job;
 }
 
-/* Every unit that can borrow does, but the last `hosted` layers (-1: nobody does).  The others are updated on the host or, where
+/* Every unit that can borrow does, but the last `hosted` layers (-1: none does).  The others are updated on the host or, where
  * there are `slots`, in those: as many as units, and each has its own.  The smallest sweeps. */
 static inline mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool clip, bool resident, int hosted, int slots)
 {

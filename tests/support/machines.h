@@ -14,7 +14,7 @@ typedef struct machine {
     mt_plan *plan; /* taken over */
     mt_comm *comm; /* NULL: there is one machine */
     int n_threads, dawdle_us;
-    mt_rc (*body)(struct machine *m, mt_err *err); /* on a thread of its own: nothing may be asserted there */
+    mt_rc (*body)(struct machine *m, mt_err *err); /* on a separate thread: nothing may be asserted there */
     void *arg;
     mt_device *dev, *more[RIG_MOST_LANES - 1];
     mt_engine *engine;
@@ -151,7 +151,7 @@ static inline mt_plan *machine_draw_plan(const rig *r, mt_job job, const mt_arit
     return plan;
 }
 
-/* Machines with plans of their own, ready to take three steps. */
+/* Machines with their own plans, ready to take three steps. */
 static inline void machines_prepare(machine *all, int machines, const rig *r, mt_job job, const mt_arithmetic *a, script *s)
 {
     for (int m = 0; m < machines; m++) {

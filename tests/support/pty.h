@@ -1,4 +1,4 @@
-/* pty.h - the program on a terminal of its own, answered line by line.  Define _GNU_SOURCE before the first include. */
+/* pty.h - the program on its own terminal, answered line by line.  Define _GNU_SOURCE before the first include. */
 #ifndef MT_TEST_PTY_H
 #define MT_TEST_PTY_H
 
@@ -42,7 +42,7 @@ static inline pid_t pty_start(int *master, int columns, const char *const *args)
     int fd = open(name, O_RDWR);
     struct termios plain;
     tcgetattr(fd, &plain);
-    plain.c_lflag &= ~(tcflag_t)ECHO; /* what is typed is no output */
+    plain.c_lflag &= ~(tcflag_t)ECHO; /* typed text is not output */
     plain.c_oflag &= ~(tcflag_t)OPOST;
     tcsetattr(fd, TCSANOW, &plain);
     ioctl(fd, TIOCSWINSZ, &size);
@@ -54,8 +54,8 @@ static inline pid_t pty_start(int *master, int columns, const char *const *args)
     _exit(127);
 }
 
-/* Everything it prints until it ends; each time it waits behind a blank for input, the next of `answers` (NULL: the end of
- * input).  Returns the exit status; a program that neither ends nor asks is killed, and the test fails. */
+/* Everything it prints until it ends; each time it waits after a blank for input, the next of `answers` (NULL: the end of input).
+ * Returns the exit status; a program that neither ends nor asks is killed, and the test fails. */
 static inline int pty_run(const char *const *args, int columns, const char *const *answers, char *out, size_t n)
 {
     int master, status;

@@ -1,4 +1,4 @@
-/* published.h - published shapes and machines nobody here has, for tests of the planner. */
+/* published.h - published shapes and machines that are not here, for tests of the planner. */
 #ifndef MT_TESTS_PUBLISHED_H
 #define MT_TESTS_PUBLISHED_H
 

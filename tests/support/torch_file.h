@@ -79,7 +79,7 @@ static inline void torch_entry(torch_zip *z, const char *name, const void *data,
     size_t at = z->body.n;
     torch_le(&z->body, 0x04034b50, 4);
     torch_le(&z->body, 0, 8); /* version, flags, method, time */
-    torch_le(&z->body, 0, 6); /* date, checksum: nobody looks */
+    torch_le(&z->body, 0, 6); /* date, checksum: not read */
     torch_le(&z->body, n, 4);
     torch_le(&z->body, n, 4);
     torch_le(&z->body, strlen(name), 2);

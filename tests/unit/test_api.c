@@ -271,7 +271,7 @@ static void a_saved_model_computes_the_same(void **state)
     assert_done(megatrain_model_save(m, out.s, &error));
     assert_status(megatrain_model_save(m, out.s, &error), MEGATRAIN_EINVAL);
     assert_message("exists already");
-    assert_done(megatrain_model_step(m, d.items, N_DOCS, NULL, &error)); /* it goes on after saving */
+    assert_done(megatrain_model_step(m, d.items, N_DOCS, NULL, &error)); /* it continues after saving */
     again = model_of(out.s, 0);
     assert_done(megatrain_model_evaluate(again, d.items, N_DOCS, &after, &error));
     assert_true(before.loss == after.loss);
@@ -475,7 +475,7 @@ static void every_null_is_an_error(void **state)
     assert_status(megatrain_model_encode_chat(NULL, NULL, "x", tokens, 4, &n, &error), MEGATRAIN_EINVAL);
     assert_status(megatrain_model_decode(NULL, tokens, 4, text, 8, &n, &error), MEGATRAIN_EINVAL);
     assert_status(megatrain_model_decode(m, NULL, 4, text, 8, &n, &error), MEGATRAIN_EINVAL);
-    assert_int_equal(megatrain_model_step(NULL, NULL, 0, NULL, NULL), MEGATRAIN_EINVAL); /* nobody wants the message */
+    assert_int_equal(megatrain_model_step(NULL, NULL, 0, NULL, NULL), MEGATRAIN_EINVAL); /* without the message */
     assert_string_equal(megatrain_status_name((megatrain_status)999), "an unknown status");
     assert_string_equal(megatrain_status_name(MEGATRAIN_ENOMEM), "MEGATRAIN_ENOMEM");
     megatrain_model_close(NULL);
@@ -484,7 +484,7 @@ static void every_null_is_an_error(void **state)
     megatrain_config_free(c);
 }
 
-/* Each is refused, and the model goes on as if it had not been made. */
+/* Each is refused, and the model continues as if it had not been made. */
 static void wrong_sizes_and_tokens_change_nothing(void **state)
 {
     (void)state;

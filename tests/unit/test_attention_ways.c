@@ -75,7 +75,7 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     a.softcap = 30;
     a.window = 1024;
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
-    a = call(0, 16, 1024); /* nobody said: our own */
+    a = call(0, 16, 1024); /* not given: our own */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
     a = call(PLAIN, 16, 1024); /* eager */
     assert_ways(&a, MT_ATTENTION_PLAIN, MT_ATTENTION_PLAIN);
@@ -294,7 +294,7 @@ static void windows_bound_the_squares(void **state)
     assert_true(mt_attention_scratch(&a) > with);
 }
 
-/* Documents of one call go in parts of different kinds; each kind's offsets, gradients of queries and squares lie within the
+/* Documents of one call go in parts of different kinds; each kind's offsets, gradients of queries and squares are within the
  * call's scratch.  A shorter document may have more pieces than the longest, and larger ones: once they overwrote the offsets. */
 static void parts_of_every_length_stay_inside_the_scratch(void **state)
 {

@@ -244,7 +244,7 @@ static void what_is_too_long_is_cut_or_left_out_and_counted(void **state)
     assert_int_equal(mt_store_length(r.store, 0), 12);
     int32_t ids[12], labels[12];
     assert_int_equal(mt_store_read(r.store, 0, ids, labels, NULL), MT_OK);
-    assert_int_equal(labels[11], ids[11]); /* no end token: the answer goes on */
+    assert_int_equal(labels[11], ids[11]); /* no end token: the answer continues */
     assert_int_not_equal(ids[11], mt_tokenizer_token_id(r.tok, "<|im_end|>", 10));
     rig_close(&r);
     rig_open(&r, *state, record, openai(), (mt_sampler_config){ .max_seq_len = 4 });

@@ -396,7 +396,7 @@ static void note_cores(void *arg, int64_t i)
     pthread_barrier_wait(&c->both);
 }
 
-/* On a thread of its own: whoever pins is pinned. */
+/* On a separate thread, because the caller is pinned. */
 static void *pin_and_look(void *arg)
 {
     mt_err err = { 0 };

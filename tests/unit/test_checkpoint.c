@@ -127,7 +127,7 @@ static void what_is_written_is_what_is_read(void **state)
     fake_close(&b);
 }
 
-/* Masters one below, at and above the middle between two bf16 numbers: the file rounds to even, and the run goes on exactly. */
+/* Masters one below, at and above the middle between two bf16 numbers: the file rounds to even, and the run continues exactly. */
 static void bf16_files_hold_the_master_rounded_to_even(void **state)
 {
     fake a, b;
@@ -233,7 +233,7 @@ enum { MOST_RANKS = 5 };
 typedef struct team {
     int n;
     mt_ckpt_writer *ranks[MOST_RANKS];
-    int n_files[MOST_RANKS]; /* that each has written; of the first: nobody says */
+    int n_files[MOST_RANKS]; /* files that each has written; unknown for the first */
 } team;
 
 /* Rank 0 first, as it makes the directory; each rank only if all before it did well. */
@@ -562,7 +562,7 @@ static void a_changed_bit_changes_the_checksum(void **state)
 
 /* -- exported directories -------------------------------------------------------------------------- */
 
-/* With what lies beside the model now. */
+/* With the files now beside the model. */
 static void export_to(fake *f, const char *dir)
 {
     mt_err err = { 0 };
@@ -697,7 +697,7 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
     assert_true(mt_shards_file_count(shards) > 3);
     assert_int_equal(mt_shards_bytes(shards), mt_export_bytes(&a.export));
     const mt_st_tensor *t = mt_shards_find(shards, "model.embed_tokens.weight");
-    float x = number(9, 0, 0, 3), got; /* the embedding lies at the start of its unit */
+    float x = number(9, 0, 0, 3), got; /* the embedding is at the start of its unit */
     memcpy(&got, t->data + 12, 4);
     assert_true(x == got);
     mt_shards_close(shards);

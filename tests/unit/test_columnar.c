@@ -1,4 +1,4 @@
-/* Parquet and Arrow files whose description of themselves lies.  Real files are in golden/test_formats.c. */
+/* Parquet and Arrow files whose metadata is wrong.  Real files are in golden/test_formats.c. */
 #include "forge.h"
 #include "test.h"
 
@@ -145,7 +145,7 @@ static mt_rc build_parquet_schema(pq_element *elements, size_t n, size_t *n_byte
     return rc;
 }
 
-/* Each group claims all elements behind it, or the root does; the last element is a column. */
+/* Each group claims all elements after it, or the root does; the last element is a column. */
 static void parquet_groups_share_the_elements(void **state)
 {
     (void)state;

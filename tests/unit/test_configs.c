@@ -80,7 +80,7 @@ static void open_config(mt_config **out, const char *name, const mt_value *publi
     if (!*out) assert_ok(mt_shape_open(out, name, &err));
 }
 
-/* The run fits a machine with so many GiB, less what the system and a CUDA context take. */
+/* The run fits a machine with this many GiB, less what the system and a CUDA context take. */
 static void fits(const ready *c, const mt_model *model, size_t ram, size_t gpu)
 {
     mt_err err = { 0 };

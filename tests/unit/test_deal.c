@@ -204,7 +204,7 @@ static void losses_fold_by_bundles(void **state)
     const mt_loss_sum l[] = { { 1e16, 1 }, { 1, 2 }, { 1, 4 }, { 1, 8 } };
     mt_loss_sum one = mt_fold_losses(l, 1, 4), two = mt_fold_losses(l, 2, 2);
     assert_true(one.loss == ((1e16 + 1) + 1) + 1 && two.loss == (1e16 + 1) + (1.0 + 1));
-    assert_true(one.loss != two.loss); /* the orders can be told apart */
+    assert_true(one.loss != two.loss); /* the orders are distinguishable */
     assert_int_equal(one.correct, 15);
     assert_int_equal(two.correct, 15);
     one = mt_fold_losses(l, 1, 1);

@@ -132,7 +132,7 @@ static void a_small_copy_stands_behind_no_large_one(void **state)
     assert_ok(mt_device_alloc(dev, &small, 64, "small", &err));
     assert_ok(dev->api->timed_event_create(dev, &large_done, &err));
     assert_ok(dev->api->timed_event_create(dev, &small_done, &err));
-    for (int warm = 1; warm >= 0; warm--) /* a kernel's first launch loads it, behind all that runs */
+    for (int warm = 1; warm >= 0; warm--) /* a kernel's first launch loads it, after everything that runs */
         for (int out = 0; out < 2; out++) {
             for (int i = 0; i < (warm ? 0 : N_LARGE); i++)
                 assert_ok(
@@ -224,7 +224,7 @@ static void memory_that_somebody_else_took_is_refused_by_name(void **state)
     assert_true(after.memory_limit + 64 * MIB >= info.memory_limit);
 }
 
-/* Many buffers of a plan lie in one piece, in less than whole pages each; the piece goes with the last of them. */
+/* Many buffers of a plan are in one piece, in less than whole pages each; the piece goes with the last of them. */
 static void what_is_reserved_is_one_piece(void **state)
 {
     (void)state;
@@ -281,7 +281,7 @@ static void a_failed_copy_is_remembered(void **state)
     mt_device_close(dev);
 }
 
-/* A process of its own: the variable is read once, at CUDA's start. */
+/* A separate process: the variable is read once, at CUDA's start. */
 static void hidden_gpus_are_explained(void **state)
 {
     (void)state;

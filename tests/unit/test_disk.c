@@ -1,4 +1,4 @@
-/* src/base/disk.c: calls that are interrupted or do half of their work, files that are no files, links. */
+/* src/base/disk.c: calls that are interrupted or do half of their work, paths that are not files, links. */
 #include "tempdir.h"
 
 #include "base/disk.h"

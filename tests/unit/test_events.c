@@ -51,7 +51,7 @@ static size_t records_of(const char *dir, char **file, const uint8_t **at, size_
     return count;
 }
 
-/* True if the bytes of `tag` and, right behind them, this value are in the record. */
+/* True if the bytes of `tag` and, right after them, this value are in the record. */
 static bool holds(const uint8_t *record, size_t n, const char *tag, float value)
 {
     size_t k = strlen(tag);
@@ -89,7 +89,7 @@ static void metrics_become_events(void **state)
     assert_memory_equal(at[0] + 9,
                         "\x10\x00\x1a\x0d"
                         "brain.Event:2",
-                        17);                                       /* behind the time: step 0, file version */
+                        17);                                       /* after the time: step 0, file version */
     assert_memory_equal(at[1] + 9, "\x10\x05\x3a\x02\x08\x01", 6); /* steps from 5 on start anew */
     assert_memory_equal(at[2] + 9, "\x10\x05", 2);
     assert_true(holds(at[2], n[2], "train/loss", 1.25f));
@@ -104,7 +104,7 @@ static void metrics_become_events(void **state)
     mt_free(dir);
 }
 
-/* Somebody has cut the file, in the middle of a line: what follows is a line of its own. */
+/* The file was cut, in the middle of a line: a separate line follows. */
 static void lines_stay_lines_in_a_file_that_was_cut(void **state)
 {
     mt_err err = { 0 };

@@ -47,7 +47,7 @@ static void units_have_at_most_256m_parameters_and_at_least_one_expert(void **st
         { 7168, 2048, 256, 4 }, /* DeepSeek-V3 */
         { 7168, 2048, 384, 6 }, /* Kimi-K2 */
         { 2048, 1024, 64, 32 }, /* OLMoE */
-        { 2048, 1408, 60, 30 }, /* a number that is no power of two */
+        { 2048, 1408, 60, 30 }, /* a number that is not a power of two */
         { 16, 8, 6, 6 },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {

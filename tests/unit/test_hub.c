@@ -562,7 +562,7 @@ static void every_failing_file_call_leaves_a_cache_that_works(void **state)
     assert_true(n > 40);
 }
 
-/* -- going on -------------------------------------------------------------------------------------- */
+/* -- resuming -------------------------------------------------------------------------------------- */
 
 static void a_broken_download_goes_on_where_it_was(void **state)
 {
@@ -690,7 +690,7 @@ static void *ask_to_stop(void *arg)
     return NULL;
 }
 
-/* A server that takes seconds for every file; what has come stays, and the next call goes on with it. */
+/* A server that takes seconds for every file; what has come stays, and the next call continues with it. */
 static void a_request_to_stop_ends_a_download_at_once(void **state)
 {
     rig *r = *state;

@@ -172,8 +172,7 @@ static void a_gpu_that_is_not_known_leads_to_its_kin(void **state)
     }
 }
 
-/* What is measured beside somebody else's work is not to be remembered; a card without its full power is measured again each
- * time. */
+/* A measurement beside other processes' work must not be stored; a card without its full power is measured again each time. */
 static void a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen(void **state)
 {
     (void)state;
@@ -221,7 +220,7 @@ static void a_cpu_is_measured_once_and_remembered(void **state)
     assert_true(first.base_host > 16 << 20 && first.base_host < gib); /* the program itself */
 }
 
-/* Ten seconds of a core in which others worked for so many, and this process for so many. */
+/* Ten seconds of a core in which other processes worked for the first number, and this process for the second. */
 static bool crowded(const char *root, int others, int own)
 {
     mt_cores_used look[2];
@@ -243,9 +242,9 @@ static bool crowded(const char *root, int others, int own)
 static void cores_are_crowded_when_others_leave_fewer_than_are_wanted(void **state)
 {
     assert_false(crowded(*state, 0, 0));
-    assert_false(crowded(*state, 1, 9)); /* a tenth: nobody is ever alone */
+    assert_false(crowded(*state, 1, 9)); /* a tenth: no process is ever alone */
     assert_true(crowded(*state, 5, 5));
-    assert_true(crowded(*state, 5, 0)); /* whoever would have worked had half */
+    assert_true(crowded(*state, 5, 0)); /* other threads would have had half */
     lay(*state, "/proc/stat", "");
     mt_cores_used nothing = mt_cores_look(*state);
     assert_false(mt_cores_crowded(&nothing, &nothing, 64)); /* a system that does not say */
@@ -301,11 +300,11 @@ static void what_is_measured_beside_others_does_not_last(void **state)
     assert_true(later.flops != soon.flops);
 }
 
-/* The CPU's memory plays a GPU's of which the run may use a little: measuring does not fit, and that is no reason not to run. */
+/* The CPU's memory plays a GPU's of which the run may use a little: measuring does not fit, and the run starts anyway. */
 static void a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind(void **state)
 {
     (void)state;
-    /* Too little of its own, beside it. */
+    /* Too little separate memory, beside it. */
     static const struct {
         size_t device, ram;
     } rooms[] = { { 1 << 20, 0 }, { (size_t)1 << 32, (size_t)1 << 30 } };
@@ -347,7 +346,7 @@ static void queues_run_in_order_side_by_side_and_wait(void **state)
     int a = mt_queues_add(&q, MT_Q_IN, 20, -1, -1, -1);       /* 0 to 2 */
     int b = mt_queues_add(&q, MT_Q_COMPUTE, 3, a, -1, -1);    /* 2 to 5 */
     int c = mt_queues_add(&q, MT_Q_OUT, 10, b, -1, -1);       /* 5 to 6 */
-    int d = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1); /* behind b, beside the copy out: slower by a tenth */
+    int d = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1); /* after b, beside the copy out: slower by a tenth */
     int e = mt_queues_add(&q, MT_Q_ADAM, 200, c, -1, -1);     /* 6 to 8 */
     assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     near(q.tasks[a].end, 2);

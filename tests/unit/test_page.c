@@ -425,7 +425,7 @@ static void the_address_is_kept_for_the_owner_alone_and_used_again(void **state)
     assert_ok(mt_server_open(&again, &(mt_run_at){ .dir = *state }, MT_SERVER_PORT, &err));
     assert_non_null(strstr(first, strchr(mt_server_url(again) + 7, '/')));
     mt_server_close(again);
-    assert_int_equal(chmod(folder, 0755), 0); /* then whoever looked knows it */
+    assert_int_equal(chmod(folder, 0755), 0); /* then the reader knows it */
     assert_ok(mt_server_open(&again, &(mt_run_at){ .dir = *state }, MT_SERVER_PORT, &err));
     assert_null(strstr(first, strchr(mt_server_url(again) + 7, '/')));
     assert_int_equal(mt_server_keep(again, &err), MT_EINVAL);

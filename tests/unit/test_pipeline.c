@@ -247,7 +247,7 @@ static void datasets_to_evaluate_on_are_kept_apart(void **state)
     unmake(&s);
 }
 
-/* A run may go on with something else to evaluate on, or nothing: what is trained is the same. */
+/* A run may resume with something else to evaluate on, or nothing: what is trained is the same. */
 static void the_fingerprint_is_of_what_is_trained_on(void **state)
 {
     setup s;

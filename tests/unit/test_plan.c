@@ -175,7 +175,8 @@ static void more_than_the_interval_is_kept_when_it_fits(void **state)
     mt_config_close(c);
 }
 
-/* Room for all that is dear to redo, and for so many norms and activations: norms first, which gain more for their bytes. */
+/* Memory for everything expensive to recompute, and for some norms and activations: norms first, which gain more for their
+ * bytes. */
 static void what_is_left_keeps_norms_then_activations(void **state)
 {
     (void)state;
@@ -248,7 +249,7 @@ static void a_strict_interval_is_held_exactly(void **state)
     mt_config_close(c);
 }
 
-/* One sweep (host accumulators cost room of their own) on a device too small for every input: with a longer interval it works. */
+/* One sweep (host accumulators cost extra memory) on a device too small for every input: with a longer interval it works. */
 static size_t least_device(const mt_model *m, const mt_limits *limits)
 {
     mt_err err = { 0 };
@@ -415,7 +416,7 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
 }
 
 /* A model that is far too large for this device to keep everything, and a host with room: the link has time for some layers,
- * spread over the step, and those are not redone.  Layers that share their host memory share what they keep there. */
+ * spread over the step, and those are not recomputed.  Layers that share their host memory share what they keep there. */
 static void what_goes_to_host_memory_is_kept_whole(void **state)
 {
     (void)state;
@@ -455,7 +456,7 @@ static void what_goes_to_host_memory_is_kept_whole(void **state)
     mt_config_close(c);
 }
 
-/* A small model's step in one micro-batch; where layers would have to be redone for that, in several. */
+/* A small model's step in one micro-batch; where layers would have to be recomputed for that, in several. */
 static void large_micro_batches_are_worth_no_redoing(void **state)
 {
     (void)state;

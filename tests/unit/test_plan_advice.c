@@ -243,7 +243,7 @@ static void follow_machine(mt_question *q, const char *text)
     if (ram) q->machine.host_bytes = (size_t)strtoull(ram, NULL, 10) << 30;
 }
 
-/* As somebody would who reads it. */
+/* As a reader would. */
 static mt_question follow(const mt_question *asked, const char *text)
 {
     mt_question q = *asked;
@@ -574,7 +574,7 @@ static void with_auto_a_remedy_has_the_batch_that_auto_would_take(void **state)
     drop(&w);
 }
 
-/* Few tokens a step leave the updates of a large model nothing to hide behind. */
+/* Few tokens a step leave the updates of a large model nothing that hides them. */
 static void updates_that_are_the_limit_are_said_to_be(void **state)
 {
     (void)state;

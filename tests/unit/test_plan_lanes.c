@@ -185,7 +185,7 @@ static void the_faster_route_is_taken(void **state)
     close_shape(&s);
 }
 
-/* State in host memory behind slow links: each device fetches its slice of the weights, and has the rest from the others. */
+/* State in host memory with slow links: each device fetches its slice of the weights, and has the rest from the others. */
 static void weights_are_gathered_where_links_are_slow(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The planner's promises for machines nobody here has: what fits, how fast it is said to be, what is advised. */
+/* The planner's promises for machines that are not here: what fits, how fast it is said to be, what is advised. */
 #include "published.h"
 
 #include "plan/advise.h"
@@ -45,7 +45,7 @@ static void a_32b_takes_twelve_or_fourteen_bytes_a_parameter(void **state)
         for (int u = 0; u < s.model->n_units; u++)
             parked += clip && plan->place.units[u].site == MT_SITE_HOST ? (double)s.model->units[u].layout->n_train : 0;
         assert_true(fabs(state_bytes / (12.0 * (double)s.model->n_params + 2 * parked) - 1) < 1e-3);
-        if (clip) assert_true(parked > 0.5 * (double)s.model->n_params); /* few are updated through the device */
+        if (clip) assert_true(parked > 0.5 * (double)s.model->n_params); /* few are staged */
         mt_plan_free(plan);
     }
     close_shape(&s);
@@ -459,7 +459,7 @@ static void every_shape_answers_to_its_name(void **state)
         assert_ok(mt_shape_find(&found, hub[i].asked, &err));
         assert_string_equal(found->name, hub[i].name);
     }
-    subject s = open_shape("starcoder2-15b"); /* unlike its smaller kin it has a head of its own */
+    subject s = open_shape("starcoder2-15b"); /* unlike its smaller kin it has a separate head */
     assert_true(fabs((double)s.model->n_params / 15.958e9 - 1) < 1e-3);
     close_shape(&s);
 }

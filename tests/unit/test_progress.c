@@ -174,7 +174,7 @@ static void long_lines_break_between_words(void **state)
         { "one two three", 13, 2, "one two three" },
         { "one two three", 12, 2, "one two\n  three" },
         { "  label  text and more of it", 16, 9, "  label  text\n         and\n         more of\n         it" },
-        { "one\ntwo three four\n  five", 9, 2, "one\ntwo three\n  four\n  five" }, /* with line ends of its own */
+        { "one\ntwo three four\n  five", 9, 2, "one\ntwo three\n  four\n  five" }, /* with explicit line ends */
         { "a incomprehensibilities b", 10, 1, "a\n incomprehensibilities\n b" },
         { "\xe4\xbd\xa0\xe5\xa5\xbd \xe4\xbd\xa0", 6, 0, "\xe4\xbd\xa0\xe5\xa5\xbd\n\xe4\xbd\xa0" }, /* wide ones count twice */
     };

@@ -152,7 +152,7 @@ static void a_bad_record_is_parsed_once(void **state)
     assert_ok(open_text(&r, "x.json", text.s, &err));
     assert_ok(mt_records_next(r, &a, &v, &where, &err));
     assert_int_equal(where.state, MT_RECORD_BAD);
-    assert_says("line 2, column 8208: a value was expected"); /* behind 8 characters, 8,191 of the list, and 8 */
+    assert_says("line 2, column 8208: a value was expected"); /* after 8 characters, 8,191 of the list, and 8 */
     assert_ok(mt_records_next(r, &a, &v, &where, &err));
     assert_int_equal(where.state, MT_RECORD_OK);
     mt_records_close(r);
@@ -315,7 +315,7 @@ static void a_subset_is_a_folder_or_a_word_of_file_names(void **state)
     assert_says("the subset \"main\"");
 }
 
-/* a/x.jsonl and a/y.jsonl, b -> a, self -> ., and c/x.jsonl -> a/x.jsonl, which is a file of its own. */
+/* a/x.jsonl and a/y.jsonl, b -> a, self -> ., and c/x.jsonl -> a/x.jsonl, which is a separate file. */
 static void make_links(const char *dir)
 {
     char path[1024];

@@ -116,7 +116,7 @@ static void hub_datasets_are_looked_for_here_first(void **state)
     char path[512];
     expect_refusal(dir, "{\"ms_hub_url\": \"org/things\"}", MT_EUNSUPPORTED, "on a hub that is not asked here");
     mt_registry *r = parse("{\"x\": {\"hf_hub_url\": \"org/things\", \"folder\": \"en\"}}", dir);
-    assert_ok(mt_registry_find(r, "x", &e, &err)); /* not here: whoever can, fetches it */
+    assert_ok(mt_registry_find(r, "x", &e, &err)); /* not here: the fetcher brings it */
     assert_null(e.path);
     assert_string_equal(e.hub, "org/things");
     assert_string_equal(e.folder, "en");

@@ -1,5 +1,5 @@
-/* Writing safetensors: the bytes are those of the reference implementation, and a write that fails, wherever it
- * fails, says so and leaves nothing behind. */
+/* Writing safetensors: the bytes are those of the reference implementation, and a write that fails, wherever it fails, says so
+ * and leaves no file. */
 #include "tempdir.h"
 
 #include "base/fault.h"
@@ -248,7 +248,7 @@ static void killed_at_any_point_the_file_is_old_new_or_absent_and_never_half(voi
             break;
         }
         mt_err err = { 0 };
-        assert_ok(write_small(path, &err)); /* what was left lying about is in nobody's way */
+        assert_ok(write_small(path, &err)); /* leftover files do not matter */
         assert_int_equal(tempdir_count(*state, ".tmp"), 0);
     }
     mt_free(path);
@@ -420,7 +420,7 @@ static void misuse_of_the_model_writer_is_refused(void **state)
     assert_ok(mt_shards_writer_create(&w, *state, 8, &err));
     assert_ok(mt_shards_writer_add(w, "a", MT_DTYPE_F32, 2, shape_23, &err));
     assert_ok(mt_shards_writer_add(w, "a", MT_DTYPE_F32, 2, shape_23, &err));
-    assert_int_equal(mt_shards_writer_start(w, &err), MT_EINVAL); /* though they would lie in two files */
+    assert_int_equal(mt_shards_writer_start(w, &err), MT_EINVAL); /* though they would be in two files */
     mt_shards_writer_free(w);
     assert_int_equal(tempdir_count(*state, NULL), 0);
 }

@@ -115,7 +115,7 @@ static void conversations_without_a_system_message_get_the_one_of_the_template(v
     }
 }
 
-/* GLM-4 is asked with the bare header: the line break behind it is the model's to write. */
+/* GLM-4 is asked with the bare header: the line break after it is the model's to write. */
 static void a_line_break_behind_the_header_is_learned_where_the_model_writes_it(void **state)
 {
     (void)state;
@@ -418,7 +418,7 @@ static void running_out_of_memory_is_said_and_nothing_is_lost(void **state)
     mt_tokenizer_close(tok);
 }
 
-/* Every answer needs a rendering of all turns before it.  Those behind max_seq_len are not asked for: this template refuses to be
+/* Every answer needs a rendering of all turns before it.  Those after max_seq_len are not asked for: this template refuses to be
  * rendered with a number of turns that only they have. */
 static void turns_behind_max_seq_len_are_not_rendered(void **state)
 {

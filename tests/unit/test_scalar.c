@@ -34,7 +34,7 @@ static void dates_and_times_are_iso_text(void **state)
     int_becomes(&date, -25509, "\"1900-02-28\"");
     int_becomes(&date, -25508, "\"1900-03-01\"");
     int_becomes(&date, -719162, "\"0001-01-01\"");
-    int_becomes(&date, INT64_MAX, "9223372036854775807"); /* nobody means a date: the number */
+    int_becomes(&date, INT64_MAX, "9223372036854775807"); /* not a date: the number */
     int_becomes(&ms, -1, "\"1969-12-31\"");
     int_becomes(&second, -1, "\"1969-12-31T23:59:59\"");
     int_becomes(&nano, 1, "\"1970-01-01T00:00:00.000000001+00:00\"");

@@ -456,7 +456,7 @@ static void a_locked_unit_holds_back_its_pieces_and_no_others_before_it(void **s
     assert_int_equal(count(&t, MT_DO_PIECE_BACK, 1), mt_plan_pieces(t.plan, 1));
     assert_int_equal(count(&t, MT_DO_PIECE_BACK, 2), 0);
     mt_err err = { 0 };
-    assert_ok(mt_sequence_write_back(t.s, &err)); /* whoever reads the state waits for it */
+    assert_ok(mt_sequence_write_back(t.s, &err)); /* readers of the state wait for it */
     for (int u = 0; u < UNITS; u++) assert_int_equal(count(&t, MT_DO_PIECE_BACK, u), mt_plan_pieces(t.plan, u));
     end(&t);
 }

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* Tensors of a case that are no part of the model. */
+/* Tensors of a case that are not part of the model. */
 static size_t n_foreign(const char *name)
 {
     if (strncmp(name, "gemma3_vl", 9) == 0) return 1;

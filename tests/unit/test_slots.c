@@ -170,7 +170,7 @@ static void the_mover_waits_for_whom_the_stream_waits_for(void **state)
     mt_err err = { 0 };
     unsigned char host[SLOT], device[SLOT], fresh[SLOT];
     rig r = open_rig(20000, "other");
-    for (uint64_t k = 0; k < 3; k++) { /* the first time the slots are new: nobody could be told */
+    for (uint64_t k = 0; k < 3; k++) { /* the first time the slots are new: nothing to report */
         draw(fresh, SLOT, k);
         memset(host, 0, SLOT);
         assert_ok(mt_copy(r.other, host, fresh, SLOT, MT_COPY_OUT, &err));

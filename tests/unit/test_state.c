@@ -306,7 +306,7 @@ static void a_home_on_the_device_is_read_after_its_update(void **state)
     state_rig_close(&s);
 }
 
-/* Nobody could know when that copy ends: nothing may be updated any more. */
+/* The end of that copy is unknown: nothing may be updated any more. */
 static void a_copy_that_cannot_be_waited_for_fails_the_run(void **state)
 {
     (void)state;

@@ -514,7 +514,7 @@ static void leftovers_of_a_killed_run_leave_with_their_lock(void **state)
                       fake_file(*state, "00000000000000ab.lock", ""), fake_file(*state, "00000000000000cd.samples.tmp", "half"),
                       fake_file(*state, "00000000000000cd.lock", "") };
     int held = open(files[4], O_RDONLY);
-    assert_int_equal(flock(held, LOCK_EX), 0); /* somebody is making it */
+    assert_int_equal(flock(held, LOCK_EX), 0); /* another process is making it */
     mt_cache_trim(*state, 0, now);
     for (int i = 0; i < 5; i++) {
         assert_int_equal(mt_file_exists(files[i]), i >= 3);
@@ -576,7 +576,7 @@ static void a_file_that_was_exchanged_has_another_key(void **state)
     assert_int_equal(stat(data, &st), 0);
     assert_true(st.st_size > 17 << 16);
     int fd = open(data, O_RDWR);
-    assert_int_equal(pwrite(fd, "7", 1, (1 << 16) + 10), 1); /* behind the first block */
+    assert_int_equal(pwrite(fd, "7", 1, (1 << 16) + 10), 1); /* after the first block */
     struct timespec times[2] = { st.st_atim, st.st_mtim };
     assert_int_equal(futimens(fd, times), 0);
     close(fd);

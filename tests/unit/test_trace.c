@@ -65,7 +65,7 @@ static mt_rc sleep_a_while(mt_pool *pool, const void *args, mt_err *err)
     return MT_OK;
 }
 
-/* Stream a: a fill, a wait for b's nap, a product and its gradients; stream b: a nap nobody traces, a copy. */
+/* Stream a: a fill, a wait for b's nap, a product and its gradients; stream b: an untraced nap, a copy. */
 static void work(fixture *f)
 {
     mt_err err = { 0 };

@@ -92,8 +92,7 @@ static void half_a_line_is_none_and_harms_no_other(void **state)
     mt_tuned_close(t);
 }
 
-/* Nor one that ends within its last number, and is completed by the line after it; nor are those behind what a disk left of
- * zeros. */
+/* Nor one that ends within its last number, and is completed by the line after it; nor are those after zeros that a disk left. */
 static void a_number_cut_short_is_no_other_number(void **state)
 {
     const char *dir = *state;

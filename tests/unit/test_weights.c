@@ -123,7 +123,7 @@ static void tensors_nobody_asks_for_are_counted(void **state)
     assert_int_equal(unused, 1);
 }
 
-/* A type nobody knows, and a tensor more than its family would use. */
+/* An unknown type, and a tensor more than its family would use. */
 static void an_unknown_type_with_something_left_over_is_refused(void **state)
 {
     mt_err err = { 0 };
