@@ -23,7 +23,7 @@ static mt_rc cmd_data_parse(mt_settings *s, options *o, int argc, char **argv, m
 {
     const mt_flag flags[] = { { "--show", MT_FLAG_INT, &o->show, "N", "print N samples with trained tokens marked (default 1)",
                                 false },
-                              { "--ids", MT_FLAG_BOOL, &o->ids, NULL, "their token ids as well", false },
+                              { "--ids", MT_FLAG_BOOL, &o->ids, NULL, "also print their token ids", false },
                               { "--json", MT_FLAG_BOOL, &o->json, NULL, "print JSON for scripts (docs/scripting.md)", false } };
     const mt_usage usage = {
         "data",

@@ -196,7 +196,7 @@ int mt_cmd_grad(int argc, char **argv)
     const mt_flag flags[] = {
         { "--tokens", MT_FLAG_STR, &o.tokens, "FILE", "JSON {\"input_ids\": [[...], ...], \"labels\": [[...], ...]}", true },
         { "--out", MT_FLAG_STR, &o.out, "FILE", "where to write (safetensors)", true },
-        { "--logits", MT_FLAG_BOOL, &o.logits, NULL, "write logits.<row> too", false },
+        { "--logits", MT_FLAG_BOOL, &o.logits, NULL, "also write logits.<row>", false },
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "float32 (default) or bfloat16", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
         { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE", "use at most this much: 64M, 8G", false },

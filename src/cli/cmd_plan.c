@@ -271,8 +271,8 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "...", MT_FLAG_STRS, &o->words, "MODEL", "a model directory, a .gguf file, or a published model's name", false },
         { "--shape", MT_FLAG_STR, &o->asked.subject.shape, "NAME", "a published model, such as qwen2.5-7b", false },
         { "--gpu", MT_FLAG_STR, &o->asked.machine.gpu, "NAME", "a GPU that is not here: h100, rtx4090", false },
-        { "--gpus", MT_FLAG_CORES, &o->gpus, "N", "of that kind in the machine, and how fast 1, 2, 4 ... of them are", false },
-        { "--machines", MT_FLAG_CORES, &o->machines, "N", "of that kind, and how fast 1, 2, 4 ... of them are", false },
+        { "--gpus", MT_FLAG_CORES, &o->gpus, "N", "GPUs of that kind in the machine; compares 1, 2, 4 ... of them", false },
+        { "--machines", MT_FLAG_CORES, &o->machines, "N", "machines of that kind; compares 1, 2, 4 ... of them", false },
         { "--network", MT_FLAG_MEMORY, &o->network, "SIZE", "bytes per second each way between machines: 50G (default 12.5G)",
           false },
         { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE",
@@ -282,23 +282,22 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "--link", MT_FLAG_MEMORY, &o->asked.machine.link, "SIZE", "bytes per second between host and GPU: 55G", false },
         { "--peer", MT_FLAG_BYTES, &o->asked.machine.peer, "SIZE",
           "with --gpus: bytes per second between GPUs, such as 400G (0: through host memory)", false },
-        { "--cores", MT_FLAG_CORES, &o->asked.machine.cores, "N", "of the host", false },
-        { "--what-fits", MT_FLAG_BOOL, &o->asked.what_fits, NULL, "every known model: fits, tight, or what it needs", false },
-        { "--list-gpus", MT_FLAG_BOOL, &o->list_gpus, NULL, "the known GPUs", false },
-        { "--list-shapes", MT_FLAG_BOOL, &o->list_shapes, NULL, "the known models", false },
+        { "--cores", MT_FLAG_CORES, &o->asked.machine.cores, "N", "cores of the host", false },
+        { "--what-fits", MT_FLAG_BOOL, &o->asked.what_fits, NULL, "list every known model: fits, tight, or what it needs",
+          false },
+        { "--list-gpus", MT_FLAG_BOOL, &o->list_gpus, NULL, "list the known GPUs", false },
+        { "--list-shapes", MT_FLAG_BOOL, &o->list_shapes, NULL, "list the known models", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "print JSON for scripts (docs/plan.md)", false },
     };
-    const mt_usage usage = {
-        "plan",
-        "[MODEL | FILE.yaml | --shape NAME] [options]",
-        "Show whether it fits, how fast it is and which batch size to use, for this machine or\n"
-        "one described by flags, without loading anything.  Every setting of `train` may be given too (--max-seq-len 4096,\n"
-        "--max-grad-norm 0).  Without arguments on a terminal, it asks questions.",
-        NULL,
-        flags,
-        MT_COUNT(flags),
-        mt_print_settings
-    };
+    const mt_usage usage = { "plan",
+                             "[MODEL | FILE.yaml | --shape NAME] [options]",
+                             "Show whether a run fits, how fast it is and which batch size to use, without loading\n"
+                             "anything, for this machine or one described by flags.  Every setting of `train` may be given\n"
+                             "too (--max-seq-len 4096, --max-grad-norm 0).  Without arguments on a terminal, it asks.",
+                             NULL,
+                             flags,
+                             MT_COUNT(flags),
+                             mt_print_settings };
     bool alone = argc == 1, ended = false;
     MT_TRY(mt_misused(mt_settings_args(set, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));

@@ -83,8 +83,8 @@ static bool is_shown(const mt_setting *row, const char *section, bool all)
 void mt_settings_help(mt_str *out, bool all)
 {
     mt_str_puts(out, "Settings come from a YAML file; each flag below overrides its key there.\n\n"
-                     "  --config FILE             The YAML file; its name alone will do.\n"
-                     "  --set SECTION.KEY=VALUE   Any setting by its key in the file.\n");
+                     "  --config FILE             The YAML file; may also be given without --config.\n"
+                     "  --set SECTION.KEY=VALUE   Set any key of the file.\n");
     for (size_t i = 0; i < mt__n_sections; i++) {
         const char *section = mt__sections[i].name;
         size_t n = 0;
