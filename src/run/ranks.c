@@ -138,22 +138,6 @@ static void count_moved(void *self, void *mark)
     --*(int *)self;
 }
 
-/* Seconds to send this many bytes to the next rank and receive as many from the one before. */
-static mt_rc time_parcels(mt_comm *c, char *out, char *in, size_t bytes, double *seconds, mt_err *err)
-{
-    int left = 2;
-    mt_parcel p = { .tag = 0, .data = out, .bytes = bytes, .what = "a parcel that is timed", .done = count_moved, .self = &left };
-    MT_TRY(meet(c, "the measurement of the network", err));
-    const double start = mt_now_s();
-    p.peer = (c->rank + 1) % c->n_ranks, p.sends = true;
-    MT_TRY(c->api->post(c, &p, err));
-    p.peer = (c->rank + c->n_ranks - 1) % c->n_ranks, p.sends = false, p.data = in;
-    MT_TRY(c->api->post(c, &p, err));
-    while (left > 0) MT_TRY(c->api->advance(c, mt_now_ns() + 100000000, err));
-    *seconds = mt_now_s() - start;
-    return MT_OK;
-}
-
 static mt_rc slowest(mt_comm *c, double *rate, mt_err *err)
 {
     double *all = mt_calloc((size_t)c->n_ranks, sizeof *all);
@@ -164,22 +148,45 @@ static mt_rc slowest(mt_comm *c, double *rate, mt_err *err)
     return rc;
 }
 
-/* Starts with a little data, which also makes connections; that is enough to measure a slow network. */
+/* Every rank sends equal parts of these bytes to all others. */
+static mt_rc swap_parcels(mt_comm *c, char *out, char *in, size_t bytes, mt_err *err)
+{
+    const int n = c->n_ranks;
+    const size_t each = bytes / (size_t)(n - 1);
+    int left = 2 * (n - 1);
+    mt_parcel p = { .tag = 0, .bytes = each, .what = "a parcel that is timed", .done = count_moved, .self = &left };
+    for (int k = 1; k < n; k++) {
+        p.peer = (c->rank + k) % n, p.sends = true, p.data = out + (size_t)(k - 1) * each;
+        MT_TRY(c->api->post(c, &p, err));
+        p.peer = (c->rank + n - k) % n, p.sends = false, p.data = in + (size_t)(k - 1) * each;
+        MT_TRY(c->api->post(c, &p, err));
+    }
+    while (left > 0) MT_TRY(c->api->advance(c, mt_now_ns() + 100000000, err));
+    return MT_OK;
+}
+
+/* Bytes per second, each way, while all ranks send to all, as in a step: many senders at one receiver can be much slower than pairs
+ * of ranks.  The rate of the slowest rank. */
+static mt_rc time_parcels(mt_comm *c, char *out, char *in, size_t bytes, int rounds, double *rate, mt_err *err)
+{
+    MT_TRY(meet(c, "the measurement of the network", err));
+    const double start = mt_now_s();
+    for (int i = 0; i < rounds; i++) MT_TRY(swap_parcels(c, out, in, bytes, err));
+    *rate = (double)bytes * rounds / (mt_now_s() - start);
+    return slowest(c, rate, err);
+}
+
+/* A little data makes the connections and shows about how fast they are.  Then a few rounds of a twentieth of a second each: a single
+ * long one shows what steady streams reach, and a step, which waits for every layer's sums, reaches less. */
 static mt_rc measure_network(mt_comm *c, double *rate, mt_err *err)
 {
-    enum { LITTLE = 4 << 20, MUCH = 64 << 20 };
-    const double SLOW = 50e6;
+    enum { LITTLE = 4 << 20, MUCH = 64 << 20, LEAST = 64 << 10, ROUNDS = 8 };
+    const double ROUND_S = 0.05;
     char *out = mt_calloc(1, MUCH), *in = mt_calloc(1, MUCH);
-    double seconds = 1;
     mt_rc rc = out && in ? MT_OK : mt_no_memory(err, "measuring the network");
-    for (int i = 0; !rc && i < 2; i++) rc = time_parcels(c, out, in, LITTLE, &seconds, err);
-    *rate = LITTLE / seconds;
-    if (!rc) rc = slowest(c, rate, err);
-    if (!rc && *rate > SLOW) {
-        rc = time_parcels(c, out, in, MUCH, &seconds, err);
-        *rate = MUCH / seconds;
-        if (!rc) rc = slowest(c, rate, err);
-    }
+    for (int i = 0; !rc && i < 2; i++) rc = time_parcels(c, out, in, LITTLE, 1, rate, err);
+    const double bytes = ROUND_S * *rate;
+    if (!rc) rc = time_parcels(c, out, in, (size_t)(bytes < LEAST ? LEAST : bytes > MUCH ? MUCH : bytes), ROUNDS, rate, err);
     mt_free(out);
     mt_free(in);
     return rc;
@@ -189,7 +196,7 @@ static mt_rc measure_network(mt_comm *c, double *rate, mt_err *err)
 static char *network_path(const mt_comm *c)
 {
     mt_str key = { 0 };
-    mt_str_printf(&key, "1|%d", c->n_ranks); /* 1: how it is measured */
+    mt_str_printf(&key, "2|%d", c->n_ranks); /* 2: how it is measured */
     for (int r = 0; r < c->n_ranks; r++) mt_str_printf(&key, "|%s", c->hosts[r]);
     char *path = mt_str_ok(&key) ? mt_rates_path("network", key.s) : NULL;
     mt_str_free(&key);

@@ -27,8 +27,8 @@ typedef struct mt_rank_fact {
 } mt_rank_fact;
 mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *err);
 
-/* Bytes a second each way between neighbors, all at once: of the slowest.  Measured in a moment, then remembered by the first rank
- * for this list of hosts (plan/rates.h).  With one rank: 0. */
+/* Bytes per second each way of a rank while all send to all: of the slowest rank.  Takes a moment to measure; then the first rank
+ * remembers it for this list of hosts (plan/rates.h).  With one rank: 0. */
 mt_rc mt_ranks_network(mt_comm *c, double *rate, mt_err *err);
 
 /* Draws a number that no other process draws; never 0. */
