@@ -417,7 +417,7 @@ static void ends_are_reported_as_they_come(void **state)
     assert_says("no tokens");
     mt_prompt longer = { .ids = prompts[0].ids, .n = prompts[0].n + 7 };
     assert_int_equal(mt_generate(r.engine, &longer, 1, &o, NULL, &err), MT_ERANGE);
-    assert_says("there is room for");
+    assert_says("at most 13 fit");
     const int32_t bad = (int32_t)r.config->V;
     assert_int_equal(mt_generate(r.engine, &(mt_prompt){ .ids = &bad, .n = 1 }, 1, &o, NULL, &err), MT_ERANGE);
     /* Refusals break nothing. */

@@ -140,7 +140,7 @@ static mt_rc work(void *user, mt_err *err)
     if (r->c->rank == 0) nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
     if (r->c->rank && atomic_load(&n_done) == 0) return mt_fail(err, MT_EINTERNAL, "not its turn");
     atomic_fetch_add(&n_done, 1);
-    return strcmp(r->text[r->c->rank], "fails") == 0 ? mt_fail(err, MT_EIO, "no room") : MT_OK;
+    return strcmp(r->text[r->c->rank], "fails") == 0 ? mt_fail(err, MT_EIO, "not enough space") : MT_OK;
 }
 
 /* However long it takes: the timeout is shorter. */
@@ -157,7 +157,7 @@ static void the_first_rank_goes_first_and_the_others_wait(void **state)
     atomic_store(&n_done, 0);
     run_ranks(take_turns, fine, NULL);
     assert_int_equal(atomic_load(&n_done), RANKS);
-    run_ranks(take_turns, first, "rank 0 (machine0): no room");
+    run_ranks(take_turns, first, "rank 0 (machine0): not enough space");
 }
 
 static mt_rc take_first(one *r, mt_err *err)
