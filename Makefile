@@ -68,7 +68,7 @@ clean:
 
 help:
 	@echo "make            build build/megatrain and the library"
-	@echo "make demo       install what is missing, build, train a small model, ask it questions (2 to 4 minutes)"
+	@echo "make demo       install what is missing, build, train a small model (2 to 4 minutes), ask it questions"
 	@echo "make test       everything that can be proved without a GPU"
 	@echo "make test-cuda  the same ops and models on this machine's GPU"
 	@echo "make soak       the long runs"

@@ -69,11 +69,12 @@ static mt_rc on_progress(void *user, const mt_store_progress *p, mt_err *err)
     if (b->of != p->what) {
         b->of = p->what;
         snprintf(b->what, sizeof b->what, "tokenizing %s", p->what);
-        mt_progress_start(bar, b->terminal, b->what, 100);
+        mt_progress_start(bar, b->terminal, b->what, 1);
+        bar->percent = true;
     }
     snprintf(note, sizeof note, "%s records, %s tokens", mt_count_text((uint64_t)p->n_records).s,
              mt_count_text((uint64_t)p->n_tokens).s);
-    mt_progress_update(bar, 100 * p->share, note);
+    mt_progress_update(bar, p->share, note);
     if (p->share >= 1) mt_progress_finish(bar);
     return MT_OK;
 }

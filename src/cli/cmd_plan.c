@@ -107,6 +107,15 @@ static void add_notes(mt_plan_answer *a, const mt_subject *s)
     for (size_t i = 0; !s->published && i < s->config->n_assumptions; i++) add_note(a, "%s", s->config->assumptions[i]);
 }
 
+/* As --what-fits counts it: with a tenth less memory it would not fit. */
+static void add_tight(mt_plan_answer *a)
+{
+    const size_t have = a->q.machine.host_bytes, need = a->need.host;
+    if (a->plan && need != SIZE_MAX && (double)need > 0.9 * (double)have)
+        add_note(a, "tight: it needs at least %s of %s of host memory; close other programs", mt_bytes_text(need).s,
+                 mt_bytes_text(have).s);
+}
+
 static mt_rc show_answer(mt_plan_answer *a, bool json, mt_err *err)
 {
     mt_plan *plan = NULL;
@@ -114,6 +123,7 @@ static mt_rc show_answer(mt_plan_answer *a, bool json, mt_err *err)
     mt_json_out j = { .to = &out };
     mt_terminal term = mt_terminal_of(stdout, MT_COLOR_AUTO);
     mt_rc rc = find_answer(a, &plan, err);
+    if (!rc) add_tight(a);
     if (!rc && json) {
         mt_plan_json(&j, a);
         rc = mt_cli_print_json(&j, err);

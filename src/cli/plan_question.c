@@ -140,6 +140,7 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
     out->here = dev;
     out->cores = dev ? out->host.cores : MT_USUAL_CORES;
     if (given.cores) out->cores = given.cores;
+    out->cores_assumed = !dev && !given.cores;
     bool limited = m->host_memory && out->machine.host_bytes == m->host_memory;
     if (limited) out->host_there = given.ram ? given.ram : mt_host_usable(&out->host);
     const char *source = asked->gpu ? "this machine's, because --ram was not given" : out->host.limited_by;

@@ -40,8 +40,9 @@ typedef struct mt_machine_found {
     mt_machine machine;
     size_t device_there, host_there; /* memory limit of the settings; 0: none */
     char device[160], ram_source[96];
-    int cores; /* of the host */
-    bool here; /* the real machine: then the next is known */
+    int cores;          /* of the host */
+    bool cores_assumed; /* a described machine without --cores */
+    bool here;          /* the real machine: then the next is known */
     mt_host host;
 } mt_machine_found;
 

@@ -266,9 +266,10 @@ static void put_batch_sizes(mt_str *text, const mt_plan_answer *a, int64_t recom
     }
     mt_short_text safe = { "none" };
     if (of_step(a, b->safe)) snprintf(safe.s, sizeof safe.s, "%lld", (long long)of_step(a, b->safe));
-    mt_str_printf(text, ": safe %s, recommended %lld (%s tokens/s), largest %s%lld", safe.s, (long long)recommended,
-                  grouped(b->tokens_s).s, b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "",
-                  (long long)of_step(a, b->largest));
+    mt_str_printf(text, ": recommended %lld (%s tokens/s), largest %s%lld, safe %s (leaves a fifth of the memory free)",
+                  (long long)recommended, grouped(b->tokens_s).s,
+                  b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)of_step(a, b->largest),
+                  safe.s);
 }
 
 static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
@@ -318,9 +319,9 @@ static void put_question(mt_str *out, const mt_plan_answer *a, const mt_terminal
 {
     const mt_question *q = &a->q;
     mt_str text = { 0 };
-    mt_str_printf(&text, "%s (%s parameters) on %s; %s of host memory (%s), %d core%s", a->model,
+    mt_str_printf(&text, "%s (%s parameters) on %s; %s of host memory (%s), %d core%s%s", a->model,
                   mt_count_text((uint64_t)q->model->n_params).s, a->on->device, mt_bytes_text(q->machine.host_bytes).s,
-                  a->on->ram_source, a->on->cores, plural(a->on->cores));
+                  a->on->ram_source, a->on->cores, plural(a->on->cores), a->on->cores_assumed ? " (assumed; see --cores)" : "");
     put_line(out, &text, 2, term);
     mt_plan_step_text(&text, q);
     put_line(out, &text, 2, term);

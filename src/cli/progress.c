@@ -31,8 +31,11 @@ static void put_bar(mt_str *out, double filled, int cells, bool utf8, bool color
 
 static void put_counts(mt_str *out, const mt_progress_view *v)
 {
-    if (v->total > 0)
-        mt_str_printf(out, "%.0f/%.0f  %d%%", v->done, v->total, (int)(share(v) * 100 + 1e-9));
+    const int percent = (int)(share(v) * 100 + 1e-9);
+    if (v->percent)
+        mt_str_printf(out, "%d%%", percent);
+    else if (v->total > 0)
+        mt_str_printf(out, "%.0f/%.0f  %d%%", v->done, v->total, percent);
     else
         mt_str_printf(out, "%.0f", v->done);
 }
@@ -76,8 +79,14 @@ void mt_progress_line(mt_str *out, const mt_progress_view *v, int columns, bool 
 
 void mt_progress_plain(mt_str *out, const mt_progress_view *v)
 {
-    mt_str_printf(out, "%s %.0f", v->what, v->done);
-    if (v->total > 0) mt_str_printf(out, "/%.0f (%d%%)", v->total, (int)(share(v) * 100 + 1e-9));
+    const int percent = (int)(share(v) * 100 + 1e-9);
+    mt_str_printf(out, "%s ", v->what);
+    if (v->percent)
+        mt_str_printf(out, "%d%%", percent);
+    else if (v->total > 0)
+        mt_str_printf(out, "%.0f/%.0f (%d%%)", v->done, v->total, percent);
+    else
+        mt_str_printf(out, "%.0f", v->done);
     mt_str_puts(out, ", ");
     put_time(out, v);
     if (*v->note) mt_str_printf(out, ": %s", v->note);
@@ -85,7 +94,7 @@ void mt_progress_plain(mt_str *out, const mt_progress_view *v)
 
 void mt_progress_start(mt_progress *p, const mt_terminal *terminal, const char *what, double total)
 {
-    *p = (mt_progress){ .terminal = terminal, .clock = mt_now_s, .what = what, .total = total };
+    *p = (mt_progress){ .terminal = terminal, .clock = mt_now_s, .what = what, .total = total, .drawn_done = -1 };
     p->start_s = p->drawn_s = p->marks[0].at_s = p->marks[1].at_s = p->clock();
 }
 
@@ -104,8 +113,9 @@ static mt_progress_view view_of(const mt_progress *p)
                                .note = p->note,
                                .done = p->done,
                                .total = p->total,
+                               .percent = p->percent,
                                .elapsed_s = p->clock() - p->start_s,
-                               .left_s = mt_progress_left(p) };
+                               .left_s = p->ended ? -1 : mt_progress_left(p) };
 }
 
 static void draw(mt_progress *p)
@@ -125,6 +135,7 @@ static void draw(mt_progress *p)
     if (mt_str_ok(&s)) fwrite(s.s, 1, s.n, t->out), fflush(t->out);
     p->open = t->live;
     p->drawn_s = p->clock();
+    p->drawn_done = p->done;
     mt_str_free(&s);
 }
 
@@ -154,7 +165,8 @@ void mt_progress_say(mt_progress *p, const char *line)
 
 void mt_progress_finish(mt_progress *p)
 {
-    draw(p);
+    p->ended = true;
+    if (p->terminal->live || p->drawn_done != p->done) draw(p); /* a log has the line already */
     if (p->open) fputc('\n', p->terminal->out);
     fflush(p->terminal->out);
     p->open = false;

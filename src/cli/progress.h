@@ -18,6 +18,7 @@ typedef struct mt_progress_view {
     const char *what;   /* "training" */
     const char *note;   /* extra information: "loss 2.31"; may be "" */
     double done, total; /* total 0: unknown */
+    bool percent;       /* show the percentage only, without the two numbers */
     double elapsed_s;
     double left_s; /* negative: not known yet */
 } mt_progress_view;
@@ -34,7 +35,10 @@ typedef struct mt_progress {
     const char *what;            /* borrowed */
     char note[512];              /* the latest, for redrawing */
     double done, total;
+    bool percent;            /* set after start: show the percentage only */
     double start_s, drawn_s; /* when it began and was last drawn */
+    double drawn_done;       /* what was drawn last; negative: nothing */
+    bool ended;              /* no time is left, whether or not the work is done */
     struct {
         double at_s, done;
     } marks[2]; /* the speed is taken from the older mark, half to one minute ago */

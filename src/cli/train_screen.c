@@ -135,7 +135,7 @@ static void put_device(mt_train_screen *screen, const mt_train_info *i)
     put_row(screen, "device", text);
 }
 
-/* Number, names and links of the devices. */
+/* Number and hosts of the machines, and the network between them. */
 static void put_machines(mt_train_screen *screen, const mt_train_info *i)
 {
     mt_str s = { 0 };
@@ -171,11 +171,14 @@ static void put_plan(mt_train_screen *screen, const mt_train_info *i)
     int resident = 0;
     for (int u = 0; u < i->model->n_units; u++) resident += p->place.units[u].resident;
     mt_str_printf(&s, "%s; ", mt_dtype_name(p->arithmetic.compute));
-    if (resident == i->model->n_units)
+    if (i->device_kind == MT_DEVICE_CPU)
+        mt_str_printf(&s, "%s of memory", mt_bytes_text(p->device_bytes + p->host_bytes).s);
+    else if (resident == i->model->n_units)
         mt_str_puts(&s, "all weights stay on the device");
     else
         mt_str_printf(&s, "%d of %d units stream through the device", i->model->n_units - resident, i->model->n_units);
-    mt_str_printf(&s, "; %s on it, %s on the host", mt_bytes_text(p->device_bytes).s, mt_bytes_text(p->host_bytes).s);
+    if (i->device_kind != MT_DEVICE_CPU)
+        mt_str_printf(&s, "; %s on it, %s on the host", mt_bytes_text(p->device_bytes).s, mt_bytes_text(p->host_bytes).s);
     if (mt_str_ok(&s)) put_row(screen, "plan", s.s);
     mt_str_free(&s);
     if (mt_verbosity_now() == MT_VERBOSE) put_details(screen, i);
@@ -357,8 +360,8 @@ void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
 void mt_train_screen_eval(mt_train_screen *screen, const mt_train_eval *e)
 {
     char line[256];
-    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, %.1f%% of %s right", (long long)e->step,
-             e->loss, e->perplexity, 100 * e->accuracy, mt_count_text((uint64_t)e->n_trained).s);
+    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, %.1f%% of %s tokens right",
+             (long long)e->step, e->loss, e->perplexity, 100 * e->accuracy, mt_count_text((uint64_t)e->n_trained).s);
     if (screen->eval_first.step < 0) screen->eval_first.step = e->step, screen->eval_first.loss = e->loss;
     screen->eval_last.step = e->step, screen->eval_last.loss = e->loss;
     mt_train_screen_say(screen, line);
@@ -445,4 +448,5 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
         printf("%lld steps were skipped: non-finite loss or gradient, or nothing to train on\n", (long long)r->n_skipped);
     print_evaluations(screen);
     printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
+    if (!quiet) printf("to try it: megatrain generate %s --prompt \"...\" (with --chat for a chat model)\n", r->model_dir);
 }

@@ -118,7 +118,7 @@ static mt_rc no_such(const mt_hub *hub, const mt__repo *repo, mt_err *err)
     return mt_fail(err, MT_ENOENT,
                    "no directory %s here, and no %s of that name on %s.  Check the spelling; if it is private, set HF_TOKEN "
                    "to a token that may read it%s",
-                   repo->name, kind_of(repo), hub->at.endpoint, hub->at.token ? " (the one that is set may not)" : "");
+                   repo->name, kind_of(repo), hub->at.endpoint, hub->at.token ? " (the current one may not)" : "");
 }
 
 static mt_rc gated(const mt_hub *hub, const mt__repo *repo, mt_err *err)
@@ -170,12 +170,13 @@ mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err)
 {
     char why[600];
     snprintf(why, sizeof why, "%.590s", err->msg);
-    return mt_fail(
-        err, MT_EIO,
-        "%s is not here and %s cannot be reached (%s).  Without a network: run `megatrain get %s%s` on a machine that has one "
-        "and copy %s from its cache to this one%s; HF_ENDPOINT chooses a mirror",
-        repo->name, hub->at.endpoint, why, repo->name, repo->dataset ? " --dataset" : "", repo->folder,
-        repo->dataset ? ", or give the files as dataset.path" : ", or give a directory with the model's files as its name");
+    return mt_fail(err, MT_EIO,
+                   "no directory %s here, and %s cannot be reached (%s).  Without a network: run `megatrain get %s%s` on a "
+                   "machine that has one "
+                   "and copy %s from its cache to this one%s; HF_ENDPOINT chooses a mirror",
+                   repo->name, hub->at.endpoint, why, repo->name, repo->dataset ? " --dataset" : "", repo->folder,
+                   repo->dataset ? ", or give the files as dataset.path"
+                                 : ", or give a directory with the model's files as its name");
 }
 
 /* -- asking ---------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@ static void the_verdict_comes_first(void **state)
     assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G --num-steps 100", out, sizeof out), 0);
     assert_true(strncmp(out, "FITS: about ", 12) == 0);
     static const char *const parts[] = { "100 steps take", "device memory: ",  "host memory",
-                                         "time of a step", "batch_size: safe", "    batch_size: " };
+                                         "time of a step", "batch_size: recommended ", "    batch_size: " };
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (!strstr(out, parts[i])) fail_msg("no \"%s\" in:\n%s", parts[i], out);
     expect_program("plan llama-3.1-70b --gpu h100 --ram 256G", 0, "DOES NOT FIT");
@@ -348,7 +348,7 @@ static void the_settings_to_paste_make_the_same_run(void **state)
                                  out, sizeof out),
                      0);
     static const char *const parts[] = { "a step of 64 samples",
-                                         "batch_size (4 of them make a step): safe ",
+                                         "batch_size (4 of them make a step): recommended ",
                                          "  dataset:\n    max_seq_len: 1024\n",
                                          "    gradient_accumulation_steps: 4\n",
                                          "    grad_dtype: float32\n",

@@ -219,7 +219,7 @@ static void the_banner_fits_ten_lines(void **state)
     assert_non_null(line);
     while ((line = strchr(line, '\n')) && strncmp(++line, "  ", 2) == 0) lines += strncmp(line, "  note ", 7) != 0;
     assert_in_range(lines, 7, 8); /* --resume and a dashboard add a line each */
-    assert_printed(&p, "all weights stay on the device");
+    assert_printed(&p, " of memory\n");
     assert_null(strstr(p.text, "FLOPs are"));
     set_up(root);
     program_arg(&p, "--overwrite");

@@ -98,8 +98,27 @@ static void logs_get_a_line_every_few_seconds(void **state)
     char *text = run(false, 12);
     assert_string_equal(text,
                         "training 5/100 (5%), 1 min 35 s left: loss 1\nsaved\ntraining 10/100 (10%), 1 min 30 s left: loss 1\n"
-                        "training 12/100 (12%), 1 min 28 s left: loss 1\n");
+                        "training 12/100 (12%), 12 s: loss 1\n"); /* it has ended: no time is left */
     free(text);
+    text = run(false, 5); /* the last line is there already */
+    assert_string_equal(text, "training 5/100 (5%), 1 min 35 s left: loss 1\n");
+    free(text);
+}
+
+static void a_share_is_shown_as_a_percentage_alone(void **state)
+{
+    (void)state;
+    mt_str s = { 0 };
+    const mt_progress_view v = {
+        .what = "tokenizing", .note = "8 records", .done = 0.25, .total = 1, .percent = true, .left_s = 3
+    };
+    mt_progress_plain(&s, &v);
+    assert_string_equal(s.s, "tokenizing 25%, 3.0 s left: 8 records");
+    mt_str_free(&s);
+    mt_progress_line(&s, &v, 79, false, false);
+    assert_non_null(strstr(s.s, "25%"));
+    assert_null(strstr(s.s, "/1"));
+    mt_str_free(&s);
 }
 
 static void terminals_get_one_line_that_is_drawn_over(void **state)
@@ -211,6 +230,7 @@ static void the_environment_decides_encoding_and_colour(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(the_line_uses_the_room_there_is), cmocka_unit_test(no_width_is_overrun),
              cmocka_unit_test(bars_have_eighths_and_colour), cmocka_unit_test(logs_get_a_line_every_few_seconds),
+             cmocka_unit_test(a_share_is_shown_as_a_percentage_alone),
              cmocka_unit_test(terminals_get_one_line_that_is_drawn_over),
              cmocka_unit_test(the_time_left_follows_the_recent_speed), cmocka_unit_test(text_is_measured_and_cut_by_columns),
              cmocka_unit_test(long_lines_break_between_words), cmocka_unit_test(the_environment_decides_encoding_and_colour))
