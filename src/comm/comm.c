@@ -18,6 +18,7 @@
 
 enum { PIECES_UNDER_WAY = 4, RECORD_TAG = MT_COMM_TAGS };
 static const int64_t SHORTEST_NAP_NS = 20000, LONGEST_NAP_NS = 200000, ATTENDED_GAP_NS = 1000000000, JUDGE_EVERY_NS = 20000000;
+static const int64_t TURN_GRACE_NS = 40000000; /* a header may wait in a full queue of other data */
 
 typedef struct shipment {
     mt_parcel p;
@@ -25,7 +26,8 @@ typedef struct shipment {
     bool header_started, header_done;
     bool open; /* pieces may start; on the receiving side, once the sizes agree */
     size_t pieces, started, done;
-    int64_t since_ns; /* on the attention clock: when posted or last moved */
+    int64_t since_ns;  /* on the attention clock: when posted or last moved, or last held back for others */
+    int64_t opened_ns; /* on the attention clock: when its header came */
     struct shipment
         *before; /* the parcel before it with the same peer, direction and tag, if not all of its pieces have started */
     struct shipment *next;
@@ -148,8 +150,45 @@ static mt_rc start_pieces(parcels *c, shipment *s, mt_err *err)
     return MT_OK;
 }
 
+static bool receives_in_turn(const shipment *s) { return s->p.in_turn && !s->p.sends; }
+
+/* Receives in turn, as start_all() goes through the list. */
+typedef struct turns {
+    double under_way;  /* bytes */
+    bool not_here_yet; /* the sender of an earlier one has not begun */
+} turns;
+
+/* Bytes of receives in turn that have started. */
+static turns count_turns(const parcels *c)
+{
+    turns t = { 0 };
+    for (const shipment *s = c->first; s; s = s->next)
+        if (receives_in_turn(s) && s->started) t.under_way += (double)s->p.bytes;
+    return t;
+}
+
+/* True if a parcel may start.  All ranks post their receives in a rotated order, so while all keep to it, each one hears from another
+ * sender.  An earlier receive whose sender has not begun gets a moment to do so; it holds up the others no longer than that. */
+static bool has_turn(const parcels *c, shipment *s, turns *t)
+{
+    if (!receives_in_turn(s) || s->started) return true;
+    if (!s->open) {
+        t->not_here_yet = true;
+        return false;
+    }
+    const bool fits = t->under_way + (double)s->p.bytes <= c->base.window_bytes;
+    const bool grace = t->not_here_yet && c->attended_ns - s->opened_ns < TURN_GRACE_NS;
+    if (!fits && (t->under_way > 0 || grace)) {
+        s->since_ns = c->attended_ns; /* its sender is not late */
+        return false;
+    }
+    t->under_way += (double)s->p.bytes;
+    return true;
+}
+
 static mt_rc start_all(parcels *c, mt_err *err)
 {
+    turns t = count_turns(c);
     for (shipment *s = c->first; s; s = s->next) {
         if (s->before) continue;
         if (!s->header_started) {
@@ -157,7 +196,7 @@ static mt_rc start_all(parcels *c, mt_err *err)
             s->header_started = true;
             s->open = s->p.sends;
         }
-        MT_TRY(start_pieces(c, s, err));
+        if (has_turn(c, s, &t)) MT_TRY(start_pieces(c, s, err));
     }
     return MT_OK;
 }
@@ -174,6 +213,7 @@ static mt_rc land(parcels *c, const mt_landed *l, mt_err *err)
     s->since_ns = c->attended_ns;
     if (is_header(l->mark)) {
         s->open = s->header_done = true;
+        s->opened_ns = c->attended_ns;
         return l->got != sizeof s->header || s->header != s->p.bytes ? wrong_size(c, s, err) : MT_OK;
     }
     s->done++;

@@ -47,7 +47,8 @@ typedef struct mt_comm_options {
 typedef struct mt_parcel {
     int peer; /* the other rank */
     bool sends;
-    int tag; /* equal on both sides; below MT_COMM_TAGS */
+    bool in_turn; /* a receive that waits for others like it, see mt_comm.window_bytes */
+    int tag;      /* equal on both sides; below MT_COMM_TAGS */
     void *data;
     size_t bytes;
     const char *what;                     /* for messages: "the gradient of layer 12"; borrowed until done */
@@ -74,6 +75,10 @@ struct mt_comm {
     int local_rank, n_local;           /* among the ranks of this machine */
     char (*hosts)[MT_COMM_NAME_BYTES]; /* [n_ranks] */
     _Atomic double patience_s;         /* how late a live rank may be; 0: forever.  Any thread may change it */
+    /* Receives in turn that may be under way at a time, in bytes; at least one is.  When all ranks send to all, each rank then hears
+     * from one sender after the other instead of from all at once, which on a slow network with TCP takes much longer.  Only receives
+     * whose sender has begun take a turn, so a late rank holds up no other.  Any thread may change it. */
+    _Atomic double window_bytes;
 };
 
 static inline void mt_comm_close(mt_comm *c)

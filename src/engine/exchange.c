@@ -144,6 +144,7 @@ static void expect_sum(mt_state *s, exchange_slot *slot, int unit, int from, boo
     slot->to_reduce++;
     mt__exchange_post(s, &(mt_parcel){ .peer = from,
                                        .tag = unit * TAGS_OF_UNIT + (tied ? TAG_SUM_TIED : TAG_SUM),
+                                       .in_turn = true,
                                        .data = received(s, slot, unit, from, tied),
                                        .bytes = bytes,
                                        .what = s->exchange->units[unit].sum,
@@ -420,6 +421,7 @@ static void move_weights(mt_state *s, int unit, int peer, bool sends, bool low)
     mt__exchange_post(s, &(mt_parcel){ .peer = peer,
                                        .sends = sends,
                                        .tag = unit * TAGS_OF_UNIT + (low ? TAG_LO : TAG_HI),
+                                       .in_turn = true,
                                        .data = low ? (void *)(h->lo + slice.first) : (void *)(h->hi + slice.first),
                                        .bytes = (size_t)slice.n * 2,
                                        .what = u->weights,

@@ -8,6 +8,7 @@
 #include "plan/host.h"
 #include "plan/rates.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -132,6 +133,14 @@ mt_rc mt_ranks_compare(mt_comm *c, const mt_rank_fact *facts, size_t n, mt_err *
 
 /* -- the network ----------------------------------------------------------------------------------- */
 
+/* Parcels that take less than this together need not take turns: on a fast network the time between them counts for more.  Ranks of
+ * one machine have no link to share. */
+static void set_window(mt_comm *c, double rate)
+{
+    const double WINDOW_S = 0.005;
+    c->window_bytes = c->n_local == c->n_ranks ? INFINITY : WINDOW_S * rate;
+}
+
 static void count_moved(void *self, void *mark)
 {
     (void)mark;
@@ -158,7 +167,7 @@ static mt_rc swap_parcels(mt_comm *c, char *out, char *in, size_t bytes, mt_err 
     for (int k = 1; k < n; k++) {
         p.peer = (c->rank + k) % n, p.sends = true, p.data = out + (size_t)(k - 1) * each;
         MT_TRY(c->api->post(c, &p, err));
-        p.peer = (c->rank + n - k) % n, p.sends = false, p.data = in + (size_t)(k - 1) * each;
+        p.peer = (c->rank + n - k) % n, p.sends = false, p.in_turn = true, p.data = in + (size_t)(k - 1) * each;
         MT_TRY(c->api->post(c, &p, err));
     }
     while (left > 0) MT_TRY(c->api->advance(c, mt_now_ns() + 100000000, err));
@@ -176,16 +185,17 @@ static mt_rc time_parcels(mt_comm *c, char *out, char *in, size_t bytes, int rou
     return slowest(c, rate, err);
 }
 
-/* A little data makes the connections and shows about how fast they are.  Then a few rounds of a twentieth of a second each: a single
- * long one shows what steady streams reach, and a step, which waits for every layer's sums, reaches less. */
+/* A little data makes the connections and shows about how fast they are.  Then a few rounds of a quarter of a second each, because a
+ * step, too, waits for every layer's sums; on a fast network they are shorter. */
 static mt_rc measure_network(mt_comm *c, double *rate, mt_err *err)
 {
-    enum { LITTLE = 4 << 20, MUCH = 64 << 20, LEAST = 64 << 10, ROUNDS = 8 };
-    const double ROUND_S = 0.05;
+    enum { LITTLE = 4 << 20, MUCH = 64 << 20, LEAST = 64 << 10, ROUNDS = 4 };
+    const double ROUND_S = 0.25;
     char *out = mt_calloc(1, MUCH), *in = mt_calloc(1, MUCH);
     mt_rc rc = out && in ? MT_OK : mt_no_memory(err, "measuring the network");
     for (int i = 0; !rc && i < 2; i++) rc = time_parcels(c, out, in, LITTLE, 1, rate, err);
     const double bytes = ROUND_S * *rate;
+    set_window(c, *rate);
     if (!rc) rc = time_parcels(c, out, in, (size_t)(bytes < LEAST ? LEAST : bytes > MUCH ? MUCH : bytes), ROUNDS, rate, err);
     mt_free(out);
     mt_free(in);
@@ -229,6 +239,7 @@ mt_rc mt_ranks_network(mt_comm *c, double *rate, mt_err *err)
         if (!rc) rc = any_rank(c, &crowded, err);
         if (!rc) mt_rates_remember(path, &kept, 1, !crowded);
     }
+    set_window(c, *rate);
     mt_free(path);
     return rc;
 }

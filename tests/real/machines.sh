@@ -2,7 +2,8 @@
 # Three machines on this one: network namespaces with their own host names, links shaped to 1 Gbit/s.  A run over them ends with the
 # bytes of a run on one, takes as long as predicted within 20%, and names the right rank when a link is cut.
 #   tests/real/machines.sh [build/megatrain]
-# Needs root, iproute2, util-linux and mpirun.  On a machine that is busy with other things the times are not those predicted.
+# Needs root, iproute2, util-linux and mpirun.  On a machine that is busy with other things the times are not those predicted; with
+# chrt -f 1 in front they are close.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$(realpath "${1:-build/megatrain}")
@@ -104,5 +105,5 @@ grep -a "error:" "$dir/three/cut.log"
 status=0
 wait "$job" || status=$? # mpirun also waits until it misses its daemon there
 echo "the job ended after $(($(date +%s) - start)) s with status $status"
-grep -aq "rank 2 (node3), which is silent" "$dir/three/cut.log" || { echo "FAILED: another rank was named"; failed=1; }
+grep -aq "rank 2 (node3).*, which is silent" "$dir/three/cut.log" || { echo "FAILED: another rank was named"; failed=1; }
 exit "${failed:-0}"

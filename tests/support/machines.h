@@ -56,6 +56,7 @@ static inline void machines_connect(machine *all, int n, const mt_comm_options *
     mt_comm *comms[MOST_MACHINES] = { NULL };
     if (n > 1) assert_ok(mt_comm_threads(comms, n, o, &err));
     for (int i = 0; i < n; i++) all[i].comm = comms[i];
+    for (int i = 0; i < n && n > 1 && !o->piece_bytes; i++) comms[i]->window_bytes = 1e9; /* else one after the other */
 }
 
 /* Returns when all have ended. */

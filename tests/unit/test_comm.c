@@ -55,6 +55,115 @@ static void dawdling_changes_nothing(void **state)
                  &(mt_comm_options){ .timeout_s = 30, .piece_bytes = CASE_PIECE_BYTES, .dawdle_us = 300 });
 }
 
+/* -- receives in turn -- */
+
+enum { TURN_RANKS = 4, TURN_BYTES = 5 * CASE_PIECE_BYTES + 7 };
+
+typedef struct turn_taking {
+    unsigned char data[TURN_RANKS][TURN_BYTES];
+    int n_done, order[TURN_RANKS]; /* the senders, as their parcels came */
+    bool shared;                   /* one was under way while another came */
+} turn_taking;
+
+static int count_filled(const unsigned char *data)
+{
+    int n = 0;
+    for (int i = 0; i < TURN_BYTES; i++) n += data[i] != 0;
+    return n;
+}
+
+static void turn_done(void *self, void *mark)
+{
+    turn_taking *t = self;
+    t->order[t->n_done++] = (int)(intptr_t)mark;
+    for (int r = 1; r < TURN_RANKS; r++) {
+        const int filled = count_filled(t->data[r]);
+        t->shared |= filled > 0 && filled < TURN_BYTES;
+    }
+}
+
+static const char *receive_turns(mt_comm *c, turn_taking *t, mt_err *err)
+{
+    memset(t, 0, sizeof *t);
+    for (int r = 1; r < TURN_RANKS; r++) {
+        const mt_parcel p = { .peer = r,
+                              .in_turn = true,
+                              .data = t->data[r],
+                              .bytes = TURN_BYTES,
+                              .what = "a part",
+                              .done = turn_done,
+                              .self = t,
+                              .mark = (void *)(intptr_t)r };
+        if (c->api->post(c, &p, err)) return "failed";
+    }
+    while (t->n_done < TURN_RANKS - 1)
+        if (c->api->advance(c, mt_now_ns() + 100000000, err)) return "failed";
+    for (int r = 1; r < TURN_RANKS; r++)
+        if (count_filled(t->data[r]) != TURN_BYTES) return "not all of a parcel is there";
+    return NULL;
+}
+
+static void one_sent(void *self, void *mark)
+{
+    (void)mark;
+    *(bool *)self = true;
+}
+
+static const char *send_turn(mt_comm *c, mt_err *err)
+{
+    unsigned char data[TURN_BYTES];
+    bool sent = false;
+    memset(data, c->rank, sizeof data);
+    const mt_parcel p = { .sends = true, .data = data, .bytes = sizeof data, .what = "a part", .done = one_sent, .self = &sent };
+    if (c->api->post(c, &p, err)) return "failed";
+    while (!sent)
+        if (c->api->advance(c, mt_now_ns() + 100000000, err)) return "failed";
+    return NULL;
+}
+
+static const char *case_turns(mt_comm *c, mt_err *err)
+{
+    for (int i = 0; i < 30; i++) {
+        turn_taking t;
+        const char *wrong = c->rank ? send_turn(c, err) : receive_turns(c, &t, err);
+        if (wrong) return wrong;
+        if (c->rank == 0 && t.shared) return "a rank heard from two senders at once";
+    }
+    return NULL;
+}
+
+/* The first in the order of posting is late, and the others do not wait for it. */
+static const char *case_late_turn(mt_comm *c, mt_err *err)
+{
+    turn_taking t;
+    if (c->rank == 1) case_sleep_ms(400);
+    const char *wrong = c->rank ? send_turn(c, err) : receive_turns(c, &t, err);
+    if (!wrong && c->rank == 0 && t.order[TURN_RANKS - 2] != 1) return "a late rank held up another";
+    return wrong;
+}
+
+static const char *case_wide_turns(mt_comm *c, mt_err *err)
+{
+    bool shared = false;
+    c->window_bytes = 1e9;
+    for (int i = 0; i < 30; i++) {
+        turn_taking t;
+        const char *wrong = c->rank ? send_turn(c, err) : receive_turns(c, &t, err);
+        if (wrong) return wrong;
+        shared |= c->rank == 0 && t.shared;
+    }
+    return c->rank || shared ? NULL : "never were two under way";
+}
+
+static void receives_in_turn_come_one_after_the_other(void **state)
+{
+    (void)state;
+    const mt_comm_options o = { .timeout_s = 30, .piece_bytes = CASE_PIECE_BYTES, .dawdle_us = 100 };
+    run_case(&(comm_case){ "turns", case_turns, { NULL } }, TURN_RANKS, &o);
+    run_case(&(comm_case){ "a late turn", case_late_turn, { NULL } }, TURN_RANKS, &o);
+    run_case(&(comm_case){ "wide turns", case_wide_turns, { NULL } }, TURN_RANKS, &o);
+}
+
 /* -- silence -- */
 
 static const char *case_silent(mt_comm *c, mt_err *err)
@@ -194,6 +303,7 @@ static void torchrun_is_answered_with_the_command_to_use(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(every_case_holds_for_threads), cmocka_unit_test(dawdling_changes_nothing),
+             cmocka_unit_test(receives_in_turn_come_one_after_the_other),
              cmocka_unit_test(a_silent_rank_is_named_with_what_was_waited_for), cmocka_unit_test(every_message_may_fail),
              cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(one_rank_has_its_own_record_and_nobody_to_send_to),
              cmocka_unit_test(no_parcel_goes_to_oneself_or_nowhere), cmocka_unit_test(without_a_launcher_a_process_is_alone),
