@@ -9,7 +9,7 @@ static void the_verdict_comes_first(void **state)
     char out[16384];
     assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G --num-steps 100", out, sizeof out), 0);
     assert_true(strncmp(out, "FITS: about ", 12) == 0);
-    static const char *const parts[] = { "100 steps take", "device memory: ",  "host memory",
+    static const char *const parts[] = { "100 steps take", "device memory: ",          "host memory",
                                          "time of a step", "batch_size: recommended ", "    batch_size: " };
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (!strstr(out, parts[i])) fail_msg("no \"%s\" in:\n%s", parts[i], out);
