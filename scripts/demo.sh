@@ -25,5 +25,5 @@ cat <<END
 
 The model is in $run; ask it something yourself:
   $program generate $run --chat \\
-      --prompt "Spell 'harbour' backwards."
+      --prompt "Write 27 March 2031 as an ISO date."
 END

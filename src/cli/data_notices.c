@@ -45,7 +45,7 @@ static void shorten(mt_str *t)
     t->n = head + sizeof between - 1 + t->n - tail;
 }
 
-/* Shows the first sample if the layout was detected, so that the user sees the result. */
+/* Shows a sample, the first in shuffled order, if the layout was detected, so that the user sees the result. */
 static mt_rc show_found(const mt_feed *f, mt_err *err)
 {
     mt_str text = { 0 };
@@ -55,7 +55,7 @@ static mt_rc show_found(const mt_feed *f, mt_err *err)
     while (text.n && text.s[text.n - 1] == '\n') text.s[--text.n] = '\0';
     if (!rc && text.n) {
         shorten(&text);
-        mt_info("the first sample, with trained parts in [[brackets]]:\n%s", text.s);
+        mt_info("a sample, with trained parts in [[brackets]]:\n%s", text.s);
     }
     mt_str_free(&text);
     return rc;

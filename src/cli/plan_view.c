@@ -266,10 +266,10 @@ static void put_batch_sizes(mt_str *text, const mt_plan_answer *a, int64_t recom
     }
     mt_short_text safe = { "none" };
     if (of_step(a, b->safe)) snprintf(safe.s, sizeof safe.s, "%lld", (long long)of_step(a, b->safe));
-    mt_str_printf(text, ": recommended %lld (%s tokens/s), largest %s%lld, safe %s (leaves a fifth of the memory free)",
-                  (long long)recommended, grouped(b->tokens_s).s,
-                  b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)of_step(a, b->largest),
-                  safe.s);
+    mt_str_printf(
+        text, ": recommended %lld (%s tokens/s), largest %s%lld, safe %s (leaves a fifth of the memory beside the state free)",
+        (long long)recommended, grouped(b->tokens_s).s, b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "",
+        (long long)of_step(a, b->largest), safe.s);
 }
 
 static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)

@@ -9,7 +9,7 @@ typedef struct mt_curve {
     const double *x, *y; /* [n]; x ascending; points that are not finite are left out */
     size_t n;
     const char *x_label, *y_label;
-    int width, height; /* of the whole picture in characters; at least 24 x 4 is used */
+    int width, height; /* columns of the picture, lines of the curve; at least 24 x 4 is used */
     bool utf8;
 } mt_curve;
 

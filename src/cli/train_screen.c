@@ -172,13 +172,13 @@ static void put_plan(mt_train_screen *screen, const mt_train_info *i)
     for (int u = 0; u < i->model->n_units; u++) resident += p->place.units[u].resident;
     mt_str_printf(&s, "%s; ", mt_dtype_name(p->arithmetic.compute));
     if (i->device_kind == MT_DEVICE_CPU)
-        mt_str_printf(&s, "%s of memory", mt_bytes_text(p->device_bytes + p->host_bytes).s);
+        mt_str_printf(&s, "%s of memory", mt_bytes_text(i->planned_host).s);
     else if (resident == i->model->n_units)
         mt_str_puts(&s, "all weights stay on the device");
     else
         mt_str_printf(&s, "%d of %d units stream through the device", i->model->n_units - resident, i->model->n_units);
     if (i->device_kind != MT_DEVICE_CPU)
-        mt_str_printf(&s, "; %s on it, %s on the host", mt_bytes_text(p->device_bytes).s, mt_bytes_text(p->host_bytes).s);
+        mt_str_printf(&s, "; %s on it, %s on the host", mt_bytes_text(p->device_bytes).s, mt_bytes_text(i->planned_host).s);
     if (mt_str_ok(&s)) put_row(screen, "plan", s.s);
     mt_str_free(&s);
     if (mt_verbosity_now() == MT_VERBOSE) put_details(screen, i);
@@ -188,6 +188,8 @@ static void put_plan(mt_train_screen *screen, const mt_train_info *i)
 void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const mt_train_info *i, const char *url)
 {
     char text[512];
+    screen->cpu = i->device_kind == MT_DEVICE_CPU;
+    screen->resumed = *i->resumed_from;
     if (mt_verbosity_now() == MT_QUIET) return;
     printf("megatrain %s\n", MT_VERSION);
     snprintf(text, sizeof text, "%s (%s, %s parameters, %s trained)", s->model.name, i->config->family->name,
@@ -196,7 +198,7 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
     put_row(screen, "model", text);
     snprintf(text, sizeof text, "%s samples, %lld steps per epoch, up to %s tokens per step%s",
              mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
-             mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? "; some held out" : "");
+             mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? "; others held out" : "");
     put_row(screen, "data", text);
     put_device(screen, i);
     put_machines(screen, i);
@@ -396,7 +398,7 @@ static void draw_curve(const mt_train_screen *screen)
                                    .y = screen->losses.y,
                                    .n = screen->losses.n,
                                    .x_label = "step",
-                                   .y_label = "loss",
+                                   .y_label = screen->resumed ? "loss since the resume" : "loss",
                                    .width = columns < 100 ? columns : 100,
                                    .height = 12,
                                    .utf8 = screen->term.utf8 });
@@ -407,13 +409,16 @@ static void draw_curve(const mt_train_screen *screen)
 /* Planned and measured values. */
 static void print_compared(mt_train_screen *screen, const mt_train_compared *c)
 {
+    const bool cpu = screen->cpu;
     mt_str s = { 0 };
     if (c->planned_tokens_s > 0 && c->tokens_s > 0)
         mt_str_printf(&s, "%s tokens/s (predicted %s), ", mt_count_text((uint64_t)c->tokens_s).s,
                       mt_count_text((uint64_t)c->planned_tokens_s).s);
-    mt_str_printf(&s, "at most %s of host memory (predicted %s", mt_bytes_text(c->host).s, mt_bytes_text(c->planned_host).s);
+    mt_str_printf(&s, "at most %s of %smemory (predicted %s", mt_bytes_text(c->host).s, cpu ? "" : "host ",
+                  mt_bytes_text(c->planned_host).s);
     if (c->aside) mt_str_printf(&s, "; up to %s for the copy of a checkpoint", mt_bytes_text(c->aside).s);
-    mt_str_printf(&s, ") and %s on the device (%s)", mt_bytes_text(c->device).s, mt_bytes_text(c->planned_device).s);
+    mt_str_puts(&s, ")");
+    if (!cpu) mt_str_printf(&s, " and %s on the device (%s)", mt_bytes_text(c->device).s, mt_bytes_text(c->planned_device).s);
     if (mt_str_ok(&s)) put_line(screen, s.s, 0);
     mt_str_free(&s);
 }

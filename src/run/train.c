@@ -61,6 +61,7 @@ void mt_trainer_info(const mt_trainer *t, mt_train_info *out)
                             .device_kind = t->exec.dev->api->kind,
                             .first_step = t->course.first_step,
                             .n_steps = t->course.n_steps,
+                            .planned_host = mt__train_planned_host(t),
                             .checkpoint_bytes = mt_ckpt_bytes(&c),
                             .output_dir = t->dir.path,
                             .resumed_from = t->resume.from ? t->resume.from : "",

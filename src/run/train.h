@@ -84,6 +84,7 @@ typedef struct mt_train_info {
     mt_device_info device;
     mt_device_kind device_kind;
     int64_t first_step, n_steps;
+    size_t planned_host; /* as in mt_train_compared */
     uint64_t checkpoint_bytes;
     const char *output_dir;
     const char *resumed_from; /* "": from the beginning */

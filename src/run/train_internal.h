@@ -198,6 +198,8 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err);
 /* Warns if host memory has shrunk since the plan was made, or is nearly used up. */
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err);
 void mt__train_watch_memory(mt_trainer *t);
+/* All host memory that the run is predicted to use, with the copy of a checkpoint. */
+size_t mt__train_planned_host(const mt_trainer *t);
 /* Bytes of host memory for the copy of a checkpoint: as planned, and at most half of what is free now. */
 size_t mt__train_spare_memory(const mt_trainer *t);
 /* Options for copying a checkpoint in this much memory. */

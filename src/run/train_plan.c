@@ -184,6 +184,8 @@ static size_t planned_host(const mt_trainer *t)
     return p->host_bytes + p->base_host + device_in_ram(t);
 }
 
+size_t mt__train_planned_host(const mt_trainer *t) { return planned_host(t) + t->saver.planned_room; }
+
 int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch)
 {
     int64_t every = s->save_steps == MT_EVERY_EPOCH ? steps_per_epoch : s->save_steps;
@@ -406,7 +408,7 @@ void mt__train_compare(const mt_trainer *t, mt_train_compared *out)
     *out =
         (mt_train_compared){ .planned_tokens_s = p->predicted_seconds > 0 ? (double)p->job.step_tokens / p->predicted_seconds : 0,
                              .tokens_s = t->timing.seconds > 0 ? (double)t->timing.tokens / t->timing.seconds : 0,
-                             .planned_host = planned_host(t) + t->saver.planned_room,
+                             .planned_host = mt__train_planned_host(t),
                              .aside = t->saver.aside,
                              .planned_device = p->device_bytes,
                              .device = d.memory_peak };

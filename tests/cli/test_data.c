@@ -112,7 +112,7 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     snprintf(args, sizeof args, "--dataset-path %s/own.jsonl", dir);
     expect_data(dir, args, 0, "dataset own.jsonl: conversations in \"conversations\", with \"from\" (human, gpt) and \"value\"");
     expect_data(dir, args, 0, "laid out as conversations in \"conversations\"");
-    expect_train(dir, "own.jsonl", "the first sample, with trained parts in [[brackets]]:\n");
+    expect_train(dir, "own.jsonl", "a sample, with trained parts in [[brackets]]:\n");
     expect_train(dir, "own.jsonl", "<|im_start|>assistant\n[[It is Rex.<|im_end|>]]");
     write_file(dir, "other.jsonl", "{\"frage\": \"a\", \"antwort\": \"b\"}\n");
     snprintf(args, sizeof args, "--dataset-path %s/other.jsonl", dir);

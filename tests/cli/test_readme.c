@@ -64,7 +64,7 @@ static void check_own_data(const char *dir, const char *block, const char *print
 {
     static const char *const says[] = {
         "chat.jsonl: conversations in \"messages\", with \"role\" (user, assistant) and \"content\"", "4 records, 4 samples",
-        "the first sample, with trained parts in [[brackets]]:", "[[", "done: 10 steps; the model is in runs/rex/final"
+        "a sample, with trained parts in [[brackets]]:", "[[", "done: 10 steps; the model is in runs/rex/final"
     };
     char path[1024];
     assert_int_equal(count(block, "\nbuild/megatrain ") + (strncmp(block, "cat > chat.jsonl", 16) == 0), 4);
