@@ -230,7 +230,7 @@ mt_rc mt_data_view_summary(mt_str *out, const mt_feed *f, const mt_settings *s, 
         mt_str_printf(out, "packing      %lld row%s of %lld tokens, %.1f%% full\n", (long long)facts.n_rows,
                       facts.n_rows == 1 ? "" : "s", (long long)s->dataset.max_seq_len, 100 * facts.efficiency);
     else
-        mt_str_puts(out, "packing      off: samples are placed end to end without padding\n");
+        mt_str_puts(out, "packing      off: each sample is a separate row, without padding\n");
     for (size_t i = 0; i < mt_pipeline_stores(p); i++) MT_TRY(put_dataset(out, f, i, err));
     put_lengths(out, p, columns, utf8);
     return MT_OK;

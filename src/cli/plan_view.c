@@ -264,12 +264,10 @@ static void put_batch_sizes(mt_str *text, const mt_plan_answer *a, int64_t recom
         mt_str_printf(text, ": none fits; a step may have %lld sample%s", (long long)b->largest, plural(b->largest));
         return;
     }
-    mt_short_text safe = { "none" };
-    if (of_step(a, b->safe)) snprintf(safe.s, sizeof safe.s, "%lld", (long long)of_step(a, b->safe));
-    mt_str_printf(
-        text, ": recommended %lld (%s tokens/s), largest %s%lld, safe %s (leaves a fifth of the memory beside the state free)",
-        (long long)recommended, grouped(b->tokens_s).s, b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "",
-        (long long)of_step(a, b->largest), safe.s);
+    const int64_t safe = of_step(a, b->safe);
+    mt_str_printf(text, ": recommended %lld (%s tokens/s), largest %s%lld", (long long)recommended, grouped(b->tokens_s).s,
+                  b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)of_step(a, b->largest));
+    if (safe) mt_str_printf(text, "; up to %lld leave a fifth of the memory beside the state free", (long long)safe);
 }
 
 static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
@@ -284,7 +282,7 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     /* Shows nothing to paste if train would refuse it, whatever its output directory. */
     if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return;
     run.training.batch_size = recommended; /* auto chooses the same */
-    mt_str_puts(out, "\n");
+    mt_str_puts(out, "\nfor FILE.yaml (docs/plan.md explains the words above):\n");
     mt_settings_write_some(&run, a->on->here ? decides_the_plan : decides_the_plan_elsewhere, 2, out);
 }
 

@@ -203,7 +203,7 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
     put_device(screen, i);
     put_machines(screen, i);
     put_plan(screen, i);
-    snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps,
+    snprintf(text, sizeof text, "%lld steps, %s schedule, learning rate %g", (long long)i->n_steps,
              mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);
     put_row(screen, "run", text);
     snprintf(text, sizeof text, "%s; a checkpoint takes %s%s", i->output_dir, mt_bytes_text(i->checkpoint_bytes).s,
@@ -453,5 +453,5 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
         printf("%lld steps were skipped: non-finite loss or gradient, or nothing to train on\n", (long long)r->n_skipped);
     print_evaluations(screen);
     printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
-    if (!quiet) printf("to try it: megatrain generate %s --prompt \"...\" (with --chat for a chat model)\n", r->model_dir);
+    if (!quiet) printf("to try it: megatrain generate %s --chat --prompt \"...\" (plain text: without --chat)\n", r->model_dir);
 }
