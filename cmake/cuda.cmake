@@ -87,10 +87,12 @@ else()
   message(STATUS "CUDA: no cudnn.h, attention by our own kernels only")
 endif()
 
-# Named as needed: the C side knows them as weak symbols, which pull nothing out of an archive.
+# Named as needed: the C side knows them as weak symbols, which pull nothing out of an archive.  A program with the property
+# MT_NO_CUDA does without: the kernels are 40 MB, and most tests never call one.
 target_sources(mt PRIVATE $<TARGET_OBJECTS:mt_cuda>)
 set_target_properties(mt PROPERTIES CUDA_ARCHITECTURES OFF) # it has none of its own
-target_link_options(mt INTERFACE LINKER:--undefined=mt_device_cuda LINKER:--undefined=mt_ops_cuda)
+set(with_cuda $<NOT:$<BOOL:$<TARGET_PROPERTY:MT_NO_CUDA>>>)
+target_link_options(mt INTERFACE "$<${with_cuda}:LINKER:--undefined=mt_device_cuda>" "$<${with_cuda}:LINKER:--undefined=mt_ops_cuda>")
 target_link_libraries(mt PUBLIC CUDA::cudart_static CUDA::cublasLt)
 set(MT_HAVE_CUDA 1 CACHE INTERNAL "the CUDA device is built")
 message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${archs}")
