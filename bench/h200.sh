@@ -135,7 +135,9 @@ demo_run() { # output directory, then the program and more options of train: fro
     local to=$1 more=()
     shift
     while [ "$1" != -- ]; do more+=("$1") && shift; done
-    "${more[@]}" train --dataset-name demo --dataset-dir data --cache-dir "$work/cache" --from-scratch true --device "$device" --output-dir "$to" --overwrite true "${@:2}" >> "$out" 2>&1
+    "${more[@]}" train --dataset-name demo --dataset-dir data --cache-dir "$work/cache" --from-scratch true --device "$device" --output-dir "$to" --overwrite true "${@:2}" >> "$out" 2>&1 && return
+    grep '^error' "$out" | tail -n 1
+    return 1
 }
 
 learn() {
@@ -146,7 +148,7 @@ learn() {
         \"swiglu_limit\":7.0,\"attention_bias\":true,\"rms_norm_eps\":1e-5,\"rope_theta\":150000.0,\"max_position_embeddings\":131072,\"initializer_range\":0.02,
         \"tie_word_embeddings\":false,\"dtype\":\"bfloat16\"}"
     demo_run "$work/learned" "$program" -- --model-name "$work/gpt-oss" --set model.dtype=bfloat16 --adam-state 8bit --packing true --max-seq-len 1024 --batch-size $rows --num-steps 20 \
-        --learning-rate 2e-4 --save-steps 0 --save-only-model true "${flags[@]}" || { grep -m1 '^error' "$out" | tail -n 1; return 1; }
+        --learning-rate 2e-4 --save-steps 0 --save-only-model true "${flags[@]}" || return 1
     awk '
         match($0, /"loss": [^,]*/) { loss = substr($0, RSTART + 8, RLENGTH - 8); printf "%s%s", n++ ? ", " : "learn, GPT-OSS-20B, 8-bit moments, losses of the steps: ", loss
             if (n == 1) first = loss }
