@@ -12,24 +12,35 @@
  * both.  (A tile's operands come out of the L2 cache, whose rate bounds the products: 6.7 TB/s at 570 TFLOP/s without pairs.)
  *
  * The operands and their layout in shared memory are in grouped_tiles.cuh.  Every sum runs in ascending order of the summed index
- * within one team, as in grouped_tiles.cu. */
+ * within one team, as in grouped_tiles.cu.
+ *
+ * The sums of dw are in memory, and the copy engine adds to them there while the next tile is made: the teams neither read dw nor wait
+ * for it. */
 #include "ops/grouped_tiles.cuh"
 #include <cudaTypedefs.h>
+#include <float.h>
 
 enum { TEAMS = 2, BM = 64 * TEAMS, BN = 256, STAGES = 4, LOADERS = 128, THREADS = LOADERS + 128 * TEAMS };
 enum { BLOCKS = BN / 8 }; /* of 8 columns, of a team's results */
-enum { PITCH = 40 };      /* of a warp's passage: rows in different banks */
 enum { PAIR = 2 };        /* blocks that share the right operand */
+enum { BOX = 32 };        /* columns and rows of what the copy engine adds to dw at once */
+enum { BOXES = 2 };       /* of two warps: one is filled while the other is read */
 
-/* Where the operands are, for the copy engine; of one that is gathered nothing is known. */
+/* Where the operands are, for the copy engine; of one that is gathered nothing is known.  sums: dw. */
 typedef struct operand_maps {
-    CUtensorMap left, right;
+    CUtensorMap left, right, sums;
 } operand_maps;
 
-static size_t shared_bytes(int64_t c)
+/* Floats of the memory through which the sums of dw leave. */
+__host__ __device__ constexpr size_t box_floats(grouped_product kind)
 {
-    return (size_t)STAGES * (BM + BN) * BK * sizeof(bf16) + 1024 + 2 * STAGES * sizeof(uint64_t) +
-           (size_t)TEAMS * 4 * 16 * PITCH * sizeof(float) + (size_t)(c + 1) * sizeof(int32_t);
+    return kind == TO_W ? (size_t)BM / BOX * BOXES * BOX * BOX : 0;
+}
+
+static size_t shared_bytes(int64_t c, grouped_product kind)
+{
+    return (size_t)STAGES * (BM + BN) * BK * sizeof(bf16) + 1024 + box_floats(kind) * sizeof(float) +
+           2 * STAGES * sizeof(uint64_t) + (kind == TO_W ? LOADERS : (size_t)(c + 1)) * sizeof(int32_t);
 }
 
 #if HAS_WGMMA
@@ -40,8 +51,9 @@ typedef float results[BLOCKS][4];
 typedef struct common {
     bf16 *tiles;
     uint64_t *full, *empty;
-    float *passages; /* struct sums */
-    int32_t *starts; /* count_row_tiles */
+    float *boxes;    /* of dw: box_floats */
+    int32_t *starts; /* of y and dx: count_row_tiles */
+    int32_t *rows;   /* of dw: wide_loader */
     int row_tiles, col_tiles;
     int rank; /* in its pair */
     int64_t first, stride, n_tiles;
@@ -135,50 +147,91 @@ __device__ __forceinline__ void copy_box(bf16 *to, const CUtensorMap *map, uint6
                      : "memory");
 }
 
-/* SIZE columns of a matrix, wide: a thread has one piece of every 16th row, in each column of 64.  The rows of the next step are looked
- * up a step ahead, so that no copy waits for its address. */
-template <int SIZE> struct wide_loader {
-    enum { N = BK / 16, COLUMNS = SIZE / 64 };
-    const bf16 *base; /* at this thread's piece */
-    int64_t ld;
-    const int32_t *rows;
-    int n_rows, n_cols; /* columns from the piece on */
-    int at[N];          /* rows of the next step; -1: past the last */
+/* base + row * bytes */
+__device__ __forceinline__ const bf16 *row_at(const bf16 *base, int row, int bytes)
+{
+    const bf16 *p;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(p) : "r"(row), "r"(bytes), "l"(base));
+    return p;
+}
 
-    __device__ __forceinline__ void look(int step)
+/* SIZE columns of a matrix, wide: each warp has 16 rows of a step, and a thread one piece of every fourth of them, in each column of 64.
+ * A lane looks up one gathered row for its whole warp, lane l row l % 16 of the first of two steps or of the second, and leaves it in
+ * shared memory once the two steps before are copied: so no copy waits for its address, and a row is looked up once.
+ * GATHERS: rows may be gathered. */
+template <int SIZE, bool GATHERS> struct wide_loader {
+    enum { ROWS = 16, N = ROWS / 4, COLUMNS = SIZE / 64 };
+    const bf16 *base; /* at this thread's piece */
+    const int32_t *rows;
+    int32_t *dealt;     /* of this warp, [2][4][N]: the rows of two steps, those of a thread side by side; -1: past the last */
+    int bytes;          /* from row to row */
+    int n_rows, n_cols; /* columns from the piece on */
+    bool inside;        /* all columns of the tile exist */
+    int even, odd;      /* where in a tile this thread's pieces of rows 0, 8 and of rows 4, 12 of its warp are */
+    int next;           /* this lane's row of the two steps that are not dealt yet */
+
+    __device__ __forceinline__ int look_from(int step) const
     {
+        int lane = threadIdx.x % 32, k = (step + lane / ROWS) * BK + threadIdx.x / 32 * ROWS + lane % ROWS;
+        return k < n_rows ? rows[k] : -1;
+    }
+    /* The rows of the next two steps, and a look at those after them. */
+    __device__ __forceinline__ void deal(int step_after)
+    {
+        int lane = threadIdx.x % 32;
+        __syncwarp();
+        dealt[lane / ROWS * ROWS + lane % 4 * N + lane % ROWS / 4] = next;
+        __syncwarp();
+        next = look_from(step_after);
+    }
+    __device__ __forceinline__ void begin(const common &c, const matrix &m, int col0)
+    {
+        int warp = threadIdx.x / 32, row = warp * ROWS + threadIdx.x % 32 / 8, piece = threadIdx.x % 8 * 8;
+        base = m.base + col0 + piece;
+        rows = m.rows;
+        dealt = c.rows + warp * 2 * ROWS;
+        bytes = (int)m.ld * (int)sizeof(bf16);
+        n_rows = m.n_rows, n_cols = m.n_cols - col0 - piece;
+        inside = m.n_cols - col0 >= SIZE;
+        even = wide_at(row, piece), odd = wide_at(row + 4, piece);
+        if (!GATHERS || !rows) return;
+        next = look_from(0);
+        deal(2);
+    }
+    /* ALL: every row and column exists. */
+    template <bool ALL> __device__ __forceinline__ void copy_row(bf16 *to, int row)
+    {
+        const bf16 *from = row_at(base, row, bytes);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            int k = step * BK + threadIdx.x / 8 + 16 * i;
-            at[i] = k;
-            if (k >= n_rows)
-                at[i] = -1;
-            else if (rows)
-                at[i] = rows[k];
+        for (int j = 0; j < COLUMNS; j++) {
+            bool wanted = ALL || (row >= 0 && j * 64 < n_cols);
+            copy16(to + j * BK * 64, wanted ? from + j * 64 : base, wanted);
         }
     }
-    __device__ __forceinline__ void begin(const matrix &m, int col0)
+    template <bool ALL> __device__ __forceinline__ void copy_rows(bf16 *tile, const int row[N])
     {
-        int col = col0 + threadIdx.x % 8 * 8;
-        base = m.base + col;
-        ld = m.ld;
-        rows = m.rows;
-        n_rows = m.n_rows, n_cols = m.n_cols - col;
-        look(0);
+#pragma unroll
+        for (int i = 0; i < N; i++) copy_row<ALL>(tile + (i % 2 ? odd : even) + i / 2 * 8 * 64, row[i]);
     }
     __device__ __forceinline__ void fetch(bf16 *tile, int step)
     {
-        bf16 *to = tile + wide_at(threadIdx.x / 8, threadIdx.x % 8 * 8);
+        int mine = threadIdx.x % 32 / 8;
+        if (!GATHERS || !rows) {
+            int row[N];
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            const bf16 *from = base + at[i] * ld;
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++) {
-                bool wanted = at[i] >= 0 && j * 64 < n_cols;
-                copy16(to + j * BK * 64 + i * 16 * 64, wanted ? from + j * 64 : base, wanted);
+            for (int i = 0; i < N; i++) {
+                int k = step * BK + threadIdx.x / 32 * ROWS + 4 * i + mine;
+                row[i] = k < n_rows ? k : -1;
             }
+            return copy_rows<false>(tile, row);
         }
-        look(step + 1);
+        int4 four = *(const int4 *)(dealt + step % 2 * ROWS + mine * N);
+        int row[N] = { four.x, four.y, four.z, four.w };
+        if (inside && (step + 1) * BK <= n_rows)
+            copy_rows<true>(tile, row);
+        else
+            copy_rows<false>(tile, row);
+        if (step % 2) deal(step + 3);
     }
 };
 
@@ -187,7 +240,7 @@ template <grouped_product KIND> struct loaders {
     deep_loader<BM, LOADERS> left;
     bool gathered;
 
-    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t)
+    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const common &, const grouped_tile &t)
     {
         gathered = KIND == FORWARD ? a.gather_x : a.gather_dy;
         if (gathered) left.begin(left_of<KIND>(a, t), t.row0);
@@ -215,16 +268,16 @@ template <grouped_product KIND> struct loaders {
 /* Those of dw: columns of rows that are gathered or not, and half of the columns of packed rows.  A step that reaches past the expert's
  * rows is fetched by threads, which put zeros after them. */
 template <> struct loaders<TO_W> {
-    wide_loader<BM> left;
-    wide_loader<BN> right;
+    wide_loader<BM, true> left;
+    wide_loader<BN, false> right;
     bool gathered;
 
-    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t)
+    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const common &c, const grouped_tile &t)
     {
         matrix x = right_of<TO_W>(a, t), dy = left_of<TO_W>(a, t);
         gathered = a.gather_x || a.gather_dy;
-        left.begin(across(a) ? x : dy, t.row0);
-        right.begin(across(a) ? dy : x, t.col0);
+        left.begin(c, across(a) ? x : dy, t.row0);
+        right.begin(c, across(a) ? dy : x, t.col0);
     }
     __device__ __forceinline__ void ask(const common &c, const operand_maps &maps, const grouped_tile &t, int stage, int step)
     {
@@ -242,26 +295,10 @@ template <> struct loaders<TO_W> {
     __device__ __forceinline__ void fetch(const common &c, const grouped_tile &t, int stage, int step)
     {
         bool whole = (step + 1) * BK <= t.rows;
-        if (!gathered && !whole) left.look(step);
         if (gathered || !whole) left.fetch(left_tile(c, stage), step);
-        if (whole) return;
-        right.look(step);
-        right.fetch(right_tile(c, stage), step);
+        if (!whole) right.fetch(right_tile(c, stage), step);
     }
 };
-
-/* The part of dw that this tile will add to, brought to L2 while its products are made. */
-__device__ __forceinline__ void expect_sums(const mt_grouped_linear &a, const grouped_tile &t)
-{
-    enum { LINE = 32 }; /* floats in a line of memory */
-    if (a.dw_set || t.rows == 0) return;
-    const float *dw = a.dw + (int64_t)t.e * a.N * a.K;
-    int row0 = across(a) ? t.col0 : t.row0, col0 = across(a) ? t.row0 : t.col0, lines = (across(a) ? BM : BN) / LINE;
-    for (int at = threadIdx.x; at < BM * BN / LINE; at += LOADERS) {
-        int r = row0 + at / lines, col = col0 + at % lines * LINE;
-        if (r < a.N && col < a.K) asm volatile("prefetch.global.L2 [%0];" ::"l"(dw + r * a.K + col));
-    }
-}
 
 template <grouped_product KIND>
 __device__ __forceinline__ void load_tiles(const mt_grouped_linear &a, const operand_maps &maps, const common &c)
@@ -270,8 +307,7 @@ __device__ __forceinline__ void load_tiles(const mt_grouped_linear &a, const ope
     for (int64_t at = c.first; at < c.n_tiles; at += c.stride) {
         grouped_tile t = tile_of<KIND>(a, c, at);
         loaders<KIND> in;
-        in.begin(a, t);
-        if (KIND == TO_W) expect_sums(a, t);
+        in.begin(a, c, t);
         int steps = steps_of<KIND>(a, t);
         for (int step = 0; step < steps; step++) {
             barrier_wait(&c.empty[r.stage], r.parity ^ 1);
@@ -339,126 +375,85 @@ __device__ __forceinline__ void finish_tile(results acc, const common &c, const 
     if (steps == 0) clear<BLOCKS>(acc); /* an expert without rows: its sums are zero */
 }
 
-/* 16 rows of a weight gradient, which a warp adds to 32 columns at a time.  Results change lanes through shared memory, so that eight
- * lanes read and write 128 bytes side by side: as the products leave them, each access would touch twice as many lines for half as much. */
-struct sums {
-    enum { N = 4 }; /* rows of a lane, 4 apart */
-    float *dw;      /* at this lane's row and column */
-    int64_t ld;
-    int n_rows, n_cols; /* from there on */
-    bool set;
-    float *passage; /* [16][PITCH] of this warp */
+/* Both of a pair of warps. */
+__device__ __forceinline__ void warps_meet(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory"); }
 
-    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t, int team, float *passages)
-    {
-        int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
-        int row = t.row0 + team * 64 + warp * 16 + lane / 8, col = t.col0 + lane % 8 * 4;
-        dw = a.dw + ((int64_t)t.e * a.N + row) * a.K + col;
-        ld = a.K;
-        n_rows = (int)a.N - row, n_cols = (int)a.K - col;
-        set = a.dw_set;
-        passage = passages + (team * 4 + warp) * 16 * PITCH;
-    }
-    __device__ __forceinline__ void look(float4 was[N], int chunk) const
-    {
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            was[i] = make_float4(0, 0, 0, 0);
-            if (!set && 4 * i < n_rows && chunk * 32 < n_cols) was[i] = *(const float4 *)(dw + 4 * i * ld + chunk * 32);
-        }
-    }
-    __device__ __forceinline__ void add(const float4 was[N], const float acc[][4], int chunk) const
-    {
-        int lane = threadIdx.x % 32;
-        float *in = passage + lane / 4 * PITCH + lane % 4 * 2;
-        const float *out = passage + lane / 8 * PITCH + lane % 8 * 4;
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            const float *x = acc[chunk * 4 + n];
-            *(float2 *)(in + n * 8) = make_float2(x[0], x[1]);
-            *(float2 *)(in + 8 * PITCH + n * 8) = make_float2(x[2], x[3]);
-        }
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            float4 x = *(const float4 *)(out + 4 * i * PITCH);
-            x.x += was[i].x, x.y += was[i].y, x.z += was[i].z, x.w += was[i].w;
-            if (4 * i < n_rows && chunk * 32 < n_cols) *(float4 *)(dw + 4 * i * ld + chunk * 32) = x;
-        }
-        __syncwarp();
-    }
-};
+/* A sum as memory adds it: the adder takes what is below 2^-126 for zero, so it is zero where it is written, too. */
+__device__ __forceinline__ float as_added(float x) { return fabsf(x) < FLT_MIN ? 0.0f : x; }
 
-/* The same for a tile that is transposed in dw: 64 columns of it, which a team adds to 32 rows at a time. */
-struct sums_across {
-    enum { N = 4, PITCH_ACROSS = 68 }; /* rows of a thread, 8 apart */
-    float *dw;
-    int64_t ld;
-    int n_rows, n_cols, team;
-    bool set;
-    float *passage; /* [32][PITCH_ACROSS] of this team */
-
-    __device__ __forceinline__ void begin(const mt_grouped_linear &a, const grouped_tile &t, int of, float *passages)
-    {
-        int row = t.col0 + threadIdx.x % 128 / 16, col = t.row0 + of * 64 + threadIdx.x % 16 * 4;
-        team = of;
-        dw = a.dw + ((int64_t)t.e * a.N + row) * a.K + col;
-        ld = a.K;
-        n_rows = (int)a.N - row, n_cols = (int)a.K - col;
-        set = a.dw_set;
-        passage = passages + team * 4 * 16 * PITCH;
-    }
-    __device__ __forceinline__ void look(float4 was[N], int chunk) const
-    {
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int r = chunk * 32 + 8 * i;
-            was[i] = make_float4(0, 0, 0, 0);
-            if (!set && r < n_rows && n_cols > 0) was[i] = *(const float4 *)(dw + r * ld);
-        }
-    }
-    __device__ __forceinline__ void meet(void) const { asm volatile("bar.sync %0, 128;" ::"r"(1 + team) : "memory"); }
-    __device__ __forceinline__ void add(const float4 was[N], const float acc[][4], int chunk) const
-    {
-        int lane = threadIdx.x % 32;
-        float *in = passage + lane % 4 * 2 * PITCH_ACROSS + threadIdx.x % 128 / 32 * 16 + lane / 4;
-        const float *out = passage + threadIdx.x % 128 / 16 * PITCH_ACROSS + threadIdx.x % 16 * 4;
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) in[(n * 8 + i % 2) * PITCH_ACROSS + i / 2 * 8] = acc[chunk * 4 + n][i];
-        meet();
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int r = chunk * 32 + 8 * i;
-            float4 x = *(const float4 *)(out + 8 * i * PITCH_ACROSS);
-            x.x += was[i].x, x.y += was[i].y, x.z += was[i].z, x.w += was[i].w;
-            if (r < n_rows && n_cols > 0) *(float4 *)(dw + r * ld) = x;
-        }
-        meet();
-    }
-};
-
-/* The old sums are read while the last products are made, further ones while those before are added to. */
-template <typename S>
-__device__ __forceinline__ void add_sums(results acc, const mt_grouped_linear &a, const grouped_tile &t, int team,
-                                         const common &c, const ring &r, int steps)
+/* 32 x 32 sums of two warps, in the copy engine's swizzle of 16-byte pieces.  Lanes of odd rows take blocks of 8 columns in
+ * another order, so that no two rows meet in a bank. */
+__device__ __forceinline__ void pack_box(float *box, const float acc[][4], int chunk)
 {
-    enum { CHUNKS = BN / 32 };
-    S s;
-    s.begin(a, t, team, c.passages);
-    float4 was[3][S::N];
-    s.look(was[0], 0);
-    s.look(was[1], 1);
-    finish_tile<TO_W>(acc, c, r, steps);
+    int lane = threadIdx.x % 32, row = threadIdx.x % 64 / 32 * 16 + lane / 4;
+    bool odd = lane / 4 % 2;
 #pragma unroll
-    for (int n = 0; n < CHUNKS; n++) {
-        if (n + 2 < CHUNKS) s.look(was[(n + 2) % 3], n + 2);
-        s.add(was[n % 3], acc, n);
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int high = 0; high < 2; high++) {
+            const float *even_x = acc[chunk * 4 + n] + 2 * high, *odd_x = acc[chunk * 4 + (n ^ 2)] + 2 * high;
+            int piece = (odd ? n ^ 2 : n) * 2 + lane % 4 / 2;
+            float *to = box + (row + 8 * high) * BOX + (piece ^ row % 8) * 4 + lane % 2 * 2;
+            *(float2 *)to = make_float2(as_added(odd ? odd_x[0] : even_x[0]), as_added(odd ? odd_x[1] : even_x[1]));
+        }
+}
+
+/* The same of a tile that is transposed in dw. */
+__device__ __forceinline__ void pack_box_across(float *box, const float acc[][4], int chunk)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = n * 8 + lane % 4 * 2 + i % 2, col = threadIdx.x % 64 / 32 * 16 + i / 2 * 8 + lane / 4;
+            box[row * BOX + (col / 4 ^ row % 8) * 4 + col % 4] = as_added(acc[chunk * 4 + n][i]);
+        }
+}
+
+/* A box to dw; what is past its rows and columns is left out. */
+__device__ __forceinline__ void send_box(const mt_grouped_linear &a, const operand_maps &maps, const float *box, int col, int row,
+                                         int e)
+{
+    if (row >= a.N || col >= a.K) return;
+    if (a.dw_set)
+        asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&maps.sums),
+                     "r"(col), "r"(row), "r"(e), "r"(shared_address(box))
+                     : "memory");
+    else
+        asm volatile(
+            "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&maps.sums),
+            "r"(col), "r"(row), "r"(e), "r"(shared_address(box))
+            : "memory");
+}
+
+/* Two warps have 32 rows of the tile, and memory for two boxes.  They send boxes in turns: when a warp's turn comes, it waits until the
+ * copy engine has read the box that it sent before, whose memory is this one's. */
+template <bool ACROSS>
+__device__ __forceinline__ void reduce_sums(results acc, const mt_grouped_linear &a, const operand_maps &maps,
+                                            const grouped_tile &t, int team, const common &c)
+{
+    int pair = team * 2 + threadIdx.x % 128 / 64, turn = threadIdx.x % 32 ? -1 : (int)threadIdx.x % 64 / 32;
+    int down = t.row0 + pair * BOX, along = t.col0;
+#pragma unroll
+    for (int n = 0; n < BN / BOX; n++, along += BOX) {
+        float *box = c.boxes + (pair * BOXES + n % BOXES) * BOX * BOX;
+        if (turn == n % 2) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        warps_meet(pair);
+        if (ACROSS)
+            pack_box_across(box, acc, n);
+        else
+            pack_box(box, acc, n);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        warps_meet(pair);
+        if (turn != n % 2) continue;
+        send_box(a, maps, box, ACROSS ? down : along, ACROSS ? along : down, t.e);
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     }
 }
 
-template <grouped_product KIND> __device__ __forceinline__ void make_tiles(const mt_grouped_linear &a, const common &c)
+template <grouped_product KIND>
+__device__ __forceinline__ void make_tiles(const mt_grouped_linear &a, const operand_maps &maps, const common &c)
 {
     int team = threadIdx.x / 128 - 1;
     bool fenced = KIND == TO_W || (KIND == FORWARD ? a.gather_x : a.gather_dy);
@@ -469,20 +464,21 @@ template <grouped_product KIND> __device__ __forceinline__ void make_tiles(const
         if (KIND == TO_W && steps == 0 && !a.dw_set) continue; /* nothing is added */
         results acc;
         multiply_tile<KIND>(acc, c, &r, steps, team, fenced);
+        finish_tile<KIND>(acc, c, r, steps);
         if (KIND == TO_W) {
             if (across(a))
-                add_sums<sums_across>(acc, a, t, team, c, r, steps);
+                reduce_sums<true>(acc, a, maps, t, team, c);
             else
-                add_sums<sums>(acc, a, t, team, c, r, steps);
+                reduce_sums<false>(acc, a, maps, t, team, c);
             continue;
         }
-        finish_tile<KIND>(acc, c, r, steps);
         if (KIND == FORWARD)
             store_strip<BLOCKS>((bf16 *)a.y + t.begin * a.N, a.N, row, t.rows, t.col0, (int)a.N,
                                 a.b ? (const bf16 *)a.b + (int64_t)t.e * a.N : NULL, acc);
         else
             store_strip<BLOCKS>((bf16 *)a.dx + t.begin * a.K, a.K, row, t.rows, t.col0, (int)a.K, NULL, acc);
     }
+    if (KIND == TO_W) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 #endif
@@ -496,10 +492,10 @@ __global__ void __launch_bounds__(THREADS, 1) hopper_kernel(mt_grouped_linear a,
     extern __shared__ unsigned char memory[];
     common c;
     c.tiles = aligned_shared(memory);
-    c.full = (uint64_t *)(c.tiles + STAGES * (BM + BN) * BK);
+    c.boxes = (float *)(c.tiles + STAGES * (BM + BN) * BK);
+    c.full = (uint64_t *)(c.boxes + box_floats(KIND));
     c.empty = c.full + STAGES;
-    c.passages = (float *)(c.empty + STAGES);
-    c.starts = (int32_t *)(c.passages + TEAMS * 4 * 16 * PITCH);
+    c.starts = c.rows = (int32_t *)(c.empty + STAGES);            /* no kernel has both */
     bool wide_n = KIND == FORWARD || (KIND == TO_W && across(a)); /* whose columns are N's */
     c.row_tiles = (int)(((wide_n ? a.K : a.N) + BM * PAIR - 1) / (BM * PAIR));
     c.col_tiles = (int)(((wide_n ? a.N : a.K) + BN - 1) / BN);
@@ -519,7 +515,7 @@ __global__ void __launch_bounds__(THREADS, 1) hopper_kernel(mt_grouped_linear a,
         load_tiles<KIND>(a, maps, c);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-        make_tiles<KIND>(a, c);
+        make_tiles<KIND>(a, maps, c);
     }
     pair_sync(); /* no block exits while others write its memory or signal its barriers */
 #endif
@@ -530,7 +526,8 @@ __global__ void __launch_bounds__(THREADS, 1) hopper_kernel(mt_grouped_linear a,
 bool mt__grouped_fits_hopper(mt_stream *s, const mt_grouped_linear *a)
 {
     const mt_cuda_device *d = mt_cuda_device_of(s);
-    return d->hopper && shared_bytes(a->c) <= d->shared_bytes && d->n_sms >= PAIR && !(a->gather_x && a->gather_dy);
+    return d->hopper && shared_bytes(a->c, FORWARD) <= d->shared_bytes && shared_bytes(a->c, TO_W) <= d->shared_bytes &&
+           d->n_sms >= PAIR && !(a->gather_x && a->gather_dy);
 }
 
 /* The driver's function, looked up once. */
@@ -545,21 +542,27 @@ static PFN_cuTensorMapEncodeTiled_v12000 encoder(void)
     return encode;
 }
 
-/* c matrices of rows x cols, in boxes of 64 columns. */
-static mt_rc describe_operand(CUtensorMap *map, const void *base, int64_t cols, int64_t rows, int64_t c, int box_rows,
-                              mt_err *err)
+/* c matrices of rows x cols numbers of `each` bytes (2: bf16, 4: fp32), in boxes of 128 bytes of a row. */
+static mt_rc describe_matrices(CUtensorMap *map, const void *base, size_t each, int64_t cols, int64_t rows, int64_t c,
+                               int box_rows, mt_err *err)
 {
     cuuint64_t size[] = { (cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)c };
-    cuuint64_t bytes[] = { (cuuint64_t)cols * sizeof(bf16), (cuuint64_t)(rows * cols) * sizeof(bf16) };
-    cuuint32_t box[] = { 64, (cuuint32_t)box_rows, 1 }, every[] = { 1, 1, 1 };
+    cuuint64_t bytes[] = { (cuuint64_t)cols * each, (cuuint64_t)(rows * cols) * each };
+    cuuint32_t box[] = { (cuuint32_t)(128 / each), (cuuint32_t)box_rows, 1 }, every[] = { 1, 1, 1 };
+    CUtensorMapDataType type = each == sizeof(bf16) ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     CUresult r = CUDA_ERROR_NOT_FOUND;
     if (encoder())
-        r = encoder()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)base, size, bytes, box, every,
-                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        r = encoder()(map, type, 3, (void *)base, size, bytes, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (r == CUDA_SUCCESS) return MT_OK;
     return mt_fail(err, MT_EINTERNAL, "product of experts: the driver does not describe %lld x %lld x %lld (error %d)",
                    (long long)c, (long long)rows, (long long)cols, (int)r);
+}
+
+static mt_rc describe_operand(CUtensorMap *map, const void *base, int64_t cols, int64_t rows, int64_t c, int box_rows,
+                              mt_err *err)
+{
+    return describe_matrices(map, base, sizeof(bf16), cols, rows, c, box_rows, err);
 }
 
 /* Weights of all experts, and packed rows that are not tokens. */
@@ -577,9 +580,10 @@ static mt_rc describe_operands(operand_maps *m, const mt_grouped_linear *a, grou
 template <grouped_product KIND> static mt_rc launch(mt_stream *s, const mt_grouped_linear *a, mt_err *err)
 {
     const mt_cuda_device *d = mt_cuda_device_of(s);
-    size_t shared = shared_bytes(a->c);
+    size_t shared = shared_bytes(a->c, KIND);
     operand_maps maps;
     MT_TRY(describe_operands(&maps, a, KIND, err));
+    if (KIND == TO_W) MT_TRY(describe_matrices(&maps.sums, a->dw, sizeof(float), a->K, a->N, a->c, BOX, err));
     MT_TRY(mt__cuda_check(s->dev,
                           cudaFuncSetAttribute(hopper_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                           "shared memory for products of experts", err));

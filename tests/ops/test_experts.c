@@ -15,11 +15,12 @@ enum { BUFFERS = 24 };
 typedef struct shape {
     int64_t N, T, E, D, I;
     mt_dtype t;
+    double x_scale; /* 0: 1 */
 } shape;
 
 static const shape shapes[] = {
-    { 40, 2, 6, 24, 16, MT_DTYPE_F32 },   { 40, 2, 6, 24, 16, MT_DTYPE_BF16 },    { 33, 1, 4, 7, 5, MT_DTYPE_F32 },
-    { 150, 3, 12, 72, 40, MT_DTYPE_F32 }, { 300, 4, 12, 136, 72, MT_DTYPE_BF16 }, { 9, 4, 4, 16, 8, MT_DTYPE_BF16 },
+    { 40, 2, 6, 24, 16, MT_DTYPE_F32, 0 },   { 40, 2, 6, 24, 16, MT_DTYPE_BF16, 0 },    { 33, 1, 4, 7, 5, MT_DTYPE_F32, 0 },
+    { 150, 3, 12, 72, 40, MT_DTYPE_F32, 0 }, { 300, 4, 12, 136, 72, MT_DTYPE_BF16, 0 }, { 9, 4, 4, 16, 8, MT_DTYPE_BF16, 0 },
 };
 
 static mt_device *dev;
@@ -61,6 +62,7 @@ enum { X = 1, W_GU, W_DOWN, DY, LOGITS };
 
 static double deviation_of(const shape *s, uint64_t tensor)
 {
+    if (tensor == X && s->x_scale > 0) return s->x_scale;
     return tensor == W_GU ? 1 / sqrt((double)s->D) : tensor == W_DOWN ? 1 / sqrt((double)s->I) : 1;
 }
 static double value(const shape *s, uint64_t tensor, int64_t i)
@@ -345,6 +347,55 @@ static void repeats_give_the_same_bits(void **state)
     layer_deinit(&again);
 }
 
+/* Gradients of all weights, written or added to zeros, and then added to twice: from tokens and from packed rows. */
+static void sum_weight_gradients(layer *l, bool write)
+{
+    mt_err err = { 0 };
+    const mt_ops *ops = mt_ops_of(dev);
+    mt_grouped_linear up = gate_up_of(l, 0, l->s.E), down = down_of(l, 0, l->s.E);
+    up.dy = l->gu, up.dw = l->dw_gu;
+    down.gather_dy = true, down.dy = l->dy, down.dw = l->dw_down;
+    assert_ok(mt_fill(l->stream, l->dw_gu, write ? 0xff : 0, (size_t)(up.c * up.N * up.K) * 4, &err));
+    assert_ok(mt_fill(l->stream, l->dw_down, write ? 0xff : 0, (size_t)(down.c * down.N * down.K) * 4, &err));
+    for (int time = 0; time < 3; time++) {
+        up.dw_set = down.dw_set = write && time == 0;
+        assert_ok(ops->grouped_linear_bwd(l->stream, &up, &err));
+        assert_ok(ops->grouped_linear_bwd(l->stream, &down, &err));
+        up.gather_x = false, up.x = l->y;
+    }
+}
+
+static void check_written_and_added(shape s)
+{
+    mt_err err = { 0 };
+    layer written, added;
+    layer_init(&written, s);
+    layer_init(&added, s);
+    assert_ok(run_layer(&written, s.E, &err));
+    assert_ok(run_layer(&added, s.E, &err));
+    sum_weight_gradients(&written, true);
+    for (int i = 0; i < 3; i++) {
+        sum_weight_gradients(&added, false);
+        assert_same_results(&written, &added, "written and added", i);
+    }
+    layer_deinit(&written);
+    layer_deinit(&added);
+}
+
+/* Also around 2^-126, below which a GPU's memory adds zeros.  On a GPU: several tiles for each block and several steps for each tile,
+ * whole ones and others. */
+static void weight_gradients_are_the_same_written_or_added_to_zeros(void **state)
+{
+    (void)state;
+    check_written_and_added(shapes[0]);
+    check_written_and_added(shapes[4]);
+    check_written_and_added((shape){ 300, 4, 12, 136, 72, MT_DTYPE_BF16, 1e-19 });
+    if (dev->api->kind == MT_DEVICE_CPU) return;
+    check_written_and_added((shape){ 4000, 4, 24, 520, 264, MT_DTYPE_BF16, 0 });
+    check_written_and_added((shape){ 4000, 4, 24, 520, 264, MT_DTYPE_BF16, 1e-19 });
+    check_written_and_added((shape){ 3000, 4, 16, 1024, 512, MT_DTYPE_BF16, 0 });
+}
+
 /* -- in double ------------------------------------------------------------------------------------- */
 
 typedef struct truth {
@@ -471,6 +522,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(a_layer_of_ops_equals_plain_loops),
                                         cmocka_unit_test(units_of_any_size_give_the_same_bits),
                                         cmocka_unit_test(repeats_give_the_same_bits),
+                                        cmocka_unit_test(weight_gradients_are_the_same_written_or_added_to_zeros),
                                         cmocka_unit_test(impossible_routes_are_refused) };
     if (mt_device_open(&dev, rig_device(), NULL, &err)) {
         printf("skipped: %s\n", err.msg);
