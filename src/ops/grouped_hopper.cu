@@ -546,6 +546,7 @@ static PFN_cuTensorMapEncodeTiled_v12000 encoder(void)
 static mt_rc describe_matrices(CUtensorMap *map, const void *base, size_t each, int64_t cols, int64_t rows, int64_t c,
                                int box_rows, mt_err *err)
 {
+    if (rows == 0) rows = 1; /* which no tile reads; the driver does not describe none */
     cuuint64_t size[] = { (cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)c };
     cuuint64_t bytes[] = { (cuuint64_t)cols * each, (cuuint64_t)(rows * cols) * each };
     cuuint32_t box[] = { (cuuint32_t)(128 / each), (cuuint32_t)box_rows, 1 }, every[] = { 1, 1, 1 };
