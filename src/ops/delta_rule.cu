@@ -11,9 +11,9 @@
  *     dQ = diag(e^gamma) dO S' + M K,    dV = diag(beta) dR
  *     dK = diag(e^(gamma_C - gamma)) V^ dS'' + M' Q + diag(beta) F K + F' diag(beta) K - diag(beta e^gamma) Y,  Y = dR S'
  *     dbeta_i = dR_i . V_i - e^gamma_i K_i . Y_i + sum_j F_ij (K K')_ij
- *     dgamma_i = e^gamma_i Q_i . (dO S')_i - z_i + sum_j (E + G)_ij - sum_j (E + G)_ji - beta_i e^gamma_i K_i . Y_i,
- *     z_i = e^(gamma_C - gamma_i) K_i . (V^ dS'')_i;   dgamma_C += sum z + e^gamma_C <S, dS'>;   dg = sums of dgamma from the
- * end.
+ *     dgamma_i = e^gamma_i Q_i . (dO S')_i + sum_j (E + G)_ij - sum_j (E + G)_ji - beta_i e^gamma_i K_i . Y_i,   j other than i,
+ *     z_i = e^(gamma_C - gamma_i) K_i . (V^ dS'')_i,   dg_i = e^gamma_C <S, dS'> + the z before i + dgamma from i on
+ * (Terms that cancel, E_ii and the z from i on, are left out: where decays are strong they are all that is not small.)
  *
  * Order of work for a group of heads: prepare (a block a chunk and head), states (in order within a document, a block for each
  * document, head and block of columns), output; backward: prepare and states again, gradients of states (in reverse), the rest.
@@ -319,7 +319,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dstates_kernel(
 /* What is summed over columns for a row of a chunk. */
 struct row_sums {
     float q[ROWS], z[ROWS], y[ROWS], v[ROWS]; /* q . dq, k . dk, k . y, dr . v */
-    float across[ROWS], down[ROWS];           /* of E + G */
+    float across[ROWS], down[ROWS];           /* of E + G, but for the diagonal */
     float dbeta[ROWS];                        /* of dA o K K' o D */
     float dgamma[ROWS];
 };
@@ -336,6 +336,7 @@ template <typename T> __device__ __forceinline__ void sum_rows(const plain_chunk
         }
         for (int n = lane; n < c.Dv; n += 32) v += c.dr[i * c.Dv + n] * c.value(i, n);
         for (int n = lane; n < c.rows; n += 32) {
+            if (n == i) continue; /* the same in both, and 0 in a */
             across += c.p[i * ROWS + n] + c.beta[i] * c.a[i * ROWS + n];
             down += c.p[n * ROWS + i] + c.beta[n] * c.a[n * ROWS + i];
             dbeta += c.a[i * ROWS + n];
@@ -353,22 +354,26 @@ __device__ __forceinline__ void write_gates(const delta_group &g, const plain_ch
     float *sums = g.at<float>(g.l.sums) + (int64_t)blockIdx.x * 2 * g.a.H + c.head;
     if (i < c.rows) {
         float ky = c.grown(i) * s.y[i], beta = c.beta[i];
-        s.dgamma[i] = s.q[i] - s.z[i] + s.across[i] - s.down[i] - beta * ky;
+        s.dgamma[i] = s.q[i] + s.across[i] - s.down[i] - beta * ky;
         float dbeta = s.v[i] - ky + s.dbeta[i];
         ((T *)g.a.db)[(c.row + i) * g.a.ld_dab + c.head] = from_f32<T>(dbeta * beta * (1.0f - beta));
     }
     __syncthreads();
     if (i != 0) return;
-    float sum = states, sum_a = 0, sum_log = 0;
-    for (int n = 0; n < c.rows; n++) sum += s.z[n];
+    float onward = 0, z_before = 0, sum_a = 0, sum_log = 0;
+    for (int n = 0; n < c.rows; n++) {
+        float z = s.z[n];
+        s.z[n] = z_before;
+        z_before += z;
+    }
     for (int n = c.rows - 1; n >= 0; n--) {
         float x = to_f32(((const T *)g.a.a)[(c.row + n) * g.a.ld_ab + c.head]) + g.a.dt_bias[c.head],
               e = -expf(g.a.A_log[c.head]);
-        sum += s.dgamma[n];
-        float da = sum * e * delta_softplus_slope(x);
+        onward += s.dgamma[n];
+        float dg = states + s.z[n] + onward, da = dg * e * delta_softplus_slope(x);
         ((T *)g.a.da)[(c.row + n) * g.a.ld_dab + c.head] = from_f32<T>(da);
         sum_a += da;
-        sum_log += sum * e * delta_softplus(x);
+        sum_log += dg * e * delta_softplus(x);
     }
     sums[0] = sum_log;
     sums[g.a.H] = sum_a;

@@ -572,7 +572,7 @@ template <int D, bool SMALL> struct rest_shared {
     gates of;
     /* Sums over the columns of a row, a half each: dR . V, K . Y, Q . dO S', K . V^ dS'', E + G, dA o K K' o D. */
     float v_sum[2][ROWS], y_sum[2][ROWS], q_sum[2][ROWS], z_sum[2][ROWS], across[2][ROWS], beta_sum[2][ROWS];
-    float down[4][ROWS]; /* of E + G over 16 rows each */
+    float down[4][ROWS]; /* of E + G over 16 rows each, as across without the diagonal */
     float warp_sums[REST_THREADS / 32], two[2][2];
 };
 
@@ -700,7 +700,7 @@ __device__ __forceinline__ void make_squares(const delta_group &g, rest_shared<D
             for (int x = 0; x < 2; x++) {
                 int j = j0 + x;
                 float decay = i >= j ? __expf(gamma - s.of.gamma[j]) : 0.0f, dA = -da[n][2 * e + x], dP = dp[n][2 * e + x];
-                float g0 = dA * (x ? a.y : a.x), both = dP * (x ? q.y : q.x) + beta * g0;
+                float g0 = dA * (x ? a.y : a.x), both = i == j ? 0.0f : dP * (x ? q.y : q.x) + beta * g0;
                 m[x] = dP * decay;
                 f[x] = i > j ? beta * dA * decay : 0.0f;
                 across += both;
@@ -730,27 +730,29 @@ __device__ __forceinline__ void write_gates(const delta_group &g, rest_shared<D,
 {
     const mt_delta_rule &a = g.a;
     int i = threadIdx.x;
-    float onward = 0; /* dgamma of this row and those after it in its half */
+    float onward = 0, z_before = 0; /* dgamma of this row and those after it in its half, z of those before it there */
     if (i < ROWS) {
         float ky = s.y_sum[0][i] + s.y_sum[1][i]; /* has the factor -beta e^gamma */
         float v = s.v_sum[0][i] + s.v_sum[1][i], q = s.q_sum[0][i] + s.q_sum[1][i], z = s.z_sum[0][i] + s.z_sum[1][i];
         float down = s.down[0][i] + s.down[1][i] + (s.down[2][i] + s.down[3][i]), beta = s.of.beta[i];
-        float dgamma = q - z + (s.across[0][i] + s.across[1][i]) - down + ky;
+        float dgamma = q + (s.across[0][i] + s.across[1][i]) - down + ky;
         float dbeta = v + (beta > 0 ? ky / beta : 0.0f) + (s.beta_sum[0][i] + s.beta_sum[1][i]);
         if (i < p.c.rows) ((bf16 *)a.db)[(p.c.row + i) * a.ld_dab + p.head] = from_f32<bf16>(dbeta * beta * (1.0f - beta));
-        z = warp_sum(z);
         onward = dgamma;
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
-            float other = __shfl_down_sync(0xffffffffu, onward, step);
-            if (i % 32 + step < 32) onward += other;
+            float after = __shfl_down_sync(0xffffffffu, onward, step), before = __shfl_up_sync(0xffffffffu, z, step);
+            if (i % 32 + step < 32) onward += after;
+            if (i % 32 >= step) z += before;
         }
-        if (i % 32 == 0) s.two[0][i / 32] = z, s.two[1][i / 32] = onward;
+        z_before = __shfl_up_sync(0xffffffffu, z, 1);
+        if (i % 32 == 0) z_before = 0, s.two[1][i / 32] = onward;
+        if (i % 32 == 31) s.two[0][i / 32] = z;
     }
     __syncthreads();
     float da = 0, log = 0;
     if (i < p.c.rows) {
-        float dg = states + (s.two[0][0] + s.two[0][1]) + onward + (i < 32 ? s.two[1][1] : 0.0f);
+        float dg = states + (z_before + onward) + (i < 32 ? s.two[1][1] : s.two[0][0]);
         float x = to_f32(((const bf16 *)a.a)[(p.c.row + i) * a.ld_ab + p.head]) + a.dt_bias[p.head], e = -expf(a.A_log[p.head]);
         da = dg * e * delta_softplus_slope(x);
         log = dg * e * delta_softplus(x);
