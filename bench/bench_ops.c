@@ -632,6 +632,12 @@ static void elementwise(int64_t N)
     rope.scratch = filled(mt_qk_prepare_scratch(&rope));
     say("rope forward with head norm", seconds_of(qk_prepare_fwd, &rope), 0, heads);
     say("rope backward with head norm", seconds_of(qk_prepare_bwd, &rope), 0, 1.5 * heads);
+    rope.whole = true;
+    rope.wq = rope.wk = filled((size_t)(H * DH) * 2);
+    rope.dwq = filled((size_t)(H * DH) * 4), rope.dwk = filled((size_t)(K * DH) * 4);
+    rope.scratch = filled(mt_qk_prepare_scratch(&rope));
+    say("rope forward with norms of all heads", seconds_of(qk_prepare_fwd, &rope), 0, heads);
+    say("rope backward with norms of all heads", seconds_of(qk_prepare_bwd, &rope), 0, 1.5 * heads);
 
     mt_activation activation = { .t = MT_DTYPE_BF16,
                                  .act = MT_ACT_SILU,

@@ -4,8 +4,9 @@
  * LAST: xh is of x rotated, y = w * xh, u = w * the gradient; dx is turned back in the end.
  * c is 0, or the mean when centered; r is 1 / rms over a head, or over all heads of its kind (whole).
  *
- * Bytes moved: (H + K) Dh elements read and written a row; backward reads as many again.  Two ways:
+ * Bytes moved: (H + K) Dh elements read and written a row; backward reads as many again.  Three ways:
  *   the usual one  a norm per head, halves rotate: G lanes take a head, each two vectors of it, all in registers
+ *   whole          a norm over all heads of a kind, halves rotate: the same lanes, those of a row in one block
  *   any norm       a block takes a row, its warps the heads; statistics meet in shared memory.  Right, and slower. */
 #include "ops/qk_prepare.cuh"
 
@@ -203,6 +204,105 @@ template <typename T, int W, int G, bool LAST> __global__ void __launch_bounds__
         }
         if (a.dwq || a.dwk) join_sums<W, G>((float *)a.scratch + ((int64_t)blockIdx.x * 2 + kind) * a.Dh, sums, p, (int)a.Dh);
     }
+}
+
+/* -- whole ----------------------------------------------------------------------------------------- */
+
+enum { MOST_WARPS = 32 };
+
+/* A thread's part of every row: two vectors of a head, and of its weights.  Threads past the last head work along on that, uncounted. */
+typedef struct part {
+    places p;
+    int64_t at; /* of the head in a row, and of its weights among all: query heads, then key heads */
+    bool counts, is_key;
+} part;
+
+template <int W, int G> __device__ __forceinline__ part part_of(const mt_qk_prepare &a)
+{
+    int heads = (int)(a.H + a.K), h = min((int)threadIdx.x / G, heads - 1);
+    return { places_of<W>(a, threadIdx.x % G), h * a.Dh, (int)threadIdx.x / G < heads, h >= a.H };
+}
+
+template <typename T, int W> __device__ __forceinline__ void load_weights(const mt_qk_prepare &a, float *w, const part &m)
+{
+    float one = a.one_plus ? 1.0f : 0.0f;
+    load_head<T, W>(w, m.is_key ? (const T *)a.wk + m.at - a.H * a.Dh : (const T *)a.wq + m.at, m.p);
+#pragma unroll
+    for (int k = 0; k < 2 * W; k++) w[k] += one;
+}
+
+/* The means of N numbers over the heads of this thread's kind.  Calls alternate between two memories (turn), so that one meeting of the
+ * block is enough for each. */
+template <int N> __device__ __forceinline__ void mean_of_kind(const mt_qk_prepare &a, float (&x)[N], const part &m, int turn)
+{
+    __shared__ float of_warp[2][2][N][MOST_WARPS];
+    int n_warps = (int)blockDim.x / 32;
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        float q = warp_sum(m.counts && !m.is_key ? x[n] : 0.0f), k = warp_sum(m.counts && m.is_key ? x[n] : 0.0f);
+        if (threadIdx.x % 32 == 0) of_warp[turn][0][n][threadIdx.x / 32] = q, of_warp[turn][1][n][threadIdx.x / 32] = k;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        float sum = 0;
+        for (int warp = 0; warp < n_warps; warp++) sum += of_warp[turn][m.is_key][n][warp];
+        x[n] = sum / (float)((m.is_key ? a.K : a.H) * a.Dh);
+    }
+}
+
+template <typename T, int W, int G, bool LAST, int MOST>
+__global__ void __launch_bounds__(MOST) whole_forward_kernel(mt_qk_prepare a)
+{
+    int64_t i = blockIdx.x;
+    part m = part_of<W, G>(a);
+    float x[2 * W], w[2 * W], c[W], s[W], square[1] = { 0 };
+    load_head<T, W>(x, (const T *)a.qkv + i * a.ld_qkv + m.at, m.p);
+    load_angles<W>(a, c, s, m.p, a.pos[i]);
+    load_weights<T, W>(a, w, m);
+    if (LAST) rotate<W>(x, c, s, 1.0f);
+#pragma unroll
+    for (int k = 0; k < 2 * W; k++) square[0] += x[k] * x[k];
+    mean_of_kind(a, square, m, 0);
+    float r = rsqrtf(square[0] + a.eps);
+#pragma unroll
+    for (int k = 0; k < 2 * W; k++) x[k] *= r * w[k];
+    if (!LAST) rotate<W>(x, c, s, 1.0f);
+    if (m.counts) store_head<T, W>((T *)a.qk + i * a.ld_qk + m.at, x, m.p);
+}
+
+/* A block takes SUM_ROWS rows, one after the other; a thread sums the gradients of its own weights. */
+template <typename T, int W, int G, bool LAST, int MOST>
+__global__ void __launch_bounds__(MOST) whole_backward_kernel(mt_qk_prepare a)
+{
+    int64_t from = (int64_t)blockIdx.x * SUM_ROWS, to = min(from + SUM_ROWS, a.N);
+    part m = part_of<W, G>(a);
+    float sums[2 * W] = { 0 };
+    for (int64_t i = from; i < to; i++) {
+        float x[2 * W], dx[2 * W], w[2 * W], c[W], s[W], mean[2] = { 0, 0 };
+        T *grad = (T *)a.dqkv + i * a.ld_dqkv + m.at;
+        load_head<T, W>(x, (const T *)a.qkv + i * a.ld_qkv + m.at, m.p);
+        load_head<T, W>(dx, grad, m.p);
+        load_angles<W>(a, c, s, m.p, a.pos[i]);
+        load_weights<T, W>(a, w, m);
+        rotate<W>(LAST ? x : dx, c, s, LAST ? 1.0f : -1.0f);
+#pragma unroll
+        for (int k = 0; k < 2 * W; k++) {
+            mean[0] += x[k] * x[k];
+            mean[1] += dx[k] * w[k] * x[k];
+        }
+        mean_of_kind(a, mean, m, (int)(i % 2));
+        float r = rsqrtf(mean[0] + a.eps), back = r * r * mean[1];
+#pragma unroll
+        for (int k = 0; k < 2 * W; k++) {
+            sums[k] += dx[k] * x[k] * r;
+            dx[k] = r * (dx[k] * w[k] - x[k] * back);
+        }
+        if (LAST) rotate<W>(dx, c, s, -1.0f);
+        if (m.counts) store_head<T, W>(grad, dx, m.p);
+    }
+    if (m.counts && (a.dwq || a.dwk))
+        store_head<float, W>((float *)a.scratch + blockIdx.x * (a.H + a.K) * a.Dh + m.at, sums, m.p);
 }
 
 /* -- any norm -------------------------------------------------------------------------------------- */
@@ -455,15 +555,37 @@ __global__ void __launch_bounds__(THREADS) any_backward_kernel(mt_qk_prepare a, 
 /* -- launchers ------------------------------------------------------------------------------------- */
 
 /* Vectors fit: halves and head begin and end with whole ones, in place and in memory. */
-template <typename T> static bool is_usual(const mt_qk_prepare *a, bool back)
+template <typename T> static bool vectors_fit(const mt_qk_prepare *a, bool back)
 {
     int w = wide<T>();
-    bool norm = !a->whole && !a->centered && !a->own_weights && (a->norm_last || !a->bare) &&
-                (a->style == MT_ROPE_HALF || a->style == MT_ROPE_NONE);
-    bool fits =
-        half_of(*a) % w == 0 && (a->Dh == 64 || a->Dh == 128 || a->Dh == 256) && a->ld_qkv % w == 0 && is_aligned(a->qkv, 16);
+    bool fits = (a->style == MT_ROPE_HALF || a->style == MT_ROPE_NONE) && half_of(*a) % w == 0 &&
+                (a->Dh == 64 || a->Dh == 128 || a->Dh == 256) && a->ld_qkv % w == 0 && is_aligned(a->qkv, 16);
     bool ends = back ? a->ld_dqkv % w == 0 && is_aligned(a->dqkv, 16) : a->ld_qk % w == 0 && is_aligned(a->qk, 16);
-    return norm && fits && ends && is_aligned(a->wq, 16) && is_aligned(a->wk, 16);
+    return fits && ends && is_aligned(a->wq, 16) && is_aligned(a->wk, 16);
+}
+
+static bool has_usual_norm(const mt_qk_prepare *a)
+{
+    return !a->whole && !a->centered && !a->own_weights && (a->norm_last || !a->bare);
+}
+
+/* Threads that a row of whole norms takes. */
+template <typename T> static unsigned whole_threads(const mt_qk_prepare *a)
+{
+    return (unsigned)div_up((a->H + a->K) * (a->Dh / 2 / wide<T>()), 32) * 32;
+}
+template <typename T> static bool has_whole_norms(const mt_qk_prepare *a)
+{
+    return a->whole && !a->centered && a->wq && a->wk && whole_threads<T>(a) <= 32 * MOST_WARPS;
+}
+
+template <typename T, int G, bool LAST, int MOST> static void whole(mt_stream *s, const mt_qk_prepare *a, bool back)
+{
+    unsigned threads = whole_threads<T>(a);
+    if (back)
+        whole_backward_kernel<T, wide<T>(), G, LAST, MOST><<<(unsigned)sum_blocks(a->N), threads, 0, mt_cuda_raw(s)>>>(*a);
+    else
+        whole_forward_kernel<T, wide<T>(), G, LAST, MOST><<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>(*a);
 }
 
 template <typename T, int G, bool LAST> static void usual(mt_stream *s, const mt_qk_prepare *a, bool back)
@@ -476,16 +598,29 @@ template <typename T, int G, bool LAST> static void usual(mt_stream *s, const mt
         forward_kernel<T, wide<T>(), G, LAST><<<(unsigned)div_up(groups, THREADS / G), THREADS, 0, mt_cuda_raw(s)>>>(*a);
 }
 
+/* With heads of 2 G vectors. */
+template <typename T, int G, bool LAST> static void by_vectors(mt_stream *s, const mt_qk_prepare *a, bool back)
+{
+    enum { FEW = 512 }; /* threads that may have many registers */
+    if (!a->whole)
+        usual<T, G, LAST>(s, a, back);
+    else if (whole_threads<T>(a) <= FEW)
+        whole<T, G, LAST, FEW>(s, a, back);
+    else
+        whole<T, G, LAST, 32 * MOST_WARPS>(s, a, back);
+}
+
 template <typename T, bool LAST> static void run(mt_stream *s, const mt_qk_prepare *a, bool back)
 {
+    bool fits = vectors_fit<T>(a, back) && (has_usual_norm(a) || has_whole_norms<T>(a));
     int64_t heads = a->H + a->K, n_weights = (a->whole || a->own_weights ? heads : 2) * a->Dh;
     size_t bytes = (size_t)(4 * heads) * sizeof(float);
-    if (is_usual<T>(a, back) && a->Dh == 64)
-        usual<T, 64 / 2 / wide<T>(), LAST>(s, a, back);
-    else if (is_usual<T>(a, back) && a->Dh == 128)
-        usual<T, 128 / 2 / wide<T>(), LAST>(s, a, back);
-    else if (is_usual<T>(a, back))
-        usual<T, 256 / 2 / wide<T>(), LAST>(s, a, back);
+    if (fits && a->Dh == 64)
+        by_vectors<T, 64 / 2 / wide<T>(), LAST>(s, a, back);
+    else if (fits && a->Dh == 128)
+        by_vectors<T, 128 / 2 / wide<T>(), LAST>(s, a, back);
+    else if (fits)
+        by_vectors<T, 256 / 2 / wide<T>(), LAST>(s, a, back);
     else if (back)
         any_backward_kernel<T, LAST><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a, n_weights);
     else
