@@ -282,7 +282,8 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     /* Shows nothing to paste if train would refuse it, whatever its output directory. */
     if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return;
     run.training.batch_size = recommended; /* auto chooses the same */
-    mt_str_puts(out, "\nfor FILE.yaml (docs/plan.md explains the words above):\n");
+    mt_str_puts(out, "\n");
+    put_wrapped(out, "for FILE.yaml (docs/plan.md explains the words above):", 0, term);
     mt_settings_write_some(&run, a->on->here ? decides_the_plan : decides_the_plan_elsewhere, 2, out);
 }
 
