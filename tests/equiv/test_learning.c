@@ -13,11 +13,13 @@
 enum { PLACED_STEPS = 20, LEARNED_STEPS = 50 };
 
 /* lr: the loss of one batch halves in 50 steps and is not near 0 yet, where shares of it mean little. */
+/* bf16: how far a loss in it may be from fp32's.  Where a token is between two experts, rounding chooses. */
 static const struct {
     const char *name;
-    double lr;
-} models[] = { { "qwen3", 5e-4 },          { "gpt2", 6e-4 },         { "olmo2", 5e-4 },    { "cohere2", 2.5e-2 },
-               { "baichuan_alibi", 6e-4 }, { "qwen3_5_tied", 7e-4 }, { "qwen3_moe", 6e-4 } };
+    double lr, bf16;
+} models[] = { { "qwen3", 5e-4, 1e-2 },     { "gpt2", 6e-4, 1e-2 },           { "olmo2", 5e-4, 1e-2 },
+               { "cohere2", 2.5e-2, 1e-2 }, { "baichuan_alibi", 6e-4, 1e-2 }, { "qwen3_5_tied", 7e-4, 1e-2 },
+               { "qwen3_moe", 6e-4, 2e-2 } };
 
 /* -- a wrong gradient ------------------------------------------------------------------------------ */
 
@@ -170,7 +172,7 @@ static void one_batch_is_learned_along_the_cpus_curve(void **state)
     (void)state;
     for (size_t i = 0; i < MT_COUNT(models); i++) {
         assert_true(learns_as_the_cpu(models[i].name, models[i].lr, MT_DTYPE_F32, 1e-3, false));
-        assert_true(learns_as_the_cpu(models[i].name, models[i].lr, MT_DTYPE_BF16, 1e-2, false));
+        assert_true(learns_as_the_cpu(models[i].name, models[i].lr, MT_DTYPE_BF16, models[i].bf16, false));
     }
 }
 
@@ -178,7 +180,7 @@ static void a_wrong_gradient_shows_in_the_curve(void **state)
 {
     (void)state;
     for (size_t i = 0; i < MT_COUNT(models); i++)
-        assert_false(learns_as_the_cpu(models[i].name, models[i].lr, MT_DTYPE_BF16, 1e-2, true));
+        assert_false(learns_as_the_cpu(models[i].name, models[i].lr, MT_DTYPE_BF16, models[i].bf16, true));
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(the_plainest_and_the_fastest_placement_learn_the_same),
