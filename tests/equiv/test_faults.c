@@ -359,6 +359,8 @@ static void a_failing_lane_is_named(void **state)
     (void)state;
     rig r;
     int named[2] = { 0 };
+    const char *const *names = strcmp(rig_device(), "cuda") == 0 ? (const char *[]){ "GPU 0: ", "GPU 1: " }
+                                                                 : (const char *[]){ "CPU lane 0: ", "CPU lane 1: " };
     open_case(&r, &lanes);
     for (long n = 0;; n += 3) {
         mt_err err = { 0 };
@@ -369,7 +371,7 @@ static void a_failing_lane_is_named(void **state)
         rig_stop(&r);
         if (!hit) break;
         assert_int_not_equal(rc, MT_OK);
-        for (int lane = 0; lane < 2; lane++) named[lane] += strstr(err.msg, lane ? "CPU lane 1: " : "CPU lane 0: ") != NULL;
+        for (int lane = 0; lane < 2; lane++) named[lane] += strstr(err.msg, names[lane]) != NULL;
     }
     assert_true(named[0] > 0 && named[1] > 0);
     rig_close(&r);
