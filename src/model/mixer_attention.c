@@ -85,11 +85,10 @@ static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
                            .alibi = (float)c->alibi };
 }
 
-/* Norms over all heads together wait for a row's sums: as measured, they move 8 numbers for each, where others move 3. */
 static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
 {
     const double D = (double)c->D, o = (double)q_width(s), qk = (double)qk_width(s), qkv = (double)qkv_width(c, s),
-                 head_norms = has_qk_norm(c, s) ? (c->qk_norm_whole ? 8 : 3) * qk : 0, sinks = c->sinks ? 2 * o : 0,
+                 head_norms = has_qk_norm(c, s) ? 3 * qk : 0, sinks = c->sinks ? 2 * o : 0,
                  clipped = c->clip_qkv != 0 ? 2 * qkv : 0;
     int n = 0;
     out[n++] =

@@ -125,8 +125,8 @@ static double backward_of(const mt_costs *k, const mt_work_item *w)
 #define GROUPED_FORWARD  1.08
 #define GROUPED_DX       1.10
 #define GROUPED_DX_SHORT 250
-#define GROUPED_DW       1.31
-#define GROUPED_DW_SUMS  1.70
+#define GROUPED_DW       1.19
+#define GROUPED_DW_SUMS  1.20
 
 /* Seconds of the product of one expert's rows; a CPU, and fp32, use the same kernels as other products. */
 static double grouped(const mt_costs *k, double rows, double n, double depth, bool backward)
