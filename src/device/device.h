@@ -86,6 +86,9 @@ typedef struct mt_device_api {
      * returned, 0 if it was never recorded. */
     mt_rc (*timed_event_create)(mt_device *dev, mt_event **out, mt_err *err);
     int64_t (*event_time)(mt_event *e);
+    /* Nanoseconds from one such event of a device to a later one, on the device's clock: after hours, too, which event_time is not
+     * exact enough for.  Both were reached; 0 if either was never recorded. */
+    int64_t (*event_span)(mt_event *from, mt_event *to);
 
     mt_rc (*record)(mt_stream *s, mt_event *e, mt_err *err);
     mt_rc (*wait)(mt_stream *s, mt_event *e, mt_err *err);

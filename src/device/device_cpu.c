@@ -258,6 +258,12 @@ static int64_t cpu_event_time(mt_event *event)
     return when;
 }
 
+static int64_t cpu_event_span(mt_event *from, mt_event *to)
+{
+    int64_t start = cpu_event_time(from), end = cpu_event_time(to);
+    return start && end ? end - start : 0;
+}
+
 static uint64_t latest_record(cpu_event *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -491,6 +497,7 @@ const mt_device_api mt_device_cpu = {
     .event_free = cpu_event_free,
     .timed_event_create = cpu_timed_event_create,
     .event_time = cpu_event_time,
+    .event_span = cpu_event_span,
     .record = cpu_record,
     .wait = cpu_wait,
     .sync = cpu_sync,

@@ -249,6 +249,17 @@ static int64_t cuda_event_time(mt_event *event)
     return e->dev->zero_ns + (int64_t)(1e6 * (double)ms);
 }
 
+static int64_t cuda_event_span(mt_event *from, mt_event *to)
+{
+    const cuda_event *a = (const cuda_event *)from, *b = (const cuda_event *)to;
+    float ms = 0;
+    if (!a->recorded || !b->recorded || cudaEventElapsedTime(&ms, a->raw, b->raw) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    return (int64_t)(1e6 * (double)ms);
+}
+
 static void cuda_event_free(mt_event *event)
 {
     if (!event) return;
@@ -902,6 +913,7 @@ extern "C" const mt_device_api mt_device_cuda = {
     .event_free = cuda_event_free,
     .timed_event_create = cuda_timed_event_create,
     .event_time = cuda_event_time,
+    .event_span = cuda_event_span,
     .record = cuda_record,
     .wait = cuda_wait,
     .sync = cuda_sync,

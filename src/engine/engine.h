@@ -36,7 +36,7 @@ typedef struct mt_step_result {
     const int32_t *loads;   /* [L, model->routed.E] rows of each expert in a training step, until the next pass; NULL: none */
     bool skipped;           /* loss or norm was not finite: nothing was updated */
     bool empty;             /* no token to train on, so the mean is undefined: nothing was computed or updated */
-    int64_t wait_update_ns; /* seconds the step waited for updates of the step before */
+    int64_t wait_update_ns; /* how long compute had nothing to do because an update of the step before was not done */
     int64_t wait_lanes_ns;  /* several lanes: seconds the first waited for the others, and for the sum of all gradients */
     const double
         *lane_seconds;    /* [plan's lanes] seconds each lane took for its shares, valid until the next pass; NULL: one lane */

@@ -65,6 +65,7 @@ static mt_rc begin_pass(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
     lane->logits = pass->mode == MT_MODE_CONTINUE ? mt_memory_find(lane->memory, MT_BUF_LOGITS_HOST, -1, -1) : pass->logits;
     lane->dscale = n_trained ? (float)(1.0 / (double)n_trained) : 0.0f;
     lane->waits = (mt_lane_waits){ 0 };
+    lane->n_update_waits = 0;
     MT_TRY(mt__input_load(lane, err));
     MT_TRY(clear_sums(lane, err));
     if (lane->trace && pass->mode == MT_MODE_TRAIN) mt_trace_host(lane->trace, "engine", "load the input", start, mt_now_ns());

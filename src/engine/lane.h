@@ -46,7 +46,7 @@ typedef struct mt_lane_pass {
     void *self;
 } mt_lane_pass;
 
-/* Seconds the newest pass has waited so far, for host updates and for snapshot locks. */
+/* How long compute of the newest pass has waited for host updates, once its sums are ready, and the lane for snapshot locks so far. */
 typedef struct mt_lane_waits {
     int64_t update_ns, save_ns;
 } mt_lane_waits;

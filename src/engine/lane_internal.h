@@ -82,6 +82,11 @@ typedef struct lane_chosen {
     int64_t n_fetched; /* experts whose weights were copied so far */
 } lane_chosen;
 
+/* A wait for a host update: compute has done all that was queued, and gets more. */
+typedef struct lane_wait {
+    mt_event *dry, *resumed;
+} lane_wait;
+
 enum { LANE_STREAMS = 7, PIECE_STREAMS = 3 }; /* the last few exist only if units are updated in pieces */
 
 struct mt_lane {
@@ -130,6 +135,8 @@ struct mt_lane {
     float dscale;
     float *logits; /* where those of the next rows go */
     mt_lane_waits waits;
+    lane_wait *update_waits; /* [n_units] those of the pass at hand */
+    int n_update_waits;
 };
 
 /* -- lane.c -- */

@@ -276,6 +276,8 @@ static inline mt_rc fake_event_create(mt_device *dev, mt_event **out, mt_err *er
     return MT_OK;
 }
 static inline void fake_event_free(mt_event *e) { mt_free(e); }
+enum { FAKE_SPAN_NS = 1000003 };
+static inline int64_t fake_event_span(mt_event *from, mt_event *to) { return (void)from, (void)to, FAKE_SPAN_NS; }
 
 static const mt_device_api fake_api = { .kind = MT_DEVICE_CPU,
                                         .name = "fake",
@@ -287,6 +289,8 @@ static const mt_device_api fake_api = { .kind = MT_DEVICE_CPU,
                                         .stream_create = fake_stream_create,
                                         .stream_free = fake_stream_free,
                                         .event_create = fake_event_create,
+                                        .timed_event_create = fake_event_create,
+                                        .event_span = fake_event_span,
                                         .event_free = fake_event_free,
                                         .record = fake_record,
                                         .wait = fake_wait,

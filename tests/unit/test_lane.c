@@ -168,6 +168,28 @@ static void settle_waits_for_every_stream(void **state)
     }
 }
 
+/* Not the time of the thread that queues: most of what it waits for is hidden by what it has queued. */
+static void waits_for_updates_are_counted_on_the_devices_clock(void **state)
+{
+    (void)state;
+    int64_t n_waits = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        mt_err err = { 0 };
+        lane_rig l;
+        open_lane(&l, i, true);
+        train(&l);
+        train(&l);
+        int64_t ns = mt_lane_waited(l.lane).update_ns;
+        assert_int_equal(ns % FAKE_SPAN_NS, 0);
+        assert_true(ns / FAKE_SPAN_NS <= units_updated(&l, MT_SITE_HOST, true));
+        n_waits += ns / FAKE_SPAN_NS;
+        assert_ok(mt_lane_settle(l.lane, &err));
+        assert_ok(mt_state_await_done(l.state, -1, &err));
+        close_lane(&l);
+    }
+    assert_true(n_waits > 0);
+}
+
 static void a_verdict_of_no_updates_nothing(void **state)
 {
     (void)state;
@@ -281,6 +303,7 @@ static void two_lanes_share_a_state(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_step_moves_only_what_the_plan_has), cmocka_unit_test(settle_waits_for_every_stream),
+             cmocka_unit_test(waits_for_updates_are_counted_on_the_devices_clock),
              cmocka_unit_test(a_verdict_of_no_updates_nothing), cmocka_unit_test(forgotten_weights_are_fetched_again),
              cmocka_unit_test(a_failing_device_ends_the_pass), cmocka_unit_test(a_batch_beyond_the_plan_is_refused),
              cmocka_unit_test(two_lanes_share_a_state))
