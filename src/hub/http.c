@@ -23,13 +23,13 @@ enum {
 static const double longest_wait_s = 330; /* the hub counts requests per 300 s; a longer wait is reported to the user instead */
 
 struct mt_http {
-    CURL *curl;
-    CURLU *home; /* the endpoint: where the token may go */
-    char *token; /* "Authorization: Bearer ..." or NULL */
+    CURLSH *kept; /* connections, from one request to the next */
+    CURLU *home;  /* the endpoint: where the token may go */
+    char *token;  /* "Authorization: Bearer ..." or NULL */
 };
 
 typedef struct transfer {
-    CURL *curl;
+    CURL *curl; /* of the current address */
     const mt_http_request *q;
     mt_http_response *r;
     mt_err *err;
@@ -184,17 +184,26 @@ static const char *find_certificates(void)
     return NULL;
 }
 
+/* A connection belongs to one thread, so nothing is locked. */
+static CURLSH *open_kept(void)
+{
+    static const curl_lock_data what[] = { CURL_LOCK_DATA_CONNECT, CURL_LOCK_DATA_DNS, CURL_LOCK_DATA_SSL_SESSION };
+    CURLSH *kept = curl_share_init();
+    for (size_t i = 0; kept && i < MT_COUNT(what); i++) curl_share_setopt(kept, CURLSHOPT_SHARE, what[i]);
+    return kept;
+}
+
 mt_rc mt_http_open(mt_http **out, const char *endpoint, const char *token, mt_err *err)
 {
     *out = NULL;
     pthread_once(&curl_once, start_curl);
     mt_http *h = mt_calloc(1, sizeof *h);
     if (!h) return mt_no_memory(err, "a connection");
-    h->curl = curl_easy_init();
+    h->kept = open_kept();
     h->home = curl_url();
     if (token) h->token = mt_asprintf("Authorization: Bearer %s", token);
     mt_rc rc = MT_OK;
-    if (!h->curl || !h->home || (token && !h->token))
+    if (!h->kept || !h->home || (token && !h->token))
         rc = mt_no_memory(err, "a connection");
     else if (curl_url_set(h->home, CURLUPART_URL, endpoint, 0))
         rc = mt_fail(err, MT_EINVAL, "HF_ENDPOINT: \"%.200s\" is not an address", endpoint);
@@ -208,7 +217,7 @@ mt_rc mt_http_open(mt_http **out, const char *endpoint, const char *token, mt_er
 void mt_http_close(mt_http *h)
 {
     if (!h) return;
-    curl_easy_cleanup(h->curl);
+    curl_share_cleanup(h->kept);
     curl_url_cleanup(h->home);
     mt_free(h->token);
     mt_free(h);
@@ -216,10 +225,10 @@ void mt_http_close(mt_http *h)
 
 static void set_up(const mt_http *h, transfer *t, const char *url, struct curl_slist *headers)
 {
-    CURL *c = h->curl;
+    CURL *c = t->curl;
     const char *certificates = find_certificates();
     char range[64];
-    curl_easy_reset(c); /* keeps the connections */
+    curl_easy_setopt(c, CURLOPT_SHARE, h->kept);
     curl_easy_setopt(c, CURLOPT_URL, url);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "megatrain/" MT_VERSION);
     curl_easy_setopt(c, CURLOPT_ACCEPT_ENCODING, "identity"); /* ranges are of the file, not of something packed */
@@ -261,17 +270,20 @@ static mt_rc failed(transfer *t, CURLcode code)
     return mt_fail(t->err, MT_EIO, "%s: %s", t->q->url, curl_easy_strerror(code));
 }
 
-/* One address, no redirect. */
+/* One address, no redirect.  Each gets a new handle: libcurl 7.88 leaves a pointer to the last header of an answer in its handle,
+ * frees that header, and uses the pointer if the next answer begins with a folded header. */
 static mt_rc perform(const mt_http *h, transfer *t, CURLU *url)
 {
     struct curl_slist *headers = NULL;
     char *text = part_of(url, CURLUPART_URL);
-    if (!text) return mt_no_memory(t->err, "an address");
+    curl_easy_cleanup(t->curl);
+    t->curl = curl_easy_init();
+    if (!text || !t->curl) return curl_free(text), mt_no_memory(t->err, "an address");
     if (h->token && is_home(h, url)) headers = curl_slist_append(NULL, h->token);
     set_up(h, t, text, headers);
     t->r->status = 0;
-    CURLcode code = curl_easy_perform(h->curl);
-    curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &t->r->status);
+    CURLcode code = curl_easy_perform(t->curl);
+    curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &t->r->status);
     curl_slist_free_all(headers);
     curl_free(text);
     return code ? failed(t, code) : MT_OK;
@@ -281,7 +293,7 @@ static mt_rc perform(const mt_http *h, transfer *t, CURLU *url)
 static mt_rc follow(const mt_http *h, transfer *t, CURLU *url)
 {
     char *to = NULL;
-    curl_easy_getinfo(h->curl, CURLINFO_REDIRECT_URL, &to);
+    curl_easy_getinfo(t->curl, CURLINFO_REDIRECT_URL, &to);
     if (!to || curl_url_set(url, CURLUPART_URL, to, 0))
         return mt_fail(t->err, MT_EFORMAT, "%s: the server redirects to no address", t->q->url);
     if (!may_go(h, url))
@@ -317,12 +329,13 @@ static mt_rc complete_next(const mt_http *h, transfer *t, CURLU *url)
 mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_err *err)
 {
     *r = (mt_http_response){ .retry_after_s = -1 };
-    transfer t = { .curl = h->curl, .q = q, .r = r, .err = err };
+    transfer t = { .q = q, .r = r, .err = err };
     CURLU *url = curl_url();
     mt_rc rc = url && !curl_url_set(url, CURLUPART_URL, q->url, 0)
                    ? go(h, &t, url)
                    : mt_fail(err, MT_EFORMAT, "\"%.200s\" is not an address", q->url);
     if (!rc) rc = complete_next(h, &t, url);
+    curl_easy_cleanup(t.curl);
     curl_url_cleanup(url);
     if (!rc && !mt_str_ok(&r->body)) rc = mt_no_memory(err, "an answer of the hub");
     return rc;
