@@ -99,23 +99,26 @@ if wanted "train qwen2.5-0.5b"; then bench/train_vs_bench.sh "$program" qwen2.5-
 
 # -- only by their words -------------------------------------------------------------------------------------------------------------------
 
+# Two whole steps, of which the second is timed: after a short one, kernels would be chosen in the timed one.
+whole=(--steps 0 --warmup 0)
+
 line_if_named "experts, olmoe-1b-7b, 131,072 tokens a step" --shape olmoe-1b-7b-0924 --tokens-per-step 131072 --steps 3 --warmup 1
 for tokens in 131072 262144; do
-    line_if_named "experts, qwen3-30b-a3b, ALIASED, $tokens tokens a step" --shape qwen3-30b-a3b --alias-layers --home host --tokens-per-step $tokens --steps 0 --warmup 1
-    line_if_named "experts, mixtral-8x7b, ALIASED, $tokens tokens a step" --shape mixtral-8x7b-v0.1 --alias-layers --home host --tokens-per-step $tokens --steps 0 --warmup 1
+    line_if_named "experts, qwen3-30b-a3b, ALIASED, $tokens tokens a step" --shape qwen3-30b-a3b --alias-layers --home host --tokens-per-step $tokens "${whole[@]}"
+    line_if_named "experts, mixtral-8x7b, ALIASED, $tokens tokens a step" --shape mixtral-8x7b-v0.1 --alias-layers --home host --tokens-per-step $tokens "${whole[@]}"
 done
 
 pieces() { # name, then options: updates in pieces, then of whole units
     line_if_named "$1, pieces|$1, whole units" --home host "${@:2}" --and --whole-units
 }
-aliased=(--alias-layers --tokens-per-step 65536 --steps 0 --warmup 1) # a short step before would leave kernels to be chosen in the timed one
+aliased=(--alias-layers --tokens-per-step 65536 "${whole[@]}")
 for form in float32 8bit; do
     pieces "updates, 32b, $form moments" --shape qwen2.5-32b --adam-state $form "${aliased[@]}"
     pieces "updates, 72b, $form moments" --shape qwen2.5-72b --adam-state $form "${aliased[@]}"
     pieces "updates, 123b, $form moments" --shape mistral-large-2407 --adam-state $form "${aliased[@]}"
 done
 pieces "updates, olmoe-1b-7b, 131,072 tokens a step" --shape olmoe-1b-7b-0924 --tokens-per-step 131072 --steps 2 --warmup 1
-pieces "updates, qwen3-30b-a3b, ALIASED, 131,072 tokens a step" --shape qwen3-30b-a3b --alias-layers --tokens-per-step 131072 --steps 0 --warmup 1
+pieces "updates, qwen3-30b-a3b, ALIASED, 131,072 tokens a step" --shape qwen3-30b-a3b --alias-layers --tokens-per-step 131072 "${whole[@]}"
 
 # A model that keeps everything in half of the GPU's memory, which is what each of two lanes has; in turn, because a card's speed drifts.
 for turn in 1 2 3; do
