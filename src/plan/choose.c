@@ -31,11 +31,12 @@ enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 /* Host updates above all: the forward of their units waits for them, and cores have other work. */
 #define ADAM_COST 0.1
 #define NEAR      1.02 /* starts within this of the best may become the best in smaller steps */
-/* Fraction of a step that another slot must save, and that pieces must save.  Pieces must save WORTH even if host memory is
+/* Fraction of a step that another slot must save, and that pieces must save.  Pieces must save PIECES_LEAN even if host memory is
  * slower than measured (LEAN of it): on an H200 a predicted gain of 4% was a loss of 18% where Adam and copies shared the last of
  * the bandwidth, and a predicted gain of 25% was 23% where the cores were the limit (docs/notebook). */
-#define WORTH        0.03
+#define SLOT_WORTH   0.01
 #define PIECES_WORTH 0.06
+#define PIECES_LEAN  0.03
 #define LEAN         0.7
 #define NO_WAITS     1e6
 #define FAR_OFF      1.25 /* starts this much slower than the best are not worth a walk */
@@ -503,10 +504,13 @@ static mt_rc walk_without_waits(search *s, const struct start from[STARTS], stru
     forget_starts(s);
     for (int i = 0; i < STARTS; i++)
         if (from[i].c.k[INTERVAL]) MT_TRY(offer_without_waits(s, i, &from[i].c, err));
-    candidate all = best_start(s)->c;
-    all.k[KEEP_ALL] = all.k[OFFLOADED] = L; /* everything kept, all of it in host memory */
-    MT_TRY(offer_without_waits(s, LEAST, &all, err));
-    thin_out(s, ROUGH_STARTS);
+    candidate c = best_start(s)->c;
+    c.k[KEEP_MIXER] = c.k[RESIDENT] = 0;                /* memory for the slot */
+    for (int quarters = 4; quarters >= 2; quarters--) { /* all of the layers, or most, keep everything, in host memory */
+        c.k[KEEP_ALL] = c.k[OFFLOADED] = L * quarters / 4;
+        MT_TRY(offer_without_waits(s, LEAST - (4 - quarters), &c, err));
+    }
+    thin_out(s, 2 * ROUGH_STARTS);
     MT_TRY(walk_levels(s, 0, ROUGH_LEVELS, err));
     if (better(best_start(s)->m, best->m)) *best = *best_start(s);
     return MT_OK;
@@ -544,7 +548,8 @@ static mt_rc is_worth(search *s, const candidate *c, const candidate *plain, boo
         mt_times with, without;
         MT_TRY(time_of(s, c, lean ? LEAN : 1, &with, err));
         MT_TRY(time_of(s, plain, lean ? LEAN : 1, &without, err));
-        *out = with.step < without.step * (1 - (pieces && !lean ? PIECES_WORTH : WORTH));
+        const double worth = !pieces ? SLOT_WORTH : lean ? PIECES_LEAN : PIECES_WORTH;
+        *out = with.step < without.step * (1 - worth);
     }
     return MT_OK;
 }
@@ -592,12 +597,12 @@ static mt_rc shorten_waits(search *s, mt_err *err)
         found = false;
     int slots = s->range.lowest[KEEP_SLOTS];
     if (may && best.m.fits) MT_TRY(time_of(s, &best.c, 1, &plain, err));
-    if (plain.step * (1 - WORTH) > least_seconds(s, &best.c)) { /* otherwise there is too little to gain */
+    if (plain.step * (1 - SLOT_WORTH) > least_seconds(s, &best.c)) { /* otherwise there is too little to gain */
         MT_TRY(find_others(s, &best, others, err));
         const int first = better(others[1].m, others[0].m);
         for (int i = 0; i < 2 && !found; i++) {
             struct start *other = &others[i ? !first : first];
-            if (!other->m.fits || other->m.cost > NEAR * (1 - WORTH) * best.m.cost) continue;
+            if (!other->m.fits || other->m.cost > NEAR * (1 - SLOT_WORTH) * best.m.cost) continue;
             MT_TRY(walk_on(s, other, err));
             MT_TRY(is_worth(s, &other->c, &best.c, &found, err));
             if (found) best = *other;
