@@ -72,12 +72,20 @@ size_t mt__adamw_portable(const mt_adamw_args *args)
     return n_bad;
 }
 
+static size_t block_portable(const mt_adamw_args *args, const mt_moments_chunk *block)
+{
+    mt_moments_load(block);
+    size_t n_bad = mt__adamw_portable(args);
+    mt_moments_store(block);
+    return n_bad;
+}
+
 const mt_adamw_impl mt_adamw_impls[] = {
 #if MT_X86
-    { "avx512", mt_cpu_has_avx512, mt__adamw_avx512 },
-    { "avx2", mt_cpu_has_avx2, mt__adamw_avx2 },
+    { "avx512", mt_cpu_has_avx512, mt__adamw_avx512, mt__adamw_block_avx512 },
+    { "avx2", mt_cpu_has_avx2, mt__adamw_avx2, mt__adamw_block_avx2 },
 #endif
-    { "portable", mt_cpu_has_c, mt__adamw_portable },
+    { "portable", mt_cpu_has_c, mt__adamw_portable, block_portable },
 };
 const size_t mt_adamw_n_impls = sizeof mt_adamw_impls / sizeof *mt_adamw_impls;
 
@@ -89,3 +97,8 @@ const mt_adamw_impl *mt_adamw_best(void)
 }
 
 size_t mt_adamw_update(const mt_adamw_args *args) { return mt_adamw_best()->update(args); }
+size_t mt_adamw_update_block(const mt_adamw_args *args, const mt_moments_chunk *block)
+{
+    assert(block->n == MT_MOMENT_BLOCK && args->n == block->n && args->m == block->m32 && args->v == block->v32);
+    return mt_adamw_best()->update_block(args, block);
+}

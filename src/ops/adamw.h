@@ -24,7 +24,7 @@
 #ifndef MT_OPS_ADAMW_H
 #define MT_OPS_ADAMW_H
 
-#include "base/dtype.h"
+#include "ops/moments.h"
 
 /* What a person sets, and where the run stands. */
 typedef struct mt_adamw_step {
@@ -62,10 +62,14 @@ typedef struct mt_adamw_args {
  * the arrays over threads gives the same bits. */
 size_t mt_adamw_update(const mt_adamw_args *args); /* the fastest this CPU can run */
 
+/* The same with moments of a smaller form: reads a whole block of them into args' m and v, updates all, and stores them. */
+size_t mt_adamw_update_block(const mt_adamw_args *args, const mt_moments_chunk *block);
+
 typedef struct mt_adamw_impl {
     const char *name;
     bool (*supported)(void);
     size_t (*update)(const mt_adamw_args *args);
+    size_t (*update_block)(const mt_adamw_args *args, const mt_moments_chunk *block);
 } mt_adamw_impl;
 
 /* Fastest first; the last is portable C, always supported, and the truth for the others. */
@@ -78,6 +82,8 @@ const mt_adamw_impl *mt_adamw_best(void);
 size_t mt__adamw_portable(const mt_adamw_args *args);
 size_t mt__adamw_avx2(const mt_adamw_args *args);
 size_t mt__adamw_avx512(const mt_adamw_args *args);
+size_t mt__adamw_block_avx2(const mt_adamw_args *args, const mt_moments_chunk *block);
+size_t mt__adamw_block_avx512(const mt_adamw_args *args, const mt_moments_chunk *block);
 
 #define MT_ADAMW_BAD_HI 0x7fc0
 

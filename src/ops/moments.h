@@ -64,24 +64,9 @@ typedef struct mt_moments_chunk {
     float *m32, *v32;
 } mt_moments_chunk;
 
+/* In plain C; adamw.h has vector code that reads, updates and stores whole blocks. */
 void mt_moments_load(const mt_moments_chunk *c);
 void mt_moments_store(const mt_moments_chunk *c);
-
-typedef struct mt_moments_impl {
-    const char *name;
-    bool (*supported)(void);
-    void (*load)(const mt_moments_chunk *c);
-    void (*store)(const mt_moments_chunk *c);
-} mt_moments_impl;
-
-/* Fastest first; the last is plain C for any machine. */
-extern const mt_moments_impl mt_moments_impls[];
-extern const size_t mt_moments_n_impls;
-
-void mt__moments_load_avx2(const mt_moments_chunk *c);
-void mt__moments_store_avx2(const mt_moments_chunk *c);
-void mt__moments_load_avx512(const mt_moments_chunk *c);
-void mt__moments_store_avx512(const mt_moments_chunk *c);
 
 /* -- the arithmetic -------------------------------------------------------------------------------- */
 

@@ -90,11 +90,15 @@ size_t mt_adamw_scratch(const mt_adamw *a)
     return 0;
 }
 
+static mt_adamw_args args_of(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v, const mt_adamw_coef *coef)
+{
+    return (mt_adamw_args){ a->hi + from, a->lo + from, m, v, mt_at(a->g, a->t, from), a->t, (size_t)(to - from), *coef };
+}
+
 static size_t update_range(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v, const mt_adamw_coef *coef)
 {
-    if (from >= to) return 0;
-    return mt_adamw_update(
-        &(mt_adamw_args){ a->hi + from, a->lo + from, m, v, mt_at(a->g, a->t, from), a->t, (size_t)(to - from), *coef });
+    const mt_adamw_args args = args_of(a, from, to, m, v, coef);
+    return from < to ? mt_adamw_update(&args) : 0;
 }
 
 /* m, v: of number `from`, in fp32.  The range may straddle the end of the decayed region. */
@@ -117,6 +121,11 @@ static size_t update_block(const mt_adamw *a, int64_t from, int64_t to)
                            .key = a->key,
                            .m32 = m,
                            .v32 = v };
+    const bool decays = to <= a->n_decay, alike = decays || from >= a->n_decay;
+    if (alike && to - from == MT_MOMENT_BLOCK) {
+        const mt_adamw_args args = args_of(a, from, to, m, v, decays ? &a->coef : &a->coef_no_decay);
+        return mt_adamw_update_block(&args, &c);
+    }
     mt_moments_load(&c);
     size_t bad = update_f32(a, from, to, m, v);
     mt_moments_store(&c);

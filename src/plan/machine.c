@@ -25,7 +25,7 @@ mt_machine mt_machine_typical(void)
                          .copy_both = 50e9,
                          .copy_toll = 0.05,
                          .host_bandwidth = 165e9,
-                         .adam_host = { 5.4e9, 6.4e9, 4.3e9 } };
+                         .adam_host = { 5.4e9, 7.7e9, 6.8e9 } };
 }
 
 /* A core of a recent server with this many FLOP/s.  Elementwise loops are plain C for every type. */
@@ -50,11 +50,11 @@ mt_machine mt_machine_cpu(double flops, int n_threads)
                          .adam_host = { 0.8e9 * n_threads, 0.6e9 * n_threads, 0.4e9 * n_threads } };
 }
 
-/* Measured: 16 cores update 5.4 G parameters a second and move 165 GB/s; with moments in bf16 6.4 G, in 8 bits 4.3 G: smaller
- * moments move fewer bytes and need more work per core. */
+/* Measured: 16 cores update 5.4 G parameters a second and move 165 GB/s.  Smaller moments move fewer bytes and need more work per
+ * core: in bf16 6.4 G, in 8 bits 4.3 G, before one core got 1.21 and 1.58 times as fast (docs/notebook/host.md). */
 void mt_machine_set_cores(mt_machine *m, int cores, double most)
 {
-    static const double core[MT_MOMENTS_FORMS] = { 0.9e9, 0.40e9, 0.27e9 };
+    static const double core[MT_MOMENTS_FORMS] = { 0.9e9, 0.48e9, 0.42e9 };
     m->host_bandwidth = fmin(9.1e9 * cores + 20e9, most);
     for (int form = 0; form < MT_MOMENTS_FORMS; form++)
         m->adam_host[form] = fmin(core[form] * cores, 0.86 * m->host_bandwidth / mt_machine_adam_bytes(form));

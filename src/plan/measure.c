@@ -360,7 +360,7 @@ static const struct {
 static char *cache_path(const char *device, const mt_host *h, int cores)
 {
     char key[320];
-    snprintf(key, sizeof key, "8|%s|%s|%d", device, h->cpu, cores); /* 8: how it is measured */
+    snprintf(key, sizeof key, "9|%s|%s|%d", device, h->cpu, cores); /* 9: how it is measured, and with which kernels */
     return mt_rates_path("machine", key);
 }
 

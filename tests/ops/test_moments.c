@@ -17,13 +17,13 @@ typedef struct stored {
 } stored;
 
 static const mt_moments small_forms[] = { MT_MOMENTS_BF16, MT_MOMENTS_8BIT };
-static const mt_moments_impl *portable(void) { return &mt_moments_impls[mt_moments_n_impls - 1]; }
+
+static const float special[] = { 0.0f,     -0.0f,    0x1p-149f, -0x1p-140f, 0x1p-126f, 3e38f,
+                                 -3.4e38f, INFINITY, -INFINITY, NAN,        1.875f,    0x1.fffffep0f };
 
 /* Numbers of every size and kind; tame: finite, over six decades. */
 static float any(uint64_t stream, uint64_t i, bool tame)
 {
-    static const float special[] = { 0.0f,     -0.0f,    0x1p-149f, -0x1p-140f, 0x1p-126f, 3e38f,
-                                     -3.4e38f, INFINITY, -INFINITY, NAN,        1.875f,    0x1.fffffep0f };
     uint64_t r = mt_rng_u64(3, stream, i);
     if (!tame && r % 5 == 0) return special[r / 5 % MT_COUNT(special)];
     return mt_rng_normal(4, stream, i) * ldexpf(1.0f, -(int)(r % (tame ? 20 : 150)));
@@ -49,25 +49,104 @@ static void walk(void (*each)(const mt_moments_chunk *), mt_moments form, stored
                                   .v32 = v + at });
 }
 
-static void vector_code_gives_the_bits_of_plain_c(void **state)
+/* A block in the middle of others, its weights and its gradient. */
+typedef struct updated {
+    stored s;
+    uint16_t hi[B];
+    int16_t lo[B];
+    float m[B], v[B];
+    size_t n_bad;
+} updated;
+
+/* Stored as after an update, or any bits. */
+static void fill_stored(stored *s, mt_moments form, uint64_t seed)
+{
+    static float m[N], v[N];
+    const uint64_t r = mt_rng_u64(6, 0, seed), kind = r % 4;
+    fill(m, v, seed, N, kind != 0);
+    /* One that is nearly infinite when it is 1.2515 times as large, or infinite. */
+    if (kind == 2) (r / 4 % 2 ? m : v)[2 * B + r / 8 % B] = r >> 63 ? 0x1.98p127f : 0x1.9p127f;
+    walk(mt_moments_store, form, s, N, seed, m, v);
+    if (kind != 1) return;
+    for (size_t i = 0; i < mt_moments_bytes(form, N); i++) {
+        const bool exponent = form == MT_MOMENTS_8BIT && i >= mt_moments_exponents_at(N);
+        const uint64_t any_bits = mt_rng_u64(7, seed, i), most = exponent ? MT_MOMENT_HIGHEST - MT_MOMENT_LOWEST + 1 : 256;
+        s->m[i] = (uint8_t)(any_bits % most);
+        s->v[i] = (uint8_t)(any_bits / 256 % most);
+    }
+}
+
+/* Ordinary numbers, of which one may be another kind: vector code has a short way where none is. */
+static void fill_gradient(float g[B], uint64_t seed)
+{
+    const uint64_t r = mt_rng_u64(8, 0, seed);
+    for (size_t i = 0; i < B; i++) g[i] = r % 8 == 0 ? 0 : any(9 + seed, i, r % 8 < 6);
+    if (r % 8 == 3) g[r / 8 % B] = special[r / 4096 % MT_COUNT(special)];
+    if (r % 8 != 1 && r % 8 != 2) return;
+    for (size_t i = 0; i < B; i++) g[i] = 1.0f; /* and one that becomes a number just below those with e = 1, of m or of v */
+    g[r / 8 % B] = ldexpf(1.0f - 0x1p-30f * (float)(r >> 38), r % 8 == 1 ? -14 : -15);
+}
+
+/* Coefficients of an update; of one that leaves the moments as they are; that may make them infinite; that forgets the old ones. */
+static mt_adamw_coef coef_of(uint64_t seed)
+{
+    static const mt_adamw_step usual = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 3 };
+    mt_adamw_coef c = mt_adamw_coef_of(&usual);
+    if (seed % 5 == 0) c.beta1 = c.beta2 = 1, c.one_minus_beta1 = c.one_minus_beta2 = 0;
+    if (seed % 5 == 1) c.beta1 = c.beta2 = 1.2515f, c.grad_scale = 0;
+    if (seed % 5 == 2) c.beta1 = c.beta2 = 0, c.one_minus_beta1 = c.one_minus_beta2 = 1;
+    return c;
+}
+
+static void update_with(const mt_adamw_impl *impl, mt_moments form, uint64_t seed, updated *u)
+{
+    const bool bf16 = seed % 2;
+    float g[B];
+    uint16_t g16[B];
+    *u = (updated){ .n_bad = 0 };
+    fill_stored(&u->s, form, seed);
+    fill_gradient(g, seed);
+    for (size_t i = 0; i < B; i++) {
+        g16[i] = mt_f32_to_bf16(g[i]);
+        mt_split(mt_rng_normal(10, seed, i), &u->hi[i], &u->lo[i]);
+    }
+    const mt_moments_chunk c = { .form = form,
+                                 .m = u->s.m,
+                                 .v = u->s.v,
+                                 .n_all = N,
+                                 .at = 2 * B,
+                                 .n = B,
+                                 .key = mt_rng_u64(11, 0, seed),
+                                 .m32 = u->m,
+                                 .v32 = u->v };
+    const mt_adamw_args a = { .hi = u->hi,
+                              .lo = u->lo,
+                              .m = u->m,
+                              .v = u->v,
+                              .g = bf16 ? (const void *)g16 : g,
+                              .g_type = bf16 ? MT_DTYPE_BF16 : MT_DTYPE_F32,
+                              .n = B,
+                              .coef = coef_of(seed) };
+    u->n_bad = impl->update_block(&a, &c);
+}
+
+static void vector_code_updates_blocks_with_the_bits_of_plain_c(void **state)
 {
     (void)state;
-    static float m[N], v[N], m2[N], v2[N];
-    for (size_t k = 0; k + 1 < mt_moments_n_impls; k++) {
-        const mt_moments_impl *impl = &mt_moments_impls[k];
+    enum { BLOCKS = 6000 };
+    static updated x, y;
+    for (size_t k = 0; k + 1 < mt_adamw_n_impls; k++) {
+        const mt_adamw_impl *impl = &mt_adamw_impls[k];
         print_message("%s: %s\n", impl->name, impl->supported() ? "compared" : "this CPU has it not");
-        for (size_t f = 0; impl->supported() && f < MT_COUNT(small_forms); f++)
-            for (size_t n = 1; n <= N; n += n < B + 40 ? 1 : 211) {
-                stored x = { .m = { 0 } }, y = x;
-                fill(m, v, n, n, n % 3 == 0);
-                walk(portable()->store, small_forms[f], &x, n, n * 12345, m, v);
-                walk(impl->store, small_forms[f], &y, n, n * 12345, m, v);
-                assert_memory_equal(&x, &y, sizeof x);
-                walk(portable()->load, small_forms[f], &x, n, 0, m, v);
-                walk(impl->load, small_forms[f], &x, n, 0, m2, v2);
-                assert_memory_equal(m, m2, n * sizeof *m);
-                assert_memory_equal(v, v2, n * sizeof *v);
-            }
+        for (uint64_t i = 0; impl->supported() && i < BLOCKS; i++) {
+            const mt_moments form = small_forms[i / 10 % MT_COUNT(small_forms)];
+            update_with(&mt_adamw_impls[mt_adamw_n_impls - 1], form, i, &x);
+            update_with(impl, form, i, &y);
+            assert_memory_equal(&x.s, &y.s, sizeof x.s);
+            assert_memory_equal(x.hi, y.hi, sizeof x.hi);
+            assert_memory_equal(x.lo, y.lo, sizeof x.lo);
+            assert_int_equal(x.n_bad, y.n_bad);
+        }
     }
 }
 
@@ -250,8 +329,9 @@ static void sizes_are_what_the_plan_counts_on(void **state)
     assert_int_equal(mt_moments_bytes(MT_MOMENTS_8BIT, 1 << 20), (1 << 20) + (1 << 12));
 }
 
-MT_TEST_MAIN(cmocka_unit_test(vector_code_gives_the_bits_of_plain_c), cmocka_unit_test(a_code_is_read_and_stored_as_itself),
-             cmocka_unit_test(what_was_stored_is_stored_again_as_it_is), cmocka_unit_test(rounding_is_right_in_the_mean),
+MT_TEST_MAIN(cmocka_unit_test(vector_code_updates_blocks_with_the_bits_of_plain_c),
+             cmocka_unit_test(a_code_is_read_and_stored_as_itself), cmocka_unit_test(what_was_stored_is_stored_again_as_it_is),
+             cmocka_unit_test(rounding_is_right_in_the_mean),
              cmocka_unit_test(the_random_bits_are_even_and_unlike_their_neighbours),
              cmocka_unit_test(a_v_that_is_not_zero_stays_so), cmocka_unit_test(small_changes_are_not_lost),
              cmocka_unit_test(any_cut_at_blocks_gives_the_same_bits), cmocka_unit_test(sizes_are_what_the_plan_counts_on))
