@@ -39,6 +39,7 @@ part "plans of every shape" env MT_THOROUGH=1 "$build/tests/unit_plan_search"
 part "memory cgroups of the predicted size" env MT_THOROUGH=1 "$build/tests/cli_cgroup"
 if [ -x "$build/tests/cost_readers" ]; then # needs a compiler that can count
     part "what reading costs" env MT_THOROUGH=1 MT_SHOW=1 "$build/tests/cost_readers"
+    part "what planning costs" env MT_THOROUGH=1 MT_SHOW=1 "$build/tests/cost_plan"
 fi
 part "made inputs" made_inputs
 
