@@ -270,11 +270,19 @@ static mt_rc failed(transfer *t, CURLcode code)
     return mt_fail(t->err, MT_EIO, "%s: %s", t->q->url, curl_easy_strerror(code));
 }
 
+/* A name and a password in an address that a server gives would be sent as credentials; none are ours to send elsewhere. */
+static void remove_credentials(CURLU *url)
+{
+    curl_url_set(url, CURLUPART_USER, NULL, 0);
+    curl_url_set(url, CURLUPART_PASSWORD, NULL, 0);
+}
+
 /* One address, no redirect.  Each gets a new handle: libcurl 7.88 leaves a pointer to the last header of an answer in its handle,
  * frees that header, and uses the pointer if the next answer begins with a folded header. */
 static mt_rc perform(const mt_http *h, transfer *t, CURLU *url)
 {
     struct curl_slist *headers = NULL;
+    if (!is_home(h, url)) remove_credentials(url);
     char *text = part_of(url, CURLUPART_URL);
     curl_easy_cleanup(t->curl);
     t->curl = curl_easy_init();
