@@ -36,12 +36,18 @@ static const mt_tensor_row before_only[] = {
     MT_ROWS_END,
 };
 
-static mt_rc read_gemma(mt_config *c, const mt_keys *k)
+static mt_rc read_embedding(mt_config *c)
 {
-    (void)k;
     c->embed_scale = sqrt((double)c->D);
     c->embed_scale_rounds = true;
     return MT_OK;
+}
+
+static mt_rc read_gemma(mt_config *c, const mt_keys *k)
+{
+    (void)k;
+    if (c->act == MT_ACT_GELU_ERF) c->act = MT_ACT_GELU_TANH; /* the first releases say "gelu" and mean the tanh form */
+    return read_embedding(c);
 }
 
 /* null says none; a missing key says the class's default. */
@@ -56,7 +62,7 @@ static mt_rc read_scale(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_f64(k->doc, "query_pre_attn_scalar", 256, &scalar, k->path, k->err));
     if (!(scalar > 0)) return mt_fail(k->err, MT_ERANGE, "%s: \"query_pre_attn_scalar\" is %g", k->path, scalar);
     c->attention_scale = 1.0 / sqrt(scalar);
-    return read_gemma(c, k);
+    return read_embedding(c);
 }
 
 static mt_rc read_gemma2(mt_config *c, const mt_keys *k)
@@ -83,7 +89,7 @@ const mt_family mt_family_gemma = {
     .o_bias = MT_BIAS_BY_KEY,
     .norm_one_plus = true,
     .default_act = MT_ACT_GELU_TANH,
-    .act_key = "hidden_activation", /* "gelu" under hidden_act always meant the tanh form */
+    .act_key = "hidden_act",
     .default_head_dim = 256,
     .default_eps = 1e-6,
     .default_theta = 10000,

@@ -57,6 +57,7 @@ const mt_family mt_family_gpt2 = {
     .plain_mlp = true,
     .learned_positions = true,
     .default_act = MT_ACT_GELU_TANH,
+    .act_key = "activation_function",
     .default_mlp_factor = 4,
     .default_eps = 1e-5,
     .default_tied = true,

@@ -39,6 +39,7 @@ const mt_family mt_family_gptj = {
     .plain_mlp = true,
     .head_bias = true,
     .default_act = MT_ACT_GELU_TANH,
+    .act_key = "activation_function",
     .default_mlp_factor = 4,
     .default_eps = 1e-5,
     .default_theta = 10000,

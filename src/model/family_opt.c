@@ -52,6 +52,7 @@ const mt_family mt_family_opt = {
     .plain_mlp = true,
     .learned_positions = true,
     .default_act = MT_ACT_RELU,
+    .act_key = "activation_function",
     .default_eps = 1e-5,
     .default_tied = true,
     .prefix = "model.",

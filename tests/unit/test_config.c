@@ -55,6 +55,35 @@ static void class_defaults_fill_what_is_missing(void **state)
     mt_config_close(c);
 }
 
+/* Each class of transformers reads one key, and ignores the others'. */
+static void an_activation_is_read_where_its_class_reads_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *says;
+        mt_act act;
+    } cases[] = {
+        { "gemma", "\"hidden_act\": \"gelu\"", MT_ACT_GELU_TANH }, /* always meant the tanh form */
+        { "gemma", "\"hidden_act\": \"relu\"", MT_ACT_RELU },
+        { "gemma2", "\"hidden_act\": \"relu\"", MT_ACT_GELU_TANH },
+        { "gemma2", "\"hidden_activation\": \"gelu\"", MT_ACT_GELU_ERF },
+        { "gpt2", "\"hidden_act\": \"relu\"", MT_ACT_GELU_TANH },
+        { "gpt2", "\"activation_function\": \"relu\"", MT_ACT_RELU },
+        { "falcon", "\"hidden_act\": \"relu\"", MT_ACT_GELU_ERF },
+        { "falcon", "\"activation\": \"relu\"", MT_ACT_RELU },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        char text[512];
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s, \"max_position_embeddings\": 32, " SHAPE "}", cases[i].type,
+                 cases[i].says);
+        assert_ok(open_text(&c, text, &err));
+        assert_int_equal(c->act, cases[i].act);
+        mt_config_close(c);
+    }
+}
+
 static void both_spellings_of_the_rope_settings_mean_the_same(void **state)
 {
     (void)state;
@@ -511,6 +540,7 @@ MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_
              cmocka_unit_test(kimi_k2_is_deepseek_v3_by_another_name),
              cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
              cmocka_unit_test(class_defaults_fill_what_is_missing),
+             cmocka_unit_test(an_activation_is_read_where_its_class_reads_it),
              cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same), cmocka_unit_test(dropout_is_noticed),
              cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
              cmocka_unit_test(what_is_not_a_text_decoder_is_never_taken_for_llama),
