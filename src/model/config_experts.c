@@ -67,7 +67,7 @@ static mt_rc read_shared(reader *r, mt_layer_spec *s)
     static const char *const counts[] = { "n_shared_experts", "moe_num_shared_experts", "num_shared_expert", NULL };
     const mt_shared_rule rule = r->c->family->experts->shared;
     const char *key = mt__config_spelling(r->doc, rule == MT_SHARED_WIDTH ? widths : counts);
-    int64_t n = rule == MT_SHARED_MLP ? 1 : r->c->family->experts->shared_count;
+    int64_t n = rule == MT_SHARED_MLP ? 1 : r->c->family->experts->default_shared;
     if (rule == MT_SHARED_NONE) return MT_OK;
     if (key) MT_TRY(read_number(r, key, 0, &n));
     s->Is = rule == MT_SHARED_WIDTH ? n : n * (rule == MT_SHARED_MLP ? r->c->F : s->I);

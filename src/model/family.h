@@ -196,7 +196,7 @@ typedef struct mt_expert_rules {
     int64_t first_dense; /* AFTER: first_k_dense_replace where it is absent */
     bool layer_freq;     /* AFTER: moe_layer_freq counts */
     mt_shared_rule shared;
-    int64_t shared_count; /* COUNT: n_shared_experts where it is absent */
+    int64_t default_shared; /* what the key of WIDTH or COUNT says where it is absent */
     bool shared_switch;
 } mt_expert_rules;
 

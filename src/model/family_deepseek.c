@@ -53,7 +53,8 @@ static const mt_expert_rules glm_experts = { .router = MT_ROUTE_SIGMOID,
                                              .choice_bias = true,
                                              .layers = MT_SPARSE_AFTER,
                                              .first_dense = 1,
-                                             .shared = MT_SHARED_COUNT };
+                                             .shared = MT_SHARED_COUNT,
+                                             .default_shared = 1 };
 
 static mt_rc read_glm(mt_config *c, const mt_keys *k)
 {

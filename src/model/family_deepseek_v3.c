@@ -70,7 +70,7 @@ static mt_rc read_deepseek_v3(mt_config *c, const mt_keys *k)
 /* -- families -------------------------------------------------------------------------------------- */
 
 static const mt_expert_rules v2_experts = {
-    .router = MT_ROUTE_SOFTMAX, .scaled = true, .layers = MT_SPARSE_AFTER, .shared = MT_SHARED_COUNT, .shared_count = 2
+    .router = MT_ROUTE_SOFTMAX, .scaled = true, .layers = MT_SPARSE_AFTER, .shared = MT_SHARED_COUNT, .default_shared = 2
 };
 
 const mt_family mt_family_deepseek_v2 = {
@@ -103,7 +103,7 @@ static const mt_expert_rules v3_experts = { .router = MT_ROUTE_SIGMOID,
                                             .layers = MT_SPARSE_AFTER,
                                             .first_dense = 3,
                                             .shared = MT_SHARED_COUNT,
-                                            .shared_count = 1 };
+                                            .default_shared = 1 };
 
 const mt_family mt_family_deepseek_v3 = {
     .name = "deepseek_v3",
@@ -132,7 +132,7 @@ static const mt_expert_rules lite_experts = { .router = MT_ROUTE_SIGMOID,
                                               .layers = MT_SPARSE_TYPES,
                                               .first_dense = 1,
                                               .shared = MT_SHARED_COUNT,
-                                              .shared_count = 1 };
+                                              .default_shared = 1 };
 
 const mt_family mt_family_glm4_moe_lite = {
     .name = "glm4_moe_lite",

@@ -34,7 +34,8 @@ static const mt_expert_rules experts = { .router = MT_ROUTE_SOFTMAX,
                                          .norm_floor = 1e-12,
                                          .choice_bias = true,
                                          .layers = MT_SPARSE_RANGE,
-                                         .shared = MT_SHARED_COUNT };
+                                         .shared = MT_SHARED_COUNT,
+                                         .default_shared = 2 };
 
 static mt_rc family_ernie4_5_read(mt_config *c, const mt_keys *k)
 {

@@ -128,7 +128,7 @@ const mt_family mt_family_qwen3_5 = {
 };
 
 static const mt_expert_rules every_layer = {
-    .router = MT_ROUTE_SOFTMAX, .norm = true, .shared = MT_SHARED_WIDTH, .shared_switch = true
+    .router = MT_ROUTE_SOFTMAX, .norm = true, .shared = MT_SHARED_WIDTH, .default_shared = 512, .shared_switch = true
 };
 
 const mt_family mt_family_qwen3_5_moe = {
@@ -159,6 +159,7 @@ static const mt_expert_rules by_step = { .router = MT_ROUTE_SOFTMAX,
                                          .norm_key = true,
                                          .layers = MT_SPARSE_STEP,
                                          .shared = MT_SHARED_WIDTH,
+                                         .default_shared = 512,
                                          .shared_switch = true };
 
 const mt_family mt_family_qwen3_next = {

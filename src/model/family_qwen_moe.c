@@ -31,9 +31,12 @@ const mt_family mt_family_qwen3_moe = {
     .experts = &experts3,
 };
 
-static const mt_expert_rules experts2 = {
-    .router = MT_ROUTE_SOFTMAX, .norm_key = true, .layers = MT_SPARSE_STEP, .shared = MT_SHARED_WIDTH, .shared_switch = true
-};
+static const mt_expert_rules experts2 = { .router = MT_ROUTE_SOFTMAX,
+                                          .norm_key = true,
+                                          .layers = MT_SPARSE_STEP,
+                                          .shared = MT_SHARED_WIDTH,
+                                          .default_shared = 5632,
+                                          .shared_switch = true };
 
 const mt_family mt_family_qwen2_moe = {
     .name = "qwen2_moe",

@@ -53,6 +53,33 @@ static void class_defaults_fill_what_is_missing(void **state)
     assert_int_equal(c->layers[0].window, 0);
     assert_int_equal(c->layers[1].window, 7);
     mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"cwm\", " SHAPE "}", &err));
+    assert_true(c->rope.type == MT_ROPE_LLAMA3 && c->rope.factor == 16 && c->rope.original_positions == 8192);
+    mt_config_close(c);
+}
+
+static void a_shared_expert_is_there_without_its_key(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *experts;
+        int64_t width;
+    } cases[] = { { "glm4_moe", "\"n_routed_experts\"", 6 },
+                  { "ernie4_5_moe", "\"moe_num_experts\"", 12 },
+                  { "qwen2_moe", "\"num_experts\"", 5632 },
+                  { "qwen3_next", "\"num_experts\"", 512 } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"%s\", %s: 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, "
+                 "\"num_key_value_heads\": 2, " SHAPE "}",
+                 cases[i].type, cases[i].experts);
+        assert_ok(open_text(&c, text, &err));
+        assert_int_equal(c->layers[2].Is, cases[i].width);
+        mt_config_close(c);
+    }
 }
 
 /* Each class of transformers reads one key, and ignores the others'. */
@@ -539,7 +566,7 @@ static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
 MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_test(yarn_scales_the_scores_of_latent_attention),
              cmocka_unit_test(kimi_k2_is_deepseek_v3_by_another_name),
              cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
-             cmocka_unit_test(class_defaults_fill_what_is_missing),
+             cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(a_shared_expert_is_there_without_its_key),
              cmocka_unit_test(an_activation_is_read_where_its_class_reads_it),
              cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same), cmocka_unit_test(dropout_is_noticed),
              cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
