@@ -146,6 +146,16 @@ static bool is_xielu_constant(const mt_model *m, const char *name)
     return m->config->act == MT_ACT_XIELU && (ends_in(name, ".act_fn.beta") || ends_in(name, ".act_fn.eps"));
 }
 
+/* Nothing to compute with: tables that can be made again, scales of quantized tensors, and a tied head that was written twice. */
+static bool is_harmless(const mt_model *m, const char *name)
+{
+    static const char *const ends[] = { ".inv_freq",  ".attn.bias", ".attention.bias", ".masked_bias",
+                                        "_scale_inv", "_scale",     "_scales" };
+    for (size_t i = 0; i < MT_COUNT(ends); i++)
+        if (ends_in(name, ends[i])) return true;
+    return strstr(name, "rotary") || (m->tied && strcmp(name, "lm_head.weight") == 0) || is_xielu_constant(m, name);
+}
+
 /* A model whose type is not known is taken for a familiar block only if that block uses all it has: a tensor left over (a bias, a
  * second norm) is something the block would not compute. */
 static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, mt_err *err)
@@ -154,8 +164,7 @@ static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, m
     mt_rc rc = mt_own_names_init(&own, m, err);
     for (size_t i = 0; !rc && i < mt_shards_count(shards); i++) {
         const char *name = mt_shards_at(shards, i)->name;
-        bool harmless = strstr(name, "rotary") || (m->tied && strcmp(name, "lm_head.weight") == 0);
-        if (!harmless && !is_xielu_constant(m, name) && !mt_own_names_has(&own, name))
+        if (!is_harmless(m, name) && !mt_own_names_has(&own, name))
             rc = mt_fail(
                 err, MT_EUNSUPPORTED,
                 "model_type \"%s\" is not known, and taken for a %s model it would leave tensor \"%s\" unused; this model "
@@ -164,6 +173,37 @@ static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, m
     }
     mt_own_names_deinit(&own);
     return rc;
+}
+
+/* What names of a layer's tensors begin with: "model.layers." */
+static size_t layer_prefix(const mt_model *m, char name[MT_NAME_BYTES])
+{
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
+        char number[16];
+        if (at.u->layer < 0) continue;
+        mt_weight_name(at.u, at.w, name);
+        snprintf(number, sizeof number, ".%d.", at.u->layer);
+        const char *found = strstr(name, number);
+        return found ? (size_t)(found - name) + 1 : 0;
+    }
+    return 0;
+}
+
+mt_rc mt_weights_strays(mt_strays *out, const mt_model *m, const mt_shards *shards, mt_err *err)
+{
+    char prefix[MT_NAME_BYTES];
+    const size_t n = layer_prefix(m, prefix);
+    mt_own_names own;
+    *out = (mt_strays){ 0 };
+    MT_TRY(mt_own_names_init(&own, m, err));
+    for (size_t i = 0; n && i < mt_shards_count(shards); i++) {
+        const char *name = mt_shards_at(shards, i)->name;
+        const bool inside = strncmp(name, prefix, n) == 0 && strtoll(name + n, NULL, 10) < m->config->L;
+        if (!inside || is_harmless(m, name) || mt_own_names_has(&own, name)) continue;
+        if (!out->n++) out->first = name;
+    }
+    mt_own_names_deinit(&own);
+    return MT_OK;
 }
 
 static mt_rc check_xielu(const mt_model *m, const mt_shards *shards, mt_err *err)

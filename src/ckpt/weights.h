@@ -1,7 +1,7 @@
 /* weights.h - which tensor of a checkpoint fills which weight of a model.
  *
  * The model's layouts are walked and every tensor looked up: missing tensors, wrong shapes and wrong dtypes are one error path.
- * Extra tensors are counted, not refused (rotary tables, vision towers, prediction layers). */
+ * Extra tensors are counted, not refused (rotary tables, vision towers, prediction layers); those inside the layers are named. */
 #ifndef MT_CKPT_WEIGHTS_H
 #define MT_CKPT_WEIGHTS_H
 
@@ -13,6 +13,13 @@ const mt_st_tensor *mt_weights_find(const mt_shards *shards, const mt_walk *at);
 
 /* Every tensor is there with its shape; *n_unused counts the others. */
 mt_rc mt_weights_check(const mt_model *model, const mt_shards *shards, size_t *n_unused, mt_err *err);
+
+/* Tensors inside the model's layers that nothing computes with, such as a bias that config.json does not mention. */
+typedef struct mt_strays {
+    size_t n;
+    const char *first; /* the shards' own text */
+} mt_strays;
+mt_rc mt_weights_strays(mt_strays *out, const mt_model *model, const mt_shards *shards, mt_err *err);
 
 /* The names of a model's own tensors in the files; a tied head's is among them. */
 typedef struct mt_own_names {

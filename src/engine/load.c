@@ -3,6 +3,7 @@
 #include "engine/load.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/split.h"
@@ -301,9 +302,23 @@ static mt_rc run(loader *l, const mt_model *model, mt_err *err)
     return rc;
 }
 
+/* transformers warns of these, too: the model that was saved computed something that this one does not. */
+static mt_rc name_strays(const mt_model *model, const mt_shards *shards, mt_err *err)
+{
+    mt_strays strays;
+    MT_TRY(mt_weights_strays(&strays, model, shards, err));
+    if (strays.n)
+        mt_warn("%zu tensors inside the layers have no place in a %s model with this config.json, the first is \"%s\": nothing "
+                "computes with them.\n  Does config.json belong to these weights?",
+                strays.n, model->config->family->name, strays.first);
+    return MT_OK;
+}
+
 mt_rc mt_engine_load(mt_engine *e, const mt_model *model, const mt_shards *shards, mt_err *err)
 {
-    MT_TRY(mt_weights_check(model, shards, NULL, err));
+    size_t n_unused;
+    MT_TRY(mt_weights_check(model, shards, &n_unused, err));
+    if (n_unused) MT_TRY(name_strays(model, shards, err));
     return run(&(loader){ .e = e, .shards = shards, .numbers = numbers_of_tensor }, model, err);
 }
 
