@@ -652,7 +652,8 @@ def in_files(model, found, spec):
     return {k: out[k] for k in sorted(out, key=lambda k: list(found).index(k) if k in found else len(found))}
 
 
-def make(name, spec):
+def write_model(name, spec):
+    """The case's folder with config.json, weights and tokens; the tokens, and what draws further numbers."""
     folder = spec["folder"] = os.path.join(spec["root"], name)
     os.makedirs(folder, exist_ok=True)
     generator = torch.Generator().manual_seed(zlib.crc32((name + spec.get("draw", "")).encode()))
@@ -660,8 +661,12 @@ def make(name, spec):
     model = fresh(spec)
     make_weights(model, generator)
     write_weights(folder, model, spec)
-    tokens = make_tokens(spec, generator)
+    return make_tokens(spec, generator), generator
 
+
+def make(name, spec):
+    tokens, generator = write_model(name, spec)
+    folder = spec["folder"]
     model = load(spec, torch.float32)
     rope = check_config(folder, model)
     expected = gradients(model, tokens)
@@ -739,4 +744,5 @@ def main():
         make(name, {**CASES[name], "root": HERE})
 
 
-main()
+if __name__ == "__main__":
+    main()
