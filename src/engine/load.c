@@ -308,9 +308,9 @@ static mt_rc name_strays(const mt_model *model, const mt_shards *shards, mt_err 
     mt_strays strays;
     MT_TRY(mt_weights_strays(&strays, model, shards, err));
     if (strays.n)
-        mt_warn("%zu tensors inside the layers have no place in a %s model with this config.json, the first is \"%s\": nothing "
-                "computes with them.\n  Does config.json belong to these weights?",
-                strays.n, model->config->family->name, strays.first);
+        mt_warn("nothing computes with tensor \"%s\": a %s model with this config.json has none (such tensors in all: %zu).\n"
+                "  Does config.json belong to these weights?",
+                strays.first, model->config->family->name, strays.n);
     return MT_OK;
 }
 
