@@ -146,7 +146,8 @@ static mt_rc read_scaling(reader *r, const mt_value *d, mt_rope_spec *rope)
     MT_TRY(mt_json_f64(d, "high_freq_factor", 4, &rope->high_freq, r->path, r->err));
     bool logs = rope->type == MT_ROPE_LONG; /* of the positions, so one alone will not do; where they grew by less than 1 it
                                              * says nothing */
-    if (!((rope->factor >= 1 || logs) && rope->factor < 1e6 && rope->original_positions >= (logs ? 2 : 1)))
+    bool counts = rope->original_positions >= (logs ? 2 : 1) && rope->original_positions < 1e15;
+    if (!((rope->factor >= 1 || logs) && rope->factor < 1e6 && counts))
         return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor,
                        rope->original_positions);
     MT_TRY(read_query_scale(r, d, rope));
@@ -193,6 +194,8 @@ static mt_rc read_rope_spec(reader *r, const mt_value *d, double theta, mt_rope_
         MT_TRY(read_scaling(r, d, rope));
     }
     if (!(rope->theta > 1 && rope->theta < 1e15)) return mt_fail(r->err, MT_ERANGE, "%s: rope_theta is %g", r->path, rope->theta);
+    if (!c->latent.kv_rank && !(partial > 0 && partial <= 1))
+        return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g is not a share of head_dim, from 0 to 1", r->path, partial);
     rope->dr = c->latent.kv_rank ? c->latent.dr : (int64_t)((double)c->Dh * partial);
     if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh || rope->dr / 2 > MT_MAX_PAIRS)
         return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path,

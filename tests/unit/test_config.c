@@ -478,6 +478,11 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"llama\", \"tie_word_embeddings\": 1, " SHAPE "}", "should be true or false", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"torch_dtype\": \"int3\", " SHAPE "}", "int3", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.01, " SHAPE "}", "partial_rotary_factor", MT_ERANGE },
+        { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 1e96, " SHAPE "}", "not a share of head_dim", MT_ERANGE },
+        { "{\"model_type\": \"llama\", \"partial_rotary_factor\": -1e96, " SHAPE "}", "not a share of head_dim", MT_ERANGE },
+        { "{\"model_type\": \"ministral3\", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 2, "
+          "\"llama_4_scaling_beta\": 0.1, \"original_max_position_embeddings\": 1e96}, " SHAPE "}",
+          "makes no sense", MT_ERANGE },
         { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": [\"full_attention\"], " SHAPE "}",
           "all 3 layers", MT_EFORMAT },
         { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": -9, " SHAPE
