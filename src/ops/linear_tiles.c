@@ -1,8 +1,9 @@
 /* linear_tiles.c - a kernel's score: how well its tiles fill the processors to the last wave, times the pace of its tile.
  *
- * The paces were fitted to what all choices for the products of three models reached (docs/notebook, "Kernels for the power
- * limit"; the numbers themselves are in the test).  A processor works on two of the tiles marked calm in turn, so that one's end
- * overlaps the other's products, and they use less energy; with long sums there is less to overlap. */
+ * The paces were fitted to what the choices for the products of seven models reach in bursts that are long enough for the card to
+ * settle at its power limit (docs/notebook, "Kernels for the power limit"; the numbers themselves are in the test).  A processor
+ * works on two of the tiles marked calm in turn, so that one's end overlaps the other's products.  Larger tiles read each operand
+ * less often, which costs less energy: with long sums, whose end hardly counts, they win. */
 #include "ops/linear_tiles.h"
 
 #include "base/mem.h"
@@ -19,16 +20,30 @@ static const struct {
 
 static int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* A large tile, relative to the best one with long sums.  The end of a tile takes as long as 64 more numbers of its sums. */
+static double pace_of_large(size_t tile, const mt_tiled *p)
+{
+    const double k = (double)p->k, ends = k / (k + 64);
+    const bool square = tiles[tile].rows == tiles[tile].cols; /* the one that reads least: good for weight gradients */
+    if (tiles[tile].rows == 256 || (square && p->dw)) return ends;
+    return 0.99 * ends;
+}
+
 /* Relative to the best tile's, all processors at work. */
 static double pace_of(size_t tile, const mt_tiled *p)
 {
-    int64_t area = (int64_t)tiles[tile].rows * tiles[tile].cols;
-    bool square = area == 128 * 128;
-    if (tiles[tile].calm && square == p->bias) return 1.0; /* a bias slows the others */
-    if (tiles[tile].calm) return square ? 0.99 : 0.96;
-    if (area < 112 * 128) return 0.915;
-    if (area <= 192 * 128) return 0.96;
-    return p->k >= 8192 ? 0.995 : 0.93;
+    const int64_t area = (int64_t)tiles[tile].rows * tiles[tile].cols;
+    const double reads = (double)(p->k < 24000 ? p->k : 24000) / 600000, often = (1 - reads) * (p->dw ? 0.985 : 1);
+    double pace;
+    if (tiles[tile].calm)
+        pace = often;
+    else if (area < 112 * 128)
+        pace = 0.915 * often;
+    else if (area <= 192 * 128)
+        pace = 0.96;
+    else
+        pace = pace_of_large(tile, p);
+    return p->bias && area != 128 * 128 ? 0.96 * pace : pace; /* a bias slows all others */
 }
 
 /* What is reached of the best pace, from 0 to 1; 0: by a tile that is not known. */

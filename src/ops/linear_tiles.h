@@ -12,6 +12,7 @@
 typedef struct mt_tiled {
     int64_t m, n, k;
     bool bias;
+    bool dw; /* a weight gradient, added to fp32 sums */
     int n_sms;
 } mt_tiled;
 
