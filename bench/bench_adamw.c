@@ -2,20 +2,25 @@
  * in each of their forms.
  *
  *     bench_adamw [millions of parameters] [seconds per line] [threads: only that many, pinned unless MT_PIN=0]
+ *     bench_adamw MILLIONS SECONDS copies [DEVICE]      beside copies to and from a device (cuda), by a quarter to all of the cores
  *
  * The arrays are far larger than the caches, and each pass touches all of them, so this measures memory as training meets it. */
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/split.h"
+#include "device/device.h"
 #include "ops/ops.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-enum { PIECE = 1 << 16, BYTES_PER_PARAM = 26 };
+enum { PIECE = 1 << 16, BYTES_PER_PARAM = 26, COPY_BYTES = 64 << 20 };
 
 typedef struct job {
     const mt_adamw_impl *impl; /* NULL: the fastest, with moments as `form` says */
@@ -66,14 +71,23 @@ static void update_piece(void *arg, int64_t piece)
     j->impl->update(&a);
 }
 
+static void must(mt_rc rc, const mt_err *err)
+{
+    if (!rc) return;
+    fprintf(stderr, "error: %s\n", err->msg);
+    exit(1);
+}
+
+static double bytes_per_param(mt_moments form)
+{
+    return BYTES_PER_PARAM - 16 + 4 * (double)mt_moments_bytes(form, PIECE) / PIECE;
+}
+
 static void measure(const job *j, int n_threads, double at_least_s, bool pin)
 {
     mt_err err = { 0 };
     mt_pool *pool;
-    if (mt_pool_create(&pool, n_threads, &err)) {
-        fprintf(stderr, "%s\n", err.msg);
-        exit(1);
-    }
+    must(mt_pool_create(&pool, n_threads, &err), &err);
     int bound = pin ? mt_pool_pin(pool) : 0;
     double best = 1e30, begin = seconds();
     for (int pass = 0; pass < 3 || seconds() - begin < at_least_s; pass++) {
@@ -84,10 +98,93 @@ static void measure(const job *j, int n_threads, double at_least_s, bool pin)
     }
     mt_pool_free(pool);
     double rate = (double)j->args.n / best * 1e-9;
-    double bytes = BYTES_PER_PARAM - 16 + 4 * (double)mt_moments_bytes(j->form, PIECE) / PIECE;
     printf("%-9s %2d threads%s  %6.3f Gparam/s  %6.1f GB/s\n", j->impl ? j->impl->name : mt_moments_name(j->form), n_threads,
-           bound ? ", pinned" : "", rate, rate * bytes);
+           bound ? ", pinned" : "", rate, rate * bytes_per_param(j->form));
     fflush(stdout);
+}
+
+/* -- beside copies --------------------------------------------------------------------------------- */
+
+/* One direction of the link, copied over and over by a thread until `stop`. */
+typedef struct copier {
+    mt_copy_dir dir;
+    mt_stream *stream;
+    mt_event *done;
+    void *host, *device;
+    atomic_bool *stop;
+    int64_t copies;
+    pthread_t thread;
+} copier;
+
+static void *copy_on(void *arg)
+{
+    copier *c = arg;
+    mt_err err = { 0 };
+    const bool in = c->dir == MT_COPY_IN;
+    for (c->copies = 0; !atomic_load(c->stop); c->copies++) {
+        must(mt_copy(c->stream, in ? c->device : c->host, in ? c->host : c->device, COPY_BYTES, c->dir, &err), &err);
+        must(mt_record(c->stream, c->done, &err), &err);
+        must(mt_sync(c->done, &err), &err);
+    }
+    return NULL;
+}
+
+/* Passes of updates while both copiers run: the mean over all of them. */
+static void measure_beside(const job *j, copier both[2], int n_threads, double at_least_s)
+{
+    mt_err err = { 0 };
+    mt_pool *pool;
+    atomic_bool stop = false;
+    int passes = 0;
+    must(mt_pool_create(&pool, n_threads, &err), &err);
+    mt_pool_for(pool, (int64_t)(j->args.n / PIECE), update_piece, (void *)(uintptr_t)j); /* moments that are not zeros */
+    double begin = seconds();
+    for (int i = 0; i < 2; i++) {
+        both[i].stop = &stop;
+        if (pthread_create(&both[i].thread, NULL, copy_on, &both[i])) exit(1);
+    }
+    for (; passes < 3 || seconds() - begin < at_least_s; passes++)
+        mt_pool_for(pool, (int64_t)(j->args.n / PIECE), update_piece, (void *)(uintptr_t)j);
+    double took = seconds() - begin;
+    atomic_store(&stop, true);
+    for (int i = 0; i < 2; i++) pthread_join(both[i].thread, NULL);
+    double copied = seconds() - begin, rate = passes * (double)j->args.n / took * 1e-9;
+    double in = (double)both[0].copies * COPY_BYTES / copied * 1e-9, out = (double)both[1].copies * COPY_BYTES / copied * 1e-9;
+    printf("%-9s %2d threads  %6.3f Gparam/s  %6.1f GB/s, in %.1f, out %.1f, together %.1f GB/s\n", mt_moments_name(j->form),
+           n_threads, rate, rate * bytes_per_param(j->form), in, out, rate * bytes_per_param(j->form) + in + out);
+    fflush(stdout);
+    mt_pool_free(pool);
+}
+
+static void beside_copies(job *j, const char *device, double at_least_s)
+{
+    mt_device *dev;
+    mt_err err = { 0 };
+    copier both[2] = { { .dir = MT_COPY_IN }, { .dir = MT_COPY_OUT } };
+    must(mt_device_open(&dev, device, NULL, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        must(dev->api->stream_create(dev, &both[i].stream, "copies", &err), &err);
+        must(dev->api->event_create(dev, &both[i].done, &err), &err);
+        must(dev->api->host_alloc(dev, &both[i].host, COPY_BYTES, "copies", &err), &err);
+        must(mt_device_alloc(dev, &both[i].device, COPY_BYTES, "copies", &err), &err);
+    }
+    j->impl = NULL;
+    for (j->form = 0; j->form < MT_MOMENTS_FORMS; j->form++) {
+        memset(j->args.m, 0, 4 * j->args.n);
+        memset(j->args.v, 0, 4 * j->args.n);
+        for (int quarters = 1, before = 0; quarters <= 4; quarters++) {
+            int threads = mt_cpu_count() * quarters / 4;
+            if (threads > before) measure_beside(j, both, threads, at_least_s);
+            before = threads;
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        dev->api->free(dev, both[i].device);
+        dev->api->host_free(dev, both[i].host);
+        dev->api->event_free(both[i].done);
+        dev->api->stream_free(both[i].stream);
+    }
+    mt_device_close(dev);
 }
 
 int main(int argc, char **argv)
@@ -109,6 +206,10 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < n / PIECE; i++) fill_piece(&j.args, (int64_t)i);
     printf("%zu parameters, bf16 gradients, %d bytes a parameter\n", n, BYTES_PER_PARAM);
+    if (argc > 3 && strcmp(argv[3], "copies") == 0) {
+        beside_copies(&j, argc > 4 ? argv[4] : "cuda", at_least_s);
+        return 0;
+    }
     if (argc > 3) { /* one measurement: threads once bound stay bound */
         for (size_t k = 0; !j.impl && k < mt_adamw_n_impls; k++)
             if (mt_adamw_impls[k].supported()) j.impl = &mt_adamw_impls[k];
