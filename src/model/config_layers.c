@@ -195,7 +195,8 @@ static mt_rc read_rope_spec(reader *r, const mt_value *d, double theta, mt_rope_
     }
     if (!(rope->theta > 1 && rope->theta < 1e15)) return mt_fail(r->err, MT_ERANGE, "%s: rope_theta is %g", r->path, rope->theta);
     if (!c->latent.kv_rank && !(partial > 0 && partial <= 1))
-        return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g is not a share of head_dim, from 0 to 1", r->path, partial);
+        return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g is not a share of head_dim, from 0 to 1", r->path,
+                       partial);
     rope->dr = c->latent.kv_rank ? c->latent.dr : (int64_t)((double)c->Dh * partial);
     if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh || rope->dr / 2 > MT_MAX_PAIRS)
         return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path,

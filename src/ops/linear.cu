@@ -204,9 +204,7 @@ static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigA
 static int best_of(const mt_cuda_device *d, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n)
 {
     mt_tile_choice tiles[N_CHOICES];
-    mt_tiled tiled = {
-        .m = p->m, .n = p->n, .k = p->k, .bias = p->bias != NULL, .dw = p->rows_in_k, .n_sms = d->n_sms
-    };
+    mt_tiled tiled = { .m = p->m, .n = p->n, .k = p->k, .bias = p->bias != NULL, .dw = p->rows_in_k, .n_sms = d->n_sms };
     if (!d->hopper || p->t != MT_DTYPE_BF16) return 0;
     for (int i = 0; i < n; i++) {
         tiles[i].tile = config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
