@@ -13,6 +13,7 @@
 enum {
     ANY_KERNELS = 1, /* deterministic: false */
     ALIASED = 2,     /* all layers share one's host memory */
+    EIGHT_BITS = 8,  /* Adam's moments */
     WHOLE_UNITS = 4, /* measured before units were updated in pieces and kept activations had a third slot */
 };
 
@@ -66,6 +67,13 @@ static const measurement measured[] = {
     { "qwen2.5-32b", 65536, 1024, true, true, 0, 115, 0, 23.244, ALIASED | WHOLE_UNITS },
     { "qwen2.5-72b", 65536, 1024, true, true, 0, 115, 0, 53.714, ALIASED | WHOLE_UNITS },
     { "mistral-large-2407", 65536, 1024, true, true, 0, 115, 0, 88.554, ALIASED | WHOLE_UNITS },
+    { "qwen2.5-32b", 65536, 1024, false, true, 0, 115, 0, 22.106, ALIASED | EIGHT_BITS },
+    { "qwen2.5-72b", 65536, 1024, false, true, 0, 115, 0, 48.877, ALIASED | EIGHT_BITS },
+    { "mistral-large-2407", 65536, 1024, false, true, 0, 115, 0, 75.590, ALIASED | EIGHT_BITS },
+    { "qwen3-30b-a3b", 131072, 1024, true, true, 0, 115, 0, 9.985, ALIASED },
+    { "qwen3-30b-a3b", 262144, 1024, true, true, 0, 115, 0, 15.14, ALIASED },
+    { "mixtral-8x7b-v0.1", 131072, 1024, true, true, 0, 115, 0, 25.22, ALIASED },
+    { "mixtral-8x7b-v0.1", 262144, 1024, true, true, 0, 115, 0, 42.69, ALIASED },
     /* Earlier versions of the engine: all write-backs queued at once; attention by our own kernels alone; slower products of
      * experts. */
     { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 13312, 9.420, 0 },
@@ -94,6 +102,7 @@ static double predict(const measurement *m, char *what, size_t n)
     machine.limits.whole_units = m->how & WHOLE_UNITS;
     mt_arithmetic a = { .compute = MT_DTYPE_BF16,
                         .grad = MT_DTYPE_BF16,
+                        .moments = m->how & EIGHT_BITS ? MT_MOMENTS_8BIT : MT_MOMENTS_F32,
                         .micro_tokens = m->micro,
                         .mlp_rows = 32768,
                         .head_rows = 4096,
