@@ -371,11 +371,24 @@ static void plain_name(const char *name, char *out, size_t n)
     }
 }
 
+/* True if they differ at most in what separates their words, as the names in configs/ do: llama3_70b is llama-3-70b. */
+static bool sounds_like(const char *a, const char *b)
+{
+    static const char marks[] = "-_.";
+    for (;;) {
+        a += strspn(a, marks);
+        b += strspn(b, marks);
+        if (*a != *b) return false;
+        if (!*a) return true;
+        a++, b++;
+    }
+}
+
 mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
 {
     char plain[128], known[128];
-    const mt_shape *near = &mt_shapes[0];
-    int nearest = INT_MIN;
+    const mt_shape *near = &mt_shapes[0], *alike = NULL;
+    int nearest = INT_MIN, n_alike = 0;
     *out = NULL;
     plain_name(name, plain, sizeof plain);
     if (!*plain)
@@ -385,12 +398,14 @@ mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
         *out = &mt_shapes[i];
         plain_name(mt_shapes[i].name, known, sizeof known); /* some are called -base */
         if (strcmp(known, plain) == 0) return MT_OK;
+        if (sounds_like(known, plain)) alike = &mt_shapes[i], n_alike++;
         const int like = likeness(known, plain);
         if (like <= nearest) continue;
         nearest = like;
         near = &mt_shapes[i];
     }
-    *out = NULL;
+    *out = n_alike == 1 ? alike : NULL; /* opt_13b may be opt-13b or opt-1.3b */
+    if (*out) return MT_OK;
     return mt_fail(err, MT_ENOENT,
                    "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct; megatrain "
                    "plan --list-shapes lists them all)",
