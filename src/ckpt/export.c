@@ -19,13 +19,20 @@ typedef struct item {
 
 typedef mt_rc (*item_fn)(void *arg, const item *it, mt_err *err);
 
+mt_dtype mt__export_unsaid_dtype(const mt_export *x)
+{
+    const mt_dtype d = x->model->config->dtype;
+    if (d == MT_DTYPE_F64) return MT_DTYPE_F32;                        /* masters hold no more */
+    return d == MT_DTYPE_F32 || d == MT_DTYPE_F16 ? d : MT_DTYPE_BF16; /* FP8 and integers need scales */
+}
+
 static mt_dtype dtype_of(const mt_export *x, const char *name)
 {
     const mt_st_tensor *t = x->source ? mt_shards_find(x->source, name) : NULL;
     if (t && t->decoder && t->decoder->stored_as) t = NULL; /* nothing is quantized again */
-    mt_dtype d = t ? t->dtype : x->model->config->dtype;
+    mt_dtype d = t ? t->dtype : mt__export_unsaid_dtype(x);
     if (x->dtype != MT_DTYPE_COUNT) d = x->dtype;
-    return d == MT_DTYPE_F64 ? MT_DTYPE_F32 : d; /* masters hold no more */
+    return d == MT_DTYPE_F64 ? MT_DTYPE_F32 : d;
 }
 
 /* Every tensor that a unit makes. */

@@ -16,7 +16,7 @@
 typedef struct mt_export {
     const mt_model *model;        /* all borrowed */
     const mt_side_files *files;   /* config.json, the tokenizer's and others, as the source has them */
-    const mt_shards *source;      /* names and dtypes; NULL: made from scratch, config.json's dtype holds */
+    const mt_shards *source;      /* names and dtypes; NULL: made from scratch, mt__export_unsaid_dtype holds */
     mt_dtype dtype;               /* of every tensor; MT_DTYPE_COUNT: as the source has them */
     size_t max_shard_bytes;       /* 0: one file */
     int32_t end_of_turn;          /* the token that was trained to end an answer; -1: not known */
@@ -46,6 +46,9 @@ void mt_exporter_close(mt_exporter *w); /* always last; accepts NULL */
 
 /* Bytes of its weights. */
 uint64_t mt_export_bytes(const mt_export *x);
+
+/* The dtype of weights whose own the source does not say, or that were quantized: config.json's, if weights can be saved in it. */
+mt_dtype mt__export_unsaid_dtype(const mt_export *x);
 
 /* -- export_rest.c -- */
 

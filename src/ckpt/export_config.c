@@ -115,15 +115,18 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
     bool says = tied && tied->type == MT_VALUE_BOOL ? tied->b : x->model->config->family->default_tied;
     if (says != x->model->tied)
         MT_TRY(set(d, "tie_word_embeddings", (mt_value){ .type = MT_VALUE_BOOL, .b = x->model->tied }, err));
-    if (x->dtype != MT_DTYPE_COUNT) {
-        const char *key = mt_value_get(&d->root, "torch_dtype") && !mt_value_get(&d->root, "dtype") ? "torch_dtype" : "dtype";
-        MT_TRY(set(d, key, text_value(mt_dtype_name(x->dtype)), err));
-    }
     const char *stored_as;
-    if (x->source && mt_shards_quantised(x->source, &stored_as) && mt_value_get(&d->root, "quantization_config")) {
+    const bool quantized = x->source && mt_shards_quantised(x->source, &stored_as);
+    const mt_dtype unsaid = mt__export_unsaid_dtype(x), dtype = x->dtype != MT_DTYPE_COUNT ? x->dtype : unsaid;
+    const bool untrue = (!x->source || quantized) && unsaid == MT_DTYPE_BF16 && x->model->config->dtype != unsaid;
+    if (x->dtype != MT_DTYPE_COUNT || untrue) {
+        const char *key = mt_value_get(&d->root, "torch_dtype") && !mt_value_get(&d->root, "dtype") ? "torch_dtype" : "dtype";
+        MT_TRY(set(d, key, text_value(mt_dtype_name(dtype)), err));
+    }
+    if (quantized && mt_value_get(&d->root, "quantization_config")) {
         if (!x->quiet)
             mt_info("config.json: quantization_config is left out, since weights that were %s are saved as %s", stored_as,
-                    mt_dtype_name(x->dtype != MT_DTYPE_COUNT ? x->dtype : x->model->config->dtype));
+                    mt_dtype_name(dtype));
         MT_TRY(drop(d, "quantization_config", err));
     }
     return add_eos(x, d, "config.json", err);

@@ -25,7 +25,7 @@ mt_dtype mt__export_rest_dtype(const mt_export *x, const mt_st_tensor *t)
     if (!mt_st_is_float(t)) return t->dtype;
     if (x->dtype != MT_DTYPE_COUNT) return x->dtype;
     if (t->data) return t->dtype;
-    if (t->decoder->stored_as) return x->model->config->dtype; /* nothing is quantized again */
+    if (t->decoder->stored_as) return mt__export_unsaid_dtype(x); /* nothing is quantized again */
     return t->dtype == MT_DTYPE_BF16 || t->dtype == MT_DTYPE_F16 ? t->dtype : MT_DTYPE_F32;
 }
 

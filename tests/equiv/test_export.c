@@ -232,8 +232,54 @@ static void mxfp4_is_saved_as_its_bf16_twin(void **state)
     mt_json_free(config);
 }
 
+/* Copies config.json with another dtype. */
+static void put_config(const char *from, const char *to, const char *dtype)
+{
+    mt_err err = { 0 };
+    const mt_value *config;
+    mt_value value = mt_json_text(dtype);
+    mt_str text = { 0 };
+    assert_ok(mt_json_read(&config, workspace_path("%s/config.json", from).s, &err));
+    assert_ok(mt_json_set(config, config, "torch_dtype", &value, &err));
+    mt_value_write_indented(&text, config);
+    assert_ok(mt_outfile_save(workspace_path("%s/config.json", to).s, text.s, text.n, &err));
+    mt_str_free(&text);
+    mt_json_free(config);
+}
+
+static void check_dtype_said(const char *dir, const char *dtype)
+{
+    mt_err err = { 0 };
+    const mt_value *config;
+    assert_ok(mt_json_read(&config, workspace_path("%s/config.json", dir).s, &err));
+    assert_string_equal(mt_json_string(mt_value_get(config, "torch_dtype")), dtype);
+    mt_json_free(config);
+}
+
+/* Some config.json name the dtype of the quantized weights, in which none is saved. */
+static void a_dtype_that_needs_scales_is_saved_as_bf16(void **state)
+{
+    static const struct {
+        const char *said, *saved;
+    } cases[] = { { "float8_e4m3fn", "bfloat16" }, { "uint8", "bfloat16" }, { "float64", "float64" }, { "float16", "float16" } };
+    const char *source = MT_TESTS_DIR "/golden/weights/fp8_deepseek";
+    test_path usual = workspace_path("%s/usual", (char *)*state);
+    pass_through(source, usual.s, MT_DTYPE_COUNT, 0);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        test_path from = workspace_path("%s/from%zu", (char *)*state, i), to = workspace_path("%s/to%zu", (char *)*state, i);
+        assert_ok(mt_dir_make(from.s, &err));
+        copy_beside(source, from.s, "model.safetensors");
+        copy_beside(source, from.s, "tokens.json");
+        put_config(source, from.s, cases[i].said);
+        pass_through(from.s, to.s, MT_DTYPE_COUNT, 0);
+        check_dtype_said(to.s, cases[i].saved);
+        if (strcmp(cases[i].saved, "bfloat16") == 0) same_tensors(usual.s, to.s);
+    }
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_file_comes_back_byte_for_byte), RUNS(shards_come_back_byte_for_byte), RUNS(a_pickle_comes_back_byte_for_byte),
              RUNS(a_tied_head_is_saved_if_it_was_there), RUNS(an_fp8_model_is_saved_in_bf16_and_says_so),
-             RUNS(mxfp4_is_saved_as_its_bf16_twin))
+             RUNS(mxfp4_is_saved_as_its_bf16_twin), RUNS(a_dtype_that_needs_scales_is_saved_as_bf16))
