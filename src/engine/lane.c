@@ -232,7 +232,8 @@ static mt_rc open_run(mt_lane *lane, mt_err *err)
                    .attention = mt_plan_attention(lane->plan),
                    .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
                    .head_rows = mt_min_i64(a->head_rows, a->micro_tokens),
-                   .scratch = mt_memory_find(lane->memory, MT_BUF_SCRATCH, -1, -1) };
+                   .scratch = mt_memory_find(lane->memory, MT_BUF_SCRATCH, -1, -1),
+                   .scratch_bytes = lane->plan->scratch };
     mt_ends_carve(&r->ends, mt_memory_find(lane->memory, MT_BUF_ENDS, -1, -1), lane->model, a->compute, a->micro_tokens,
                   r->head_rows, lane->plan->job.train);
     return open_rope(lane, err);

@@ -179,6 +179,7 @@ typedef struct mt_run {
     const float *cos[2], *sin[2]; /* of config->rope, of config->rope_local */
     mt_ends_work ends;
     void *scratch; /* of ops */
+    size_t scratch_bytes;
 } mt_run;
 
 /* A unit's weights on the device. */

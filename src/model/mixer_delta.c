@@ -205,6 +205,7 @@ static mt_delta_rule rule_args(const mt_pass *p)
     a.dt_bias = mt_pass_exact(p, MT_B_DELTA_DT);
     a.o = mt_pass_array(p, O);
     a.scratch = p->r->scratch;
+    a.scratch_bytes = p->r->scratch_bytes;
     return a;
 }
 

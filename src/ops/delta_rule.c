@@ -63,11 +63,13 @@ static void place_arrays(const mt_delta_rule *a, mt_delta_layout *l)
     l->f = delta_rule_take(l, plain * ROWS, 4);
 }
 
-/* Bytes more heads in a group must not pass.  Plain kernels that step in for fast ones make do with what those have. */
+/* Bytes more heads in a group must not pass.  Plain kernels that step in for fast ones make do with what those have.  With fewer
+ * rows than the scratch is for, larger groups may need more than there is: the group must fit what is there. */
 static size_t most_bytes(const mt_delta_rule *a, bool fast)
 {
-    if (fast) return (size_t)1 << 30;
-    return mt__delta_is_fast(a) ? mt__delta_layout(a, true).bytes : (size_t)256 << 20;
+    size_t most = fast ? (size_t)1 << 30 : (size_t)256 << 20;
+    if (!fast && mt__delta_is_fast(a)) most = mt__delta_layout(a, true).bytes;
+    return a->scratch_bytes && a->scratch_bytes < most ? a->scratch_bytes : most;
 }
 
 mt_delta_layout mt__delta_layout(const mt_delta_rule *a, bool fast)

@@ -472,6 +472,7 @@ typedef struct mt_delta_rule {
     void *dq, *dk, *dv, *da, *db;
     float *dA_log, *ddt_bias; /* [H] or NULL: not trained */
     void *scratch;
+    size_t scratch_bytes; /* that are there, for this call or one of more rows and documents; 0: those of mt_delta_rule_scratch */
 } mt_delta_rule;
 enum { MT_DELTA_ROWS = 64 };
 

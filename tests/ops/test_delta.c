@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "device/device.h"
-#include "ops/ops.h"
+#include "ops/delta_rule.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -186,6 +186,56 @@ static void packed_documents_have_the_bits_of_separate_ones(void **state)
         assert_same(packed.db, apart.db, t, N * in.ld_dab, "db");
         free_arrays();
     }
+}
+
+/* A GPU takes as many heads at a time as the scratch allows. */
+static void less_scratch_changes_no_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * MT_COUNT(shapes); i++) {
+        mt_dtype t = both[i % 2];
+        mt_delta_rule in = inputs_of(&shapes[i / 2], t), all = with_results(in), few = with_results(in);
+        few.scratch_bytes = 1; /* as few heads as it can */
+        both_ways(&all);
+        both_ways(&few);
+        assert_same(all.o, few.o, t, N * in.ldo, "o");
+        assert_same(all.dq, few.dq, t, N * in.ld_d, "dq");
+        assert_same(all.dk, few.dk, t, N * in.ld_d, "dk");
+        assert_same(all.dv, few.dv, t, N * in.ld_d, "dv");
+        assert_same(all.da, few.da, t, N * in.ld_dab, "da");
+        assert_same(all.db, few.db, t, N * in.ld_dab, "db");
+        free_arrays();
+    }
+}
+
+/* A run has scratch for its largest micro-batch, and smaller ones use it too: those that could take more heads at a time may not
+ * take more scratch. */
+static void a_small_call_fits_in_the_scratch_of_a_large_one(void **state)
+{
+    static const struct {
+        int64_t H, K, Dk, Dv;
+    } nets[] = { { 32, 16, 128, 128 }, { 48, 16, 128, 128 }, { 64, 16, 128, 128 }, { 16, 16, 128, 128 }, { 12, 4, 96, 200 } };
+    (void)state;
+    for (size_t i = 0; i < 2 * MT_COUNT(nets); i++)
+        for (int64_t large = 1024; large <= 32768; large += 512) {
+            const mt_delta_rule most = { .t = both[i % 2],
+                                         .H = nets[i / 2].H,
+                                         .K = nets[i / 2].K,
+                                         .Dk = nets[i / 2].Dk,
+                                         .Dv = nets[i / 2].Dv,
+                                         .N = large,
+                                         .n_docs = 64 };
+            for (int64_t rows = 1; rows <= large; rows += 511) {
+                mt_delta_rule a = most;
+                a.N = rows;
+                a.n_docs = 1 + rows % 64;
+                a.scratch_bytes = mt_delta_rule_scratch(&most);
+                for (int fast = 0; fast <= mt__delta_is_fast(&a); fast++)
+                    if (mt__delta_layout(&a, fast).bytes > a.scratch_bytes)
+                        fail_msg("%d heads, %d rows: %zu bytes in the %zu of %d rows", (int)a.H, (int)rows,
+                                 mt__delta_layout(&a, fast).bytes, a.scratch_bytes, (int)large);
+            }
+        }
 }
 
 /* sqrt(sum (x - y)^2 / sum y^2) */
@@ -554,6 +604,8 @@ static void convolution_in_steps_has_the_bits_of_the_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(packed_documents_have_the_bits_of_separate_ones),
+                                        cmocka_unit_test(less_scratch_changes_no_bit),
+                                        cmocka_unit_test(a_small_call_fits_in_the_scratch_of_a_large_one),
                                         cmocka_unit_test(the_rule_is_the_recurrence_at_every_decay),
                                         cmocka_unit_test(its_gradients_are_central_differences_at_every_decay),
                                         cmocka_unit_test(rule_in_steps_equals_the_whole),
