@@ -61,7 +61,7 @@ mt_rc mt__train_samples_plan(mt_trainer *t, const mt_machine *machine, mt_err *e
         if (rc != MT_ENOMEM) return rc;
     }
     if (t->samples.n) mt_warn("logging.sample_prompts: not enough device memory for a key/value cache, so no prompt is answered");
-    t->samples.n = 0;
+    mt__train_samples_close(t);
     return MT_OK;
 }
 
@@ -73,6 +73,7 @@ void mt__train_samples_close(mt_trainer *t)
         mt_str_free(&t->samples.items[i].text);
     }
     mt_free(t->samples.items);
+    t->samples = (samples){ 0 };
 }
 
 /* -- answers --------------------------------------------------------------------------------------- */

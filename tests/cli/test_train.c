@@ -784,6 +784,18 @@ static void train_demo(const char *root, const char *out, const char *const *ext
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
 }
 
+static void prompts_without_room_for_a_cache_are_not_answered(void **state)
+{
+    const char *root = *state;
+    const char *const asked[] = { "--device-memory", "7M",
+                                  "--sample-steps",  "2",
+                                  "--set",           "logging.sample_prompts=[Reverse owl., Say hi]" };
+    workspace_write(root, "chat.json", "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}]");
+    train_demo(root, "out", asked, MT_COUNT(asked));
+    assert_printed(&p, "no prompt is answered");
+    assert_null(strstr(p.text, "sample at step"));
+}
+
 /* Also where layers pass through the ring, which answers share with training. */
 static void samples_are_shown_and_change_no_bit(void **state)
 {
@@ -898,7 +910,7 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(force_makes_no_device_larger),
              RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without), RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
-             RUNS(samples_are_shown_and_change_no_bit), RUNS(weights_are_loaded_with_a_small_stack),
-             RUNS(epochs_may_be_the_measure_of_saving_and_evaluating), RUNS(evaluations_are_told_by_their_steps),
-             RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
-             RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))
+             RUNS(samples_are_shown_and_change_no_bit), RUNS(prompts_without_room_for_a_cache_are_not_answered),
+             RUNS(weights_are_loaded_with_a_small_stack), RUNS(epochs_may_be_the_measure_of_saving_and_evaluating),
+             RUNS(evaluations_are_told_by_their_steps), RUNS(a_yaml_file_with_mistakes_is_refused_by_line),
+             RUNS(no_room_is_known_before_the_first_step), RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))
