@@ -118,6 +118,18 @@ bool mt_value_equal(const mt_value *a, const mt_value *b)
     return false;
 }
 
+/* Above a power of two, numbers are twice as far apart as below it.  Digits just above one may read back although the nearest
+ * ones, just below it, do not.  (A last 9 stands for fewer digits, which did not read back.) */
+static bool reads_back(char *s, double f)
+{
+    int exponent;
+    char *last = strchr(s, 'e') - 1;
+    if (strtod(s, NULL) == f) return true;
+    if (fabs(frexp(f, &exponent)) != 0.5 || *last == '9') return false;
+    ++*last;
+    return strtod(s, NULL) == f;
+}
+
 void mt_value_write_float(mt_str *out, double f)
 {
     char s[40];
@@ -125,7 +137,7 @@ void mt_value_write_float(mt_str *out, double f)
     if (isinf(f)) return mt_str_puts(out, f < 0 ? "-Infinity" : "Infinity");
     int digits = 1;
     do snprintf(s, sizeof s, "%.*e", digits - 1, f);
-    while (strtod(s, NULL) != f && digits++ < 17);
+    while (!reads_back(s, f) && digits++ < 17);
     int exponent = atoi(strchr(s, 'e') + 1);
     if (exponent >= -4 && exponent < 16) {
         int decimals = digits - 1 - exponent;
