@@ -128,13 +128,16 @@ static mt_rc read_function_turn(const reader *r, const mt_value *content, mt_mes
     return m->calls.type == MT_VALUE_LIST ? MT_OK : mt__chat_bad(&r->base, MT_REASON_BAD_CALL, "a tool call turn calls nothing");
 }
 
-/* GPT-OSS's template shows the key thinking, most others reasoning_content. */
+/* The first of these keys that has a text, in the order in which transformers looks at them. */
 static void read_thought(const mt_value *item, mt_message *m)
 {
-    const mt_value *thought = mt_value_get(item, "reasoning_content"), *thinking = mt_value_get(item, "thinking");
-    m->thinking = !mt_value_has(thought, MT_VALUE_STR) || !thought->str.n;
-    if (m->thinking) thought = thinking;
-    if (mt_value_has(thought, MT_VALUE_STR) && thought->str.n) m->thought = *thought;
+    static const char *const keys[] = { "reasoning_content", "thinking", "reasoning" };
+    for (size_t i = 0; i < MT_COUNT(keys) && m->thought.type == MT_VALUE_NULL; i++) {
+        const mt_value *thought = mt_value_get(item, keys[i]);
+        if (!mt_value_has(thought, MT_VALUE_STR) || !thought->str.n) continue;
+        m->thought = *thought;
+        m->thought_key = keys[i];
+    }
 }
 
 static mt_rc read_turn(reader *r, const mt_value *item, size_t i)
@@ -406,11 +409,15 @@ static bool needs_flattening(const reader *r)
 static mt_rc make_map(const reader *r, const mt_message *m, mt_value *out)
 {
     mt__map_maker map;
-    MT_TRY(mt__map_start(&r->base, &map, 6));
+    MT_TRY(mt__map_start(&r->base, &map, 8));
     bool only_calls = m->calls.type == MT_VALUE_LIST && !m->content.str.n;
     mt__map_put(&map, "role", mt__text_value(role_names[m->role], strlen(role_names[m->role])));
     mt__map_put(&map, "content", only_calls ? (mt_value){ .type = MT_VALUE_NULL } : m->content);
-    if (m->thought.type != MT_VALUE_NULL) mt__map_put(&map, m->thinking ? "thinking" : "reasoning_content", m->thought);
+    if (m->thought.type != MT_VALUE_NULL) { /* GPT-OSS's template shows the key thinking, most others reasoning_content */
+        mt__map_put(&map, "thinking", m->thought);
+        mt__map_put(&map, "reasoning_content", m->thought);
+        if (!strcmp(m->thought_key, "reasoning")) mt__map_put(&map, "reasoning", m->thought);
+    }
     if (m->calls.type != MT_VALUE_NULL) mt__map_put(&map, "tool_calls", m->calls);
     if (m->id.type != MT_VALUE_NULL) mt__map_put(&map, "tool_call_id", m->id);
     if (m->name.type != MT_VALUE_NULL) mt__map_put(&map, "name", m->name);

@@ -16,12 +16,12 @@ typedef enum mt_chat_role { MT_ROLE_SYSTEM, MT_ROLE_USER, MT_ROLE_ASSISTANT, MT_
 
 typedef struct mt_message {
     mt_chat_role role;
-    mt_value content;  /* a string; empty where only calls are made */
-    mt_value calls;    /* a list, or null */
-    mt_value thought;  /* what the record has under reasoning_content or thinking, or null */
-    bool thinking;     /* it is under the latter: templates distinguish them */
-    mt_value id, name; /* tool_call_id and name of a tool turn, or null */
-    bool trained;      /* an answer that is learned */
+    mt_value content;        /* a string; empty where only calls are made */
+    mt_value calls;          /* a list, or null */
+    mt_value thought;        /* what the record has under reasoning_content, thinking or reasoning, or null */
+    const char *thought_key; /* the one of them */
+    mt_value id, name;       /* tool_call_id and name of a tool turn, or null */
+    bool trained;            /* an answer that is learned */
 } mt_message;
 
 typedef struct mt_chat {

@@ -9,7 +9,7 @@
 #include "data/store.h"
 
 /* The version is part of every key: raise it whenever the same data, tokenizer and settings give other samples. */
-enum { MT__STORE_VERSION = 3, MT__STORE_WORDS_AT = 8192, MT__STORE_BLOCK = 1 << 20 };
+enum { MT__STORE_VERSION = 4, MT__STORE_WORDS_AT = 8192, MT__STORE_BLOCK = 1 << 20 };
 #define MT__STORE_MAGIC "mtstore\n"
 #define MT__STORE_FIRST (UINT64_C(1) << 63) /* in the index: the first sample of a record */
 

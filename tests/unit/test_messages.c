@@ -165,6 +165,23 @@ static void odd_records_are_used(void **state)
                 "the first turn is not the user's: the first turn is the assistant's, it should be the user's");
 }
 
+#define THINKS(key, text) "{\"role\":\"assistant\",\"content\":\"A\",\"" key "\":" text "}"
+#define THOUGHT(text)                                                                                                            \
+    "{\"role\": \"assistant\", \"content\": \"A\", \"thinking\": \"" text "\", \"reasoning_content\": \"" text "\""
+
+/* Templates read one of two keys, whichever the record has. */
+static void a_thought_under_any_key_reaches_the_template(void **state)
+{
+    (void)state;
+#define ASKED "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},"
+    expect(openai(), ASKED THINKS("reasoning_content", "\"hm\"") "]}", U("Q") " " THOUGHT("hm") "}*");
+    expect(openai(), ASKED THINKS("thinking", "\"hm\"") "]}", U("Q") " " THOUGHT("hm") "}*");
+    expect(openai(), ASKED THINKS("reasoning", "\"hm\"") "]}", U("Q") " " THOUGHT("hm") ", \"reasoning\": \"hm\"}*");
+    expect(openai(), ASKED THINKS("reasoning_content", "null,\"thinking\":\"\",\"reasoning\":\"hm\"") "]}",
+           U("Q") " " THOUGHT("hm") ", \"reasoning\": \"hm\"}*");
+    expect(openai(), ASKED THINKS("reasoning", "null") "]}", U("Q") " " A("A"));
+}
+
 static void system_prompts_replace_or_fill_in(void **state)
 {
     (void)state;
@@ -249,6 +266,6 @@ static void malformed_calls_and_tools_are_bad(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(alpaca_records_are_read), cmocka_unit_test(chats_are_read),
              cmocka_unit_test(content_in_parts_is_joined_and_pictures_are_refused), cmocka_unit_test(bad_records_are_named),
-             cmocka_unit_test(odd_records_are_used), cmocka_unit_test(system_prompts_replace_or_fill_in),
-             cmocka_unit_test(what_is_trained_is_marked), cmocka_unit_test(calls_and_tools_take_transformers_form),
-             cmocka_unit_test(malformed_calls_and_tools_are_bad))
+             cmocka_unit_test(odd_records_are_used), cmocka_unit_test(a_thought_under_any_key_reaches_the_template),
+             cmocka_unit_test(system_prompts_replace_or_fill_in), cmocka_unit_test(what_is_trained_is_marked),
+             cmocka_unit_test(calls_and_tools_take_transformers_form), cmocka_unit_test(malformed_calls_and_tools_are_bad))
