@@ -20,7 +20,7 @@ ROOT = os.path.join(HERE, "..", "..", "..")
 
 def build_tool(build):
     exe = os.path.join(tempfile.mkdtemp(), "json_lines")
-    libs = subprocess.check_output(["pkg-config", "--cflags", "--libs", "jansson", "oniguruma", "libutf8proc"], text=True).split()
+    libs = subprocess.check_output(["pkg-config", "--cflags", "--libs", "oniguruma", "libutf8proc"], text=True).split()
     subprocess.check_call(["cc", "-O2", "-std=gnu17", "-I" + os.path.join(ROOT, "src"), os.path.join(HERE, "json_lines.c"),
                            os.path.join(ROOT, build, "libmt.a"), "-o", exe, *libs, "-lm", "-lpthread"])
     return exe
