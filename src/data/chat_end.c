@@ -269,6 +269,23 @@ mt_rc mt__chat_same_form(const mt_sampler *s, mt_sampler_scratch *w, const char 
     return rc;
 }
 
+/* An answer whose thought is under the keys that templates read. */
+static mt_rc find_shown_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    const mt_value hello = mt__text_value("Hello.", 6), thought = mt__text_value(sentinel, sizeof sentinel - 1);
+    mt_pair asked[] = { { "role", 4, mt__text_value("user", 4) }, { "content", 7, hello } };
+    mt_pair answered[] = { { "role", 4, mt__text_value("assistant", 9) },
+                           { "content", 7, hello },
+                           { "thinking", 8, thought },
+                           { "reasoning_content", 17, thought },
+                           { "reasoning", 9, thought } };
+    mt_value maps[] = { mt__map_of(asked, MT_COUNT(asked)), mt__map_of(answered, MT_COUNT(answered)) };
+    bool shown;
+    MT_TRY(chat_end_show(s, w, maps, MT_COUNT(maps), &shown, err));
+    s->shows_thought = shown && mt_slice_has(mt_slice_of(&w->full), (mt_slice){ sentinel, sizeof sentinel - 1 });
+    return MT_OK;
+}
+
 mt_rc mt__chat_find_places(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     static const probe_turn turns[] = { { "system", sentinel }, { "user", "Hello." } };
@@ -280,7 +297,7 @@ mt_rc mt__chat_find_places(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     MT_TRY(show_turns(s, w, turns, MT_COUNT(turns), &shown, err));
     s->rules.no_system = !shown || !mt_slice_has(mt_slice_of(&w->full), (mt_slice){ sentinel, sizeof sentinel - 1 });
     s->rules.merge_system = s->named && s->own_template; /* who names a family expects what LLaMA-Factory does there */
-    return MT_OK;
+    return find_shown_thought(s, w, err);
 }
 
 /* ---- thoughts ---- */

@@ -117,6 +117,16 @@ static mt_rc lint_thoughts(mt_findings *f, const mt_lint_input *in, mt_err *err)
         in->name, (long long)odd->thoughts_open, (long long)odd->thoughts_begun);
 }
 
+static mt_rc lint_lost_thoughts(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    const mt_oddities *odd = &mt_store_counted(in->store)->odd;
+    if (!odd->thoughts_lost) return MT_OK;
+    return found(f, MT_LINT_WARN, err,
+                 "%s: the chat template shows no thoughts: those of %lld answers (reasoning_content, thinking or reasoning) are "
+                 "left out; to train them, write them into the answers (<think> ... </think>)",
+                 in->name, (long long)odd->thoughts_lost);
+}
+
 static mt_rc lint_tools(mt_findings *f, const mt_lint_input *in, mt_err *err)
 {
     const mt_store_counts *c = mt_store_counted(in->store);
@@ -134,6 +144,7 @@ mt_rc mt_lint(mt_findings *out, const mt_lint_input *in, mt_err *err)
     MT_TRY(lint_cut(out, in, err));
     MT_TRY(lint_end(out, in, err));
     MT_TRY(lint_thoughts(out, in, err));
+    MT_TRY(lint_lost_thoughts(out, in, err));
     MT_TRY(lint_tools(out, in, err));
     return lint_spelled(out, in, err);
 }

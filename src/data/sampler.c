@@ -242,12 +242,13 @@ static mt_rc run_ids(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
                         "of its %zu tokens none is trained within max_seq_len (%lld)", n, (long long)s->config.max_seq_len);
 }
 
-/* Thoughts that a prompt or an answer opens, and those that nothing closes. */
+/* Thoughts that a prompt or an answer opens, those that nothing closes, and those that nothing shows. */
 static void count_thoughts(const mt_sampler *s, const mt_chat *chat, mt_oddities *odd)
 {
     for (size_t i = 0; i < chat->n; i++) {
         const mt_message *m = &chat->items[i];
         mt_slice said = { m->content.str.s, m->content.str.n };
+        odd->thoughts_lost += m->trained && m->thought.type == MT_VALUE_STR && !s->shows_thought;
         if (!m->trained || m->calls.type == MT_VALUE_LIST || m->thought.type == MT_VALUE_STR) continue;
         if (!s->opens_thought && !mt__opens_thought(said)) continue;
         odd->thoughts_begun++;

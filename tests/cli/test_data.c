@@ -76,6 +76,28 @@ static void a_thought_that_is_never_closed_is_found(void **state)
     expect_program(args, 0, "2 of 2 answers never close the thought");
 }
 
+static void a_thought_that_the_template_does_not_show_is_found(void **state)
+{
+    static char out[16384];
+    char args[1024];
+    write_file(*state, "thoughts.jsonl",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", "
+               "\"thinking\": \"hm\"}]}\n");
+    snprintf(args, sizeof args, "data --model-name %s --cache-dir %s --dataset-path %s/thoughts.jsonl", (const char *)*state,
+             (const char *)*state, (const char *)*state);
+    template_model_write(*state,
+                         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+                         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
+    expect_program(args, 0, "the chat template shows no thoughts: those of 1 answers");
+    template_model_write(*state,
+                         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.reasoning_content %}{{ '<think>' + "
+                         "m.reasoning_content + '</think>' }}{% endif %}{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
+                         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
+    expect_program(args, 0, "[[<think>hm</think>b<|im_end|>]]");
+    assert_int_equal(run_program(args, out, sizeof out), 0);
+    assert_null(strstr(out, "shows no thoughts"));
+}
+
 static void a_template_that_does_not_fit_stops_before_anything_is_tokenized(void **state)
 {
     char args[1024];
@@ -198,6 +220,7 @@ static void misuse_is_explained(void **state)
 MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
              IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read),
              IN_TEMPDIR(cut_samples_that_were_asked_for_do_not_stop), IN_TEMPDIR(a_thought_that_is_never_closed_is_found),
+             IN_TEMPDIR(a_thought_that_the_template_does_not_show_is_found),
              IN_TEMPDIR(a_template_that_does_not_fit_stops_before_anything_is_tokenized),
              IN_TEMPDIR(the_layout_of_a_file_is_found_and_said), IN_TEMPDIR(a_long_sample_is_shown_without_its_middle),
              IN_TEMPDIR(bad_records_are_listed_and_counted), IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template),
