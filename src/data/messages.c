@@ -294,9 +294,15 @@ static mt_rc messages_join(const reader *r, const mt_value *a, const mt_value *b
     return MT_OK;
 }
 
-/* a + empty line + b, in a.  Calls follow the text. */
+/* a + empty line + b, in a.  Thoughts are joined like texts; calls follow the text. */
 static mt_rc merge(const reader *r, mt_message *a, const mt_message *b)
 {
+    if (a->thought.type == MT_VALUE_STR && b->thought.type == MT_VALUE_STR) {
+        MT_TRY(messages_join(r, &a->thought, &b->thought, &a->thought));
+    } else if (b->thought.type == MT_VALUE_STR) {
+        a->thought = b->thought;
+        a->thought_key = b->thought_key;
+    }
     if (a->content.str.n && b->content.str.n)
         MT_TRY(messages_join(r, &a->content, &b->content, &a->content));
     else if (b->content.str.n)

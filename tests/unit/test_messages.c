@@ -180,6 +180,12 @@ static void a_thought_under_any_key_reaches_the_template(void **state)
     expect(openai(), ASKED THINKS("reasoning_content", "null,\"thinking\":\"\",\"reasoning\":\"hm\"") "]}",
            U("Q") " " THOUGHT("hm") ", \"reasoning\": \"hm\"}*");
     expect(openai(), ASKED THINKS("reasoning", "null") "]}", U("Q") " " A("A"));
+    const mt_chat_rules merge = { .merge_turns = true };
+    expect_with(openai(), merge, ASKED "{\"role\":\"assistant\",\"content\":\"\"}," THINKS("thinking", "\"hm\"") "]}",
+                U("Q") " " THOUGHT("hm") "}*");
+    expect_with(openai(), merge,
+                ASKED "{\"role\":\"assistant\",\"content\":\"\",\"thinking\":\"so\"}," THINKS("thinking", "\"hm\"") "]}",
+                U("Q") " " THOUGHT("so\\n\\nhm") "}*");
 }
 
 static void system_prompts_replace_or_fill_in(void **state)
