@@ -282,7 +282,7 @@ static mt_rc find_shown_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *er
     mt_value maps[] = { mt__map_of(asked, MT_COUNT(asked)), mt__map_of(answered, MT_COUNT(answered)) };
     bool shown;
     MT_TRY(chat_end_show(s, w, maps, MT_COUNT(maps), &shown, err));
-    s->shows_thought = shown && mt_slice_has(mt_slice_of(&w->full), (mt_slice){ sentinel, sizeof sentinel - 1 });
+    s->rules.no_thoughts = !shown || !mt_slice_has(mt_slice_of(&w->full), (mt_slice){ sentinel, sizeof sentinel - 1 });
     return MT_OK;
 }
 
@@ -331,7 +331,9 @@ mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     MT_TRY(chat_end_ask(s, w, true, &w->prompt, &shown, err));
     if (!shown) return MT_OK;
     mt_slice prompt = mt_slice_of(&w->prompt);
-    s->opens_thought = mt__ends_open(prompt);
+    s->rules.thought_tag = mt__thought_open_at_end(prompt);
+    s->opens_thought = s->rules.thought_tag != NULL;
+    if (!s->opens_thought) MT_TRY(find_tag(s, w, &s->rules.thought_tag, err));
     if (given || mode != MT_THOUGHT_AUTO) MT_TRY(find_tag(s, w, &tag, err));
     s->rules.drop_thoughts = given && !on && (tag || s->opens_thought || mt__empty_thought_at_end(prompt));
     if (mode == MT_THOUGHT_NONE) return MT_OK;

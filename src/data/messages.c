@@ -403,6 +403,29 @@ static void drop_thoughts(mt_chat *c)
     }
 }
 
+/* Thoughts that the template does not show become text.  Templates show calls or text, so thoughts before calls are left out. */
+static mt_rc rewrite_thoughts(const reader *r)
+{
+    for (size_t i = 0; i < r->chat->n; i++) {
+        mt_message *m = &r->chat->items[i];
+        mt_slice thought = { m->thought.str.s, m->thought.str.n }, said = { m->content.str.s, m->content.str.n };
+        if (m->thought.type != MT_VALUE_STR) continue;
+        m->thought = (mt_value){ .type = MT_VALUE_NULL };
+        if (mt__closes_thought(said)) continue; /* it is there already */
+        if (!r->rules->thought_tag || m->calls.type == MT_VALUE_LIST) {
+            r->chat->n_lost += m->trained;
+            continue;
+        }
+        mt_str text = { 0 };
+        mt__write_thought(&text, r->rules->thought_tag, thought, said);
+        m->content = mt_value_str(r->base.a, text.n ? text.s : "", text.n);
+        bool ok = mt_str_ok(&text) && m->content.type == MT_VALUE_STR;
+        mt_str_free(&text);
+        if (!ok) return mt_no_memory(r->base.err, "a record");
+    }
+    return MT_OK;
+}
+
 /* True if the template has no place for the tools or calls of this record. */
 static bool needs_flattening(const reader *r)
 {
@@ -458,6 +481,7 @@ static mt_rc read_record(reader *r)
     number_tool_turns(r->chat);
     if (r->rules->drop_thoughts) drop_thoughts(r->chat);
     if (needs_flattening(r)) MT_TRY(mt__chat_flatten(&r->base, r->chat, &r->system));
+    if (r->rules->no_thoughts) MT_TRY(rewrite_thoughts(r));
     MT_TRY(put_system(r));
     return make_maps(r);
 }

@@ -31,6 +31,7 @@ typedef struct mt_chat {
     mt_value tools;       /* a list, or null */
     bool cut_at_end;      /* turns without an answer were cut off */
     bool flattened;       /* tools and calls are written as text */
+    size_t n_lost;        /* trained answers whose thought is left out */
 } mt_chat;
 
 typedef struct mt_chat_rules {
@@ -41,6 +42,8 @@ typedef struct mt_chat_rules {
     bool calls_as_text;         /* arguments of calls as JSON text: what some templates want */
     bool as_is;                 /* take the turns as they are, in any order: to look at, not to train on */
     bool drop_thoughts;         /* leave out what answers think */
+    bool no_thoughts;           /* the template shows no thought that has its own key */
+    const char *thought_tag;    /* such a thought becomes a part of its answer's text, after this tag; NULL: it is left out */
     bool no_system;             /* the template takes no system turn */
     bool merge_system;          /* its text then goes in front of the first question; else only descriptions of tools do */
     bool tools_as_text;         /* the template shows no tools: a record that has some is written in plain turns (tools_text.c) */

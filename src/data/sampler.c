@@ -242,13 +242,12 @@ static mt_rc run_ids(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
                         "of its %zu tokens none is trained within max_seq_len (%lld)", n, (long long)s->config.max_seq_len);
 }
 
-/* Thoughts that a prompt or an answer opens, those that nothing closes, and those that nothing shows. */
+/* Thoughts that a prompt or an answer opens, and those that nothing closes. */
 static void count_thoughts(const mt_sampler *s, const mt_chat *chat, mt_oddities *odd)
 {
     for (size_t i = 0; i < chat->n; i++) {
         const mt_message *m = &chat->items[i];
         mt_slice said = { m->content.str.s, m->content.str.n };
-        odd->thoughts_lost += m->trained && m->thought.type == MT_VALUE_STR && !s->shows_thought;
         if (!m->trained || m->calls.type == MT_VALUE_LIST || m->thought.type == MT_VALUE_STR) continue;
         if (!s->opens_thought && !mt__opens_thought(said)) continue;
         odd->thoughts_begun++;
@@ -265,6 +264,7 @@ static mt_rc run_chat(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
     MT_TRY(mt__chat_mask(s, w, &chat, reason, odd, err));
     odd->trailing_user_cut += chat.cut_at_end;
     odd->tools_as_text += chat.flattened;
+    odd->thoughts_lost += (int64_t)chat.n_lost;
     count_thoughts(s, &chat, odd);
     return MT_OK;
 }

@@ -28,7 +28,6 @@ struct mt_sampler {
     size_t n_thought;
     bool thought_in_prompt; /* it belongs to the prompt and is not learned */
     bool opens_thought;     /* the generation prompt opens a thought */
-    bool shows_thought;     /* the template shows a thought that is not part of an answer's text */
     mt_pair *variables;     /* for the template: special tokens and template_kwargs */
     size_t n_variables;
     struct tm now;
@@ -86,8 +85,8 @@ mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 mt_rc mt__chat_find_header(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* ... how calls end where the template does not end them (s->calls_end) ... */
 mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
-/* ... which parts of a record it has no place for (s->rules.no_system, tools_as_text, calls_as_actions;
- * s->shows_thought) ... */
+/* ... which parts of a record it has no place for (s->rules.no_system, tools_as_text, calls_as_actions,
+ * no_thoughts) ... */
 mt_rc mt__chat_find_places(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* ... and what becomes of answers without a thought (s->thought). */
 mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);

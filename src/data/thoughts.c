@@ -82,7 +82,13 @@ mt_slice mt__without_opening(mt_slice prompt)
     return prompt;
 }
 
-bool mt__ends_open(mt_slice prompt) { return mt__without_opening(prompt).n < prompt.n; }
+const char *mt__thought_open_at_end(mt_slice prompt)
+{
+    mt_slice p = mt_slice_trim_end(prompt);
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++)
+        if (mt_slice_ends(p, thoughts[i].open)) return thoughts[i].open.s;
+    return NULL;
+}
 
 const char *mt__empty_thought_at_end(mt_slice t)
 {
@@ -120,4 +126,19 @@ void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag)
             thoughts_add(out, thoughts[i].open);
             write_rest(out, i, (mt_slice){ "", 0 });
         }
+}
+
+void mt__write_thought(mt_str *out, const char *tag, mt_slice thought, mt_slice rest)
+{
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++) {
+        mt_slice inside = thoughts[i].inside;
+        if (strcmp(tag, thoughts[i].open.s) != 0) continue;
+        thoughts_add(out, thoughts[i].open);
+        thoughts_add(out, mt_slice_upto(inside, inside.n / 2));
+        thoughts_add(out, mt_slice_trim_end(mt_slice_skip_space(thought)));
+        thoughts_add(out, mt_slice_from(inside, inside.n / 2));
+        thoughts_add(out, thoughts[i].close);
+        thoughts_add(out, thoughts[i].after);
+        thoughts_add(out, rest);
+    }
 }

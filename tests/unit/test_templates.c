@@ -542,6 +542,38 @@ static void calls_without_a_thought_are_completed_as_well(void **state)
     }
 }
 
+/* A thought under its own key is never lost where the model thinks, and counted where it does not. */
+static void thoughts_that_a_template_does_not_show_become_text(void **state)
+{
+    static const struct {
+        const char *golden, *template, *tail, *trained;
+        int lost;
+    } cases[] = {
+        { "deepseek_r1", "", R1 "<think>\nhm\n</think>\n\nA" R1_END, "hm\n</think>\n\nA" R1_END, 0 },
+        { "qwen3_thinking", "", IM "<think>\nhm\n</think>\n\nA<|im_end|>\n", "<think>\nhm\n</think>\n\nA<|im_end|>", 0 },
+        { NULL, "qwen3", IM "<think>\nhm\n</think>\n\nA<|im_end|>\n", "<think>\nhm\n</think>\n\nA<|im_end|>", 0 },
+        { NULL, "seed_oss", "assistant\n<seed:think>hm</seed:think>A</s>", "<seed:think>hm</seed:think>A</s>", 0 },
+        { "qwen25", "", IM "A<|im_end|>\n", "A<|im_end|>", 1 },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        if (cases[i].golden) write_golden_template(*state, cases[i].golden);
+        rig_open(&r, cases[i].golden ? *state : TOKENIZER, openai(),
+                 (mt_sampler_config){ .template = cases[i].template, .keep_text = true });
+        assert_int_equal(rig_run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+                                     "\"content\": \"A\", \"reasoning_content\": \"hm\\n\"}]}"),
+                         MT_OK);
+        if (r.reason || r.n != 1) fail_msg("case %zu: %s", i, r.err.msg);
+        size_t n = strlen(r.samples[0].text), k = strlen(cases[i].tail);
+        if (n < k || strcmp(r.samples[0].text + n - k, cases[i].tail) != 0) fail_msg("case %zu: %s", i, r.samples[0].text);
+        mt_str trained = rig_trained(&r, 0);
+        if (strcmp(trained.s, cases[i].trained) != 0) fail_msg("case %zu trains \"%s\"", i, trained.s);
+        assert_int_equal(r.odd.thoughts_lost, cases[i].lost);
+        mt_str_free(&trained);
+        rig_close(&r);
+    }
+}
+
 /* What a thought in the prompt is in training, it is when the model is asked. */
 static void a_thought_in_the_prompt_is_there_when_the_model_is_asked(void **state)
 {
@@ -623,5 +655,6 @@ MT_TEST_MAIN(
     cmocka_unit_test(several_calls_and_results_share_their_turns),
     cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well), IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
     IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
-    IN_TEMPDIR(calls_without_a_thought_are_completed_as_well), IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled),
-    IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))
+    IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text), IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
+    IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled), IN_TEMPDIR(every_answer_of_a_conversation_is_completed),
+    cmocka_unit_test(published_models_keep_their_templates))
