@@ -160,8 +160,9 @@ mt_rc mt__j_percent(jrender *r, jval format, jval values, jval *out)
         f.p++;
         MT_TRY(put_percent(r, &f, format.safe));
     }
-    bool all = f.tuple ? f.used >= f.tuple->n
-                       : f.used > 0 || values.type == JV_DICT || values.type == JV_LIST || values.type == JV_NAMESPACE;
+    /* Python lets the format ignore whatever has items, which includes undefined values. */
+    bool ignorable = values.type == JV_DICT || values.type == JV_LIST || values.type == JV_RANGE || values.type == JV_UNDEFINED;
+    bool all = f.tuple ? f.used >= f.tuple->n : f.used > 0 || ignorable;
     if (!all) return mt__j_fail(r, "not all arguments converted during string formatting");
     MT_TRY(mt__j_cut(r, mark, out));
     out->safe = format.safe;

@@ -269,6 +269,11 @@ s.isdigit()
 '%%' % ()
 '%x %o %e' % (255, 8, 1.5)
 '%r' % 'q'
+'x' % missing
+'x' % range(3)
+'x' % namespace(a=1)
+'x' % [1]
+'x' % 1
 u
 u|length
 u[0]
