@@ -13,6 +13,7 @@ static const char *const known[] = {
     "special_tokens_map.json", "added_tokens.json",      "chat_template.jinja", "chat_template.json",
     "qwen.tiktoken",           "tokenizer.tiktoken",     "spiece.model",        "preprocessor_config.json",
     "processor_config.json",   "tokenizer_config.json",  "generation_config.json", "config.json",
+    "additional_chat_templates/tool_use.jinja",
 };
 /* clang-format on */
 

@@ -28,6 +28,7 @@ static const struct {
     { MT_HUB_TOKENIZER, "*.tiktoken" },
     { MT_HUB_TOKENIZER, "chat_template.jinja" },
     { MT_HUB_TOKENIZER, "chat_template.json" },
+    { MT_HUB_TOKENIZER, "additional_chat_templates/tool_use.jinja" },
 };
 
 /* In order of preference; all files of the first kind that is there are taken, and its index. */
@@ -43,13 +44,11 @@ static const struct {
     { "*.gguf", NULL, false },
 };
 
-static bool at_root(const char *path) { return !strchr(path, '/'); }
-
 static size_t want(mt__files *f, const char *pattern)
 {
     size_t n = 0;
     for (size_t i = 0; i < f->n; i++)
-        if (at_root(f->items[i].path) && fnmatch(pattern, f->items[i].path, 0) == 0) f->items[i].wanted = true, n++;
+        if (fnmatch(pattern, f->items[i].path, FNM_PATHNAME) == 0) f->items[i].wanted = true, n++;
     return n;
 }
 

@@ -75,26 +75,26 @@ static mt_rc read_templates(mt_tokenizer *tok, const mt_value *config, const cha
     return MT_OK;
 }
 
-/* chat_template.jinja takes the place of the config's default. */
-static mt_rc read_template_file(mt_tokenizer *tok, const char *dir, mt_err *err)
+/* A template in its own file takes the place of the config's. */
+static mt_rc read_template_file(mt_tokenizer *tok, const char *dir, const char *file, const char *name, mt_err *err)
 {
-    char *path = mt_path_join(dir, "chat_template.jinja"), *text = NULL;
+    char *path = mt_path_join(dir, file), *text = NULL;
     size_t n, bad;
     if (!path) return mt_no_memory(err, "a path");
     mt_rc rc = mt_file_exists(path) ? mt_file_read(&text, &n, path, MAX_FILE_BYTES, err) : MT_OK;
     mt_free(path);
     if (!text) return rc;
     for (size_t i = 0; i < tok->n_templates; i++) {
-        if (strcmp(tok->templates[i].name, "default")) continue;
+        if (strcmp(tok->templates[i].name, name)) continue;
         mt_free((char *)tok->templates[i].name);
         mt_free((char *)tok->templates[i].text);
         tok->templates[i] = tok->templates[--tok->n_templates];
         break;
     }
     if (!mt_utf8_valid(text, n, &bad))
-        rc = mt_fail(err, MT_EFORMAT, "chat_template.jinja is not valid UTF-8 at byte %zu", bad);
+        rc = mt_fail(err, MT_EFORMAT, "%s is not valid UTF-8 at byte %zu", file, bad);
     else
-        rc = add_template(tok, "default", 7, text, n, err);
+        rc = add_template(tok, name, strlen(name), text, n, err);
     mt_free(text);
     return rc;
 }
@@ -216,7 +216,8 @@ static mt_rc read_all(mt_tokenizer *tok, const char *dir, mt_arena *arena, mt_er
     MT_TRY(apply_config(tok, &config, what, err));
     MT_TRY(read_json(dir, "special_tokens_map.json", arena, &map, &found, err));
     if (found) MT_TRY(read_roles(tok, &map, false, "special_tokens_map.json", err));
-    MT_TRY(read_template_file(tok, dir, err));
+    MT_TRY(read_template_file(tok, dir, "chat_template.jinja", "default", err));
+    MT_TRY(read_template_file(tok, dir, "additional_chat_templates/tool_use.jinja", "tool_use", err));
     return complete_model(tok, &config, dir, arena, err);
 }
 

@@ -21,7 +21,8 @@ typedef struct mt_tokenizer mt_tokenizer;
 typedef struct mt_tok_scratch mt_tok_scratch;
 
 /* Open what a model directory has: tokenizer.json, else tokenizer.model (SentencePiece or tiktoken), with
- * tokenizer_config.json, special_tokens_map.json, added_tokens.json and chat_template.jinja where they are. */
+ * tokenizer_config.json, special_tokens_map.json, added_tokens.json, chat_template.jinja and
+ * additional_chat_templates/tool_use.jinja where they are. */
 mt_rc mt_tokenizer_open(mt_tokenizer **out, const char *dir, mt_err *err);
 /* Open one tokenizer.json (or tokenizer.model) alone. */
 mt_rc mt_tokenizer_open_file(mt_tokenizer **out, const char *path, mt_err *err);

@@ -583,16 +583,21 @@ static const mt_value *read_json(const char *dir, const char *name)
 static void a_config_that_is_still_true_is_copied_byte_for_byte(void **state)
 {
     fake a;
+    mt_err err = { 0 };
     test_path out = workspace_path("%s/export", (char *)*state);
     fake_open(&a, *state, NULL, 0);
     fill(&a, 7);
     workspace_write(*state, "model/tokenizer.json", "{\"version\": \"1.0\"}");
     workspace_write(*state, "model/secret.txt", "not a model's file");
+    assert_ok(mt_dir_make(workspace_path("%s/additional_chat_templates", a.source.s).s, &err));
+    workspace_write(*state, "model/additional_chat_templates/tool_use.jinja", "{{ tools }}");
     export_to(&a, out.s);
     assert_true(workspace_same_file(workspace_path("%s/config.json", a.source.s).s, workspace_path("%s/config.json", out.s).s));
     assert_true(
         workspace_same_file(workspace_path("%s/tokenizer.json", a.source.s).s, workspace_path("%s/tokenizer.json", out.s).s));
     assert_false(mt_file_exists(workspace_path("%s/secret.txt", out.s).s));
+    assert_true(workspace_same_file(workspace_path("%s/additional_chat_templates/tool_use.jinja", a.source.s).s,
+                                    workspace_path("%s/additional_chat_templates/tool_use.jinja", out.s).s));
     fake_close(&a);
 }
 

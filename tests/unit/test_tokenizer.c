@@ -275,6 +275,16 @@ static void configuration_beside_a_tokenizer_json_is_read(void **state)
     assert_string_equal(t[1].name, "default");
     assert_string_equal(t[1].text, "new");
     mt_tokenizer_close(tok);
+    char path[200];
+    snprintf(path, sizeof path, "%s/additional_chat_templates", f.dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    put_text(&f, "additional_chat_templates/tool_use.jinja", "new tools");
+    assert_ok(mt_tokenizer_open(&tok, f.dir, &err));
+    t = mt_tokenizer_templates(tok, &n);
+    assert_int_equal(n, 2);
+    assert_string_equal(t[1].name, "tool_use");
+    assert_string_equal(t[1].text, "new tools");
+    mt_tokenizer_close(tok);
     put_text(&f, "tokenizer_config.json", "{\"bos_token\":7}");
     assert_int_equal(mt_tokenizer_open(&tok, f.dir, &err), MT_EFORMAT);
     assert_says("tokenizer_config.json: \"bos_token\"");
