@@ -87,6 +87,8 @@ bool mt_utf8_valid(const char *s, size_t n, size_t *bad_at)
     return true;
 }
 
+size_t mt_utf8_mark(const char *s, size_t n) { return n >= 3 && memcmp(s, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; }
+
 static bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }
 
 void mt_utf8_tame(char *s)

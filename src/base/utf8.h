@@ -12,6 +12,8 @@ int mt_utf8_decode(const char *s, size_t n, uint32_t *cp);
 int mt_utf8_encode(uint32_t cp, char *out);
 /* True if all n bytes are valid; else *bad_at (if given) is the first offending byte. */
 bool mt_utf8_valid(const char *s, size_t n, size_t *bad_at);
+/* Bytes of the byte order mark with which s starts, as files from Windows do: 3, or 0 without one. */
+size_t mt_utf8_mark(const char *s, size_t n);
 /* '?' for every control character but newline and tab, those of U+0080..U+009F too: names come from strangers' files, and a
  * terminal obeys what it is shown. */
 void mt_utf8_tame(char *s);

@@ -398,6 +398,7 @@ mt_rc mt_value_reader_parse(mt_value_reader *keep, mt_value *out, mt_arena *a, c
                             const char *what, mt_err *err)
 {
     reader r = { .text = text, .p = text, .end = text + n, .what = what, .arena = a, .keep = keep, .err = err };
+    if (!used) r.p += mt_utf8_mark(text, n); /* files that people write on Windows start with one */
     mt_rc rc = read_value(&r, out);
     if (!rc) skip_space(&r);
     if (used) *used = (size_t)(r.p - text);

@@ -286,10 +286,11 @@ mt_rc mt_yaml_parse(const mt_yaml **out, mt_arena *arena, const char *text, size
     if (n > MT_YAML_MAX_BYTES)
         return mt_fail(err, MT_EFORMAT, "%s: %zu bytes; a configuration has at most %d", name, n, MT_YAML_MAX_BYTES);
     if (!mt_utf8_valid(text, n, &bad_at)) return mt_fail(err, MT_EFORMAT, "%s: byte %zu is not valid UTF-8", name, bad_at);
+    size_t mark = mt_utf8_mark(text, n); /* libyaml would count it as a column of the first line */
     reader r = { .arena = arena, .name = name };
     if (!yaml_parser_initialize(&r.parser)) return mt_no_memory(err, "the contents of %s", r.name);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text + mark, n - mark);
     mt_rc rc = read_stream(&r, out, err);
     yaml_parser_delete(&r.parser);
     mt_free(r.names);

@@ -29,6 +29,7 @@ static void documents_come_back_as_python_would_write_them(void **state)
           "[5.960464477539063e-08, -1.1125369292536007e-308, 9.332636185032189e-302]" },
         { "[9007199254740993, 99999999999999999999]", "[9007199254740993, 1e+20]" },
         { "[NaN, Infinity, -Infinity]", "[NaN, Infinity, -Infinity]" },
+        { "\xef\xbb\xbf {\"a\": 1}", "{\"a\": 1}" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_arena a = { 0 };

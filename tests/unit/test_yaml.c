@@ -40,8 +40,8 @@ static void documents_become_trees(void **state)
         { "a: &a {x: 1}\nb: &b {x: 2, y: 2}\nc: {<<: [*a, *b], z: 0}", "{a={x=1} b={x=2 y=2} c={z=0 x=1 y=2}}" },
         { "'<<': kept", "{<<=kept}" },
         { "\xef\xbb\xbf"
-          "a: b",
-          "{a=b}" },
+          "a: b\nc: d",
+          "{a=b c=d}" },
         { "--- {a: }\n", "{a=}" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
