@@ -3,6 +3,7 @@
 #include "api/chat.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,11 +82,15 @@ static mt_rc add_json(mt_asks *a, const char *text, size_t n, const char *path, 
     return rc;
 }
 
+/* Lines end with LF or CRLF, as in text files to train on. */
 static mt_rc add_lines(mt_asks *a, const char *text, size_t n, mt_err *err)
 {
-    for (const char *end = text + n; text < end;) {
+    const char *end = text + n;
+    for (text += mt_utf8_mark(text, n); text < end;) {
         const char *newline = memchr(text, '\n', (size_t)(end - text)), *to = newline ? newline : end;
-        if (to > text) MT_TRY(add_text(a, text, (size_t)(to - text), err));
+        size_t length = (size_t)(to - text);
+        if (length && text[length - 1] == '\r') length--;
+        if (length) MT_TRY(add_text(a, text, length, err));
         text = to + 1;
     }
     return MT_OK;

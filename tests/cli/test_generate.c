@@ -32,6 +32,14 @@ static void a_prompt_gets_the_same_answer_in_any_company(void **state)
     assert_memory_equal(at + strlen("> Reverse apple.\n"), alone, strlen(alone));
 }
 
+static void write_prompts(const char *file, const char *text)
+{
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
 static void memory_and_the_way_prompts_come_in_change_nothing(void **state)
 {
     char resident[4096], streamed[4096], piped[4096], file[1024], args[2048];
@@ -39,13 +47,14 @@ static void memory_and_the_way_prompts_come_in_change_nothing(void **state)
     output_of(DRAWN "--prompt 'Reverse apple.' --device-memory 24M", streamed, sizeof streamed);
     assert_string_equal(resident, streamed);
     snprintf(file, sizeof file, "%s/prompts.txt", (const char *)*state);
-    FILE *f = fopen(file, "w");
-    assert_non_null(f);
-    fputs("Reverse apple.\n", f);
-    fclose(f);
-    snprintf(args, sizeof args, DRAWN "--prompts %s", file);
-    output_of(args, piped, sizeof piped);
-    assert_string_equal(resident, piped);
+    static const char *const texts[] = { "\xef\xbb\xbfReverse apple.\r\n\r\n", /* as Windows writes it */
+                                         "Reverse apple.\n" };
+    for (size_t i = 0; i < MT_COUNT(texts); i++) {
+        write_prompts(file, texts[i]);
+        snprintf(args, sizeof args, DRAWN "--prompts %s", file);
+        output_of(args, piped, sizeof piped);
+        assert_string_equal(resident, piped);
+    }
     snprintf(args, sizeof args, DRAWN "< %s", file);
     output_of(args, piped, sizeof piped);
     assert_string_equal(resident, piped);
