@@ -39,6 +39,13 @@ static mt_rc need_value(const flag *f, const char **value, int *used, mt_err *er
     return MT_OK;
 }
 
+/* A configuration file is recognized by its name and needs no --config. */
+static bool is_file(const char *word)
+{
+    const char *dot = strrchr(word, '.');
+    return word[0] != '-' && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+}
+
 /* Rows whose flag may stand alone take the next argument only if it can be nothing else. */
 static bool next_is_value(const mt_setting *row, const char *next)
 {
@@ -47,7 +54,7 @@ static bool next_is_value(const mt_setting *row, const char *next)
     if (!next || strncmp(next, "--", 2) == 0) return false;
     if (row->type == MT_SETTING_BOOL || row->type == MT_SETTING_ENUM) return mt_yaml_bool(next, &b) || strcmp(next, "auto") == 0;
     if (row->type == MT_SETTING_INT) return mt_yaml_number(next, &d) || (row->word && strcmp(next, row->word) == 0);
-    return true;
+    return !is_file(next);
 }
 
 static mt_rc row_value(const mt_setting *row, const flag *f, const char **value, int *used, mt_err *err)
@@ -100,13 +107,6 @@ static mt_rc take_flag(mt_settings *s, const flag *f, int *used, mt_err *err)
         return set_pair(s, value, err);
     }
     return take_row(s, f, used, err);
-}
-
-/* A configuration file is recognized by its name and needs no --config. */
-static bool is_file(const char *word)
-{
-    const char *dot = strrchr(word, '.');
-    return word[0] != '-' && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
 /* Arguments that a flag takes, itself included; 1 for flags of the command. */

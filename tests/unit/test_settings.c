@@ -324,6 +324,9 @@ static void switches_take_a_value_only_when_it_is_one(void **state)
     assert_true(mt_value_is(mt_value_get(&s.dataset.template_kwargs, "a"), "x"));
     assert_int_equal(s.dataset.name.n, 2);
     assert_int_equal(s.training.seed, 42);
+    assert_ok(args(&s, "--resume " ORIGINAL, rest, &err)); /* the file of the run, not a checkpoint */
+    assert_string_equal(s.save.resume, "latest");
+    assert_string_equal(s.model.name, "Qwen/Qwen2.5-7B-Instruct");
     mt_settings_deinit(&s);
 }
 
