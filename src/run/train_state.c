@@ -132,13 +132,26 @@ static mt_rc refuse_older(const mt_trainer *t, const char *path, mt_err *err)
                    path, newest, t->dir.path);
 }
 
+/* A run's directory and a finished model have no list of their files, and no checkpoint's name. */
+static mt_rc verify_named(const char *path, mt_err *err)
+{
+    int64_t step;
+    if (!mt_dir_exists(path)) return mt_fail(err, MT_ENOENT, "--resume %s: no such checkpoint", path);
+    mt_rc rc = mt_ckpt_verify(path, err);
+    if (rc != MT_ENOENT || mt_ckpt_step_of(path, &step)) return rc;
+    return mt_fail(
+        err, rc,
+        "--resume %s: not a checkpoint; name a checkpoint-N, or give --resume alone to continue the run in --output-dir "
+        "from its newest",
+        path);
+}
+
 static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
 {
     char *path = mt_strdup(given);
     if (!path) return mt_no_memory(err, "resuming");
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';) path[--n] = '\0';
-    mt_rc rc =
-        mt_dir_exists(path) ? mt_ckpt_verify(path, err) : mt_fail(err, MT_ENOENT, "--resume %s: no such checkpoint", given);
+    mt_rc rc = verify_named(path, err);
     t->resume.here = !rc && is_ours(t, path);
     if (t->resume.here) rc = refuse_older(t, path, err);
     if (rc)

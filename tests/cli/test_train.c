@@ -374,6 +374,13 @@ static void an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there(void
     set_up(root);
     program_arg(&p, "--resume=out/checkpoint-5");
     REFUSED("no such checkpoint");
+    set_up(root);
+    program_arg(&p, "--resume=out");
+    program_arg(&p, "--output-dir=branch");
+    REFUSED("--resume out: not a checkpoint; name a checkpoint-N");
+    set_up(root);
+    program_arg(&p, "--resume=out/final");
+    REFUSED("--resume out/final: not a checkpoint");
     run_ok(root, "--resume=out/checkpoint-6/");
     set_up(root); /* but another directory may begin where this one was */
     program_arg(&p, "--resume=out/checkpoint-4");
