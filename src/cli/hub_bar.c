@@ -55,12 +55,21 @@ void mt_hub_bar_close(mt_hub_bar *b)
     b->hub = NULL;
 }
 
-static bool is_model_dir(const char *dir)
+static bool has_file(const char *dir, const char *name)
 {
-    char *config = mt_path_join(dir, "config.json");
-    bool is = config && mt_file_exists(config);
-    mt_free(config);
-    return is;
+    char *path = mt_path_join(dir, name);
+    bool has = path && mt_file_exists(path);
+    mt_free(path);
+    return has;
+}
+
+static bool is_model_dir(const char *dir) { return has_file(dir, "config.json"); }
+
+/* A run's directory in place of the model in it. */
+static mt_rc refuse_run(const char *dir, mt_err *err)
+{
+    if (is_model_dir(dir) || !has_file(dir, "plan.json")) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "%s is the directory of a run; name a model in it: final, or a checkpoint-N", dir);
 }
 
 /* The path if no hub is needed: a local path or an installed model; NULL: neither. */
@@ -77,6 +86,7 @@ mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char *
     char path[1024];
     const char *here = find_here(name, path, sizeof path);
     *dir = NULL;
+    if (here) MT_TRY(refuse_run(here, err));
     if (here) { /* then the hub's environment variables are not needed either */
         *dir = mt_strdup(here);
         return *dir ? MT_OK : mt_no_memory(err, "a path");

@@ -32,7 +32,7 @@ static void a_prompt_gets_the_same_answer_in_any_company(void **state)
     assert_memory_equal(at + strlen("> Reverse apple.\n"), alone, strlen(alone));
 }
 
-static void write_prompts(const char *file, const char *text)
+static void write_text(const char *file, const char *text)
 {
     FILE *f = fopen(file, "w");
     assert_non_null(f);
@@ -50,7 +50,7 @@ static void memory_and_the_way_prompts_come_in_change_nothing(void **state)
     static const char *const texts[] = { "\xef\xbb\xbfReverse apple.\r\n\r\n", /* as Windows writes it */
                                          "Reverse apple.\n" };
     for (size_t i = 0; i < MT_COUNT(texts); i++) {
-        write_prompts(file, texts[i]);
+        write_text(file, texts[i]);
         snprintf(args, sizeof args, DRAWN "--prompts %s", file);
         output_of(args, piped, sizeof piped);
         assert_string_equal(resident, piped);
@@ -93,6 +93,15 @@ static void weights_that_are_no_numbers_are_named_and_not_answered_with(void **s
     fclose(f);
     expect_program(args, 1, "model.safetensors: tensor \"");
     expect_program(args, 1, "not finite");
+}
+
+static void a_run_in_place_of_its_model_is_named(void **state)
+{
+    char file[1024], args[2048];
+    snprintf(file, sizeof file, "%s/plan.json", (char *)*state);
+    write_text(file, "{}");
+    snprintf(args, sizeof args, "generate '%s' --device cpu --prompt a", (char *)*state);
+    expect_program(args, 2, "is the directory of a run; name a model in it: final");
 }
 
 /* What a terminal obeys is shown as question marks there; a file gets every byte. */
@@ -162,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(weights_that_are_no_numbers_are_named_and_not_answered_with, tempdir_make,
                                         tempdir_remove),
+        cmocka_unit_test_setup_teardown(a_run_in_place_of_its_model_is_named, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(control_characters_are_tamed_on_a_terminal_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test(a_prompt_gets_the_same_answer_in_any_company),
         cmocka_unit_test_setup_teardown(memory_and_the_way_prompts_come_in_change_nothing, tempdir_make, tempdir_remove),
