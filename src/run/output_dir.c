@@ -54,6 +54,16 @@ static const struct left_name *left_by_run(const char *plain)
     return NULL;
 }
 
+bool mt_output_dir_uses(const char *name)
+{
+    while (strncmp(name, "./", 2) == 0) name += 2;
+    char *first = mt_strndup(name, strcspn(name, "/"));
+    bool bookkeeping = first && (strcmp(first, ".lock") == 0 || strcmp(first, MT_RUN_FILES_NAME) == 0);
+    bool used = bookkeeping || (first && strcmp(first, "metrics.jsonl") != 0 && left_by_run(first));
+    mt_free(first);
+    return used;
+}
+
 static mt_rc in_use(const mt_output_dir *d, mt_err *err)
 {
     char who[32] = "";

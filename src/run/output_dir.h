@@ -36,6 +36,8 @@ mt_rc mt_output_dir_check_free(const mt_output_dir *d, mt_err *err);
 /* Fails if there is anything in the directory that no run has written. */
 mt_rc mt_output_dir_only_runs(const char *path, mt_err *err);
 
+/* True if a run writes something other than its metrics under this name in its directory, or under the first folder of it. */
+bool mt_output_dir_uses(const char *name);
 /* Lists `name` as a run's file, before it is written. */
 mt_rc mt_output_dir_own(const mt_output_dir *d, const char *name, mt_err *err);
 /* The same for the directory `made` and all in it, before it is renamed to `path`; user is the mt_output_dir (outdir.h). */

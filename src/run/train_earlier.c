@@ -56,6 +56,9 @@ static bool metrics_are_ours(const mt_trainer *t)
 mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err)
 {
     struct stat st;
+    if (mt_output_dir_uses(t->s->logging.metrics_file))
+        return mt_fail(err, MT_EINVAL, "logging.metrics_file %s: the run writes another file of that name; choose another name",
+                       t->s->logging.metrics_file);
     char *path = mt__train_metrics_path(t);
     bool taken = path && !metrics_are_ours(t) && !t->s->save.overwrite && stat(path, &st) == 0 && st.st_size > 0;
     mt_free(path);

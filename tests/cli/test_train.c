@@ -157,6 +157,17 @@ static void metrics_of_another_run_are_not_emptied(void **state)
     }
 }
 
+static void metrics_under_the_name_of_another_file_are_refused(void **state)
+{
+    static const char *const names[] = { "log.txt", "./plan.json", ".files", "final", "checkpoint-4", "tensorboard/all.jsonl" };
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        test_path flag = workspace_path("--metrics-file=%s", names[i]);
+        set_up(*state);
+        program_arg(&p, flag.s);
+        REFUSED(names[i], "the run writes another file of that name");
+    }
+}
+
 static void a_dry_run_removes_nothing_of_others(void **state)
 {
     const char *root = *state;
@@ -904,12 +915,12 @@ static void weights_are_loaded_with_a_small_stack(void **state)
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
              RUNS(a_directory_in_use_is_refused), RUNS(a_run_is_removed_only_once_the_next_one_can_start),
              RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied),
-             RUNS(a_dry_run_removes_nothing_of_others), RUNS(no_room_is_known_before_a_run_is_removed),
-             RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines), RUNS(a_truncated_newest_checkpoint_falls_back),
-             RUNS(a_wrong_checksum_falls_back), RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so),
-             RUNS(changed_data_is_refused), RUNS(a_checkpoint_of_another_model_is_refused),
-             RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
-             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(metrics_under_the_name_of_another_file_are_refused), RUNS(a_dry_run_removes_nothing_of_others),
+             RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines),
+             RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
+             RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
+             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
+             RUNS(a_resumed_run_keeps_its_attention), RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
              RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest),
              RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),
