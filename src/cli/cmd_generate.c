@@ -1,6 +1,7 @@
 /* cmd_generate.c - megatrain generate: prints a model's answers. */
 #include "base/file.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "ckpt/model_files.h"
 #include "cli/answers.h"
 #include "cli/commands.h"
@@ -156,6 +157,7 @@ static mt_rc report(session *s, const mt_generate_stats *stats, mt_err *err)
     else
         mt_answers_report(&s->answers, &text);
     if (!mt_str_ok(&text)) rc = mt_no_memory(err, "the report");
+    if (!rc && isatty(STDOUT_FILENO)) mt_utf8_tame(text.s);
     if (!rc && (fputs(text.s, stdout) < 0 || fflush(stdout))) rc = mt_fail_errno(err, MT_EIO, "writing the report");
     mt_str_free(&text);
     return rc;

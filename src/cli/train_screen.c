@@ -3,6 +3,7 @@
 #include "base/disk.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/plan_view.h"
 #include "cli/plot.h"
@@ -369,14 +370,17 @@ void mt_train_screen_eval(mt_train_screen *screen, const mt_train_eval *e)
     mt_train_screen_say(screen, line);
 }
 
-/* One line each, however many lines the answer has. */
+/* One line each, however many lines the answer has, and nothing that a terminal obeys.  The metrics have every byte. */
 void mt_train_screen_sample(mt_train_screen *screen, int64_t step, const char *prompt, const char *answer)
 {
     mt_str s = { 0 };
     mt_str_printf(&s, "sample at step %lld: %s -> %s", (long long)step, prompt, answer);
     for (size_t i = 0; i < s.n; i++)
         if (s.s[i] == '\n' || s.s[i] == '\r') s.s[i] = ' ';
-    if (mt_str_ok(&s)) mt_train_screen_say(screen, s.s);
+    if (mt_str_ok(&s)) {
+        mt_utf8_tame(s.s);
+        mt_train_screen_say(screen, s.s);
+    }
     mt_str_free(&s);
 }
 

@@ -123,6 +123,12 @@ static void control_characters_are_tamed_on_a_terminal_alone(void **state)
     snprintf(args, sizeof args, "'%s' " RANDOM "--prompts '%s'", MT_BINARY, file);
     assert_int_equal(run_shell(args, out, sizeof out), 0);
     assert_non_null(strstr(out, "> one \x1b]0;title\x07"));
+    snprintf(file, sizeof file, "%s/asked.json", (char *)*state);
+    write_text(file, "[{\"prompt\": \"one \\u001b]0;title\\u0007\", \"response\": \"\\u009b31m\"}]");
+    const char *const checked[] = { MT_BINARY,          "generate", MODEL,     "--from-scratch", "--device", "cpu",
+                                    "--max-new-tokens", "2",        "--check", "--prompts",      file,       NULL };
+    assert_int_equal(pty_run(checked, 80, (const char *const[]){ NULL }, out, sizeof out), 0);
+    if (!strstr(out, "  one ?]0;title?  ->") || !strstr(out, "expected  ??31m")) fail_msg("%s", out);
 }
 
 static void check_counts_what_is_right(void **state)

@@ -298,10 +298,12 @@ static void a_message_forges_no_line_of_the_log(void **state)
     mt_train_screen_keep(&screen, "the template says: x\n2026-01-01 00:00:00  done: all is well"); /* before there is a file */
     mt_train_screen_log_to(&screen, *state);
     mt_train_screen_keep(&screen, "the template says: y\n2026-01-01 00:00:00  done: all is well");
+    mt_train_screen_sample(&screen, 3, "Who are you?", "a model\n2026-01-01 \x1b]0;title\x07");
     mt_train_screen_deinit(&screen);
     assert_ok(mt_file_read(&log, NULL, workspace_path("%s/log.txt", (char *)*state).s, 1 << 20, &err));
     assert_null(strstr(log, "\n2026-01-01"));
     assert_non_null(strstr(log, "\n                     2026-01-01"));
+    assert_non_null(strstr(log, "sample at step 3: Who are you? -> a model 2026-01-01 ?]0;title?\n"));
     mt_free(log);
 }
 
