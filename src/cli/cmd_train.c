@@ -270,7 +270,9 @@ static mt_rc dry_run(app *a, mt_err *err)
     mt_train_hooks hooks = { .user = a, .data = data_hooks(a) };
     print_settings(a);
     MT_TRY(cmd_train_prepare(a, &hooks, err));
-    char *dir = mt_asprintf("%s.dry-run", a->s.save.output_dir);
+    int n = (int)strlen(a->s.save.output_dir);
+    while (n > 1 && a->s.save.output_dir[n - 1] == '/') n--; /* runs/a/ too is rehearsed beside it, not inside */
+    char *dir = mt_asprintf("%.*s.dry-run", n, a->s.save.output_dir);
     if (!dir) return mt_no_memory(err, "a name");
     a->s.save.output_dir = dir;
     a->s.save.resume = "";

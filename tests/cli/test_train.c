@@ -218,6 +218,11 @@ static void a_dry_run_leaves_nothing(void **state)
     assert_printed(&p, "first sample");
     assert_printed(&p, "written and verified");
     assert_int_equal(tempdir_count(root, NULL), 2); /* model and rows.json */
+    set_up(root);
+    program_arg(&p, "--dry-run");
+    program_arg(&p, "--output-dir=new/"); /* as a shell completes it */
+    assert_int_equal(program_run(&p), 0);
+    assert_int_equal(tempdir_count(root, NULL), 2);
 }
 
 /* A user reads it before every run: model, data, device, plan, run, output; notes come on top. */
