@@ -18,7 +18,7 @@ static mt_rc unexpected(const mt_setting *row, const mt_yaml *node, mt_rc rc, co
     mt__setting_expected(&expected, row);
     bool too_large = node->kind == MT_YAML_SCALAR && mt_yaml_number(node->text, &v) && v > row->max;
     if (too_large && row->type == MT_SETTING_INT && row->max >= MT_SETTING_UNCAPPED) /* a bound that is otherwise not reported */
-        mt_str_printf(&expected, ", and at most %.15g", row->max);
+        mt_str_printf(&expected, ", and at most %.16g", row->max);                   /* 2^53 - 1 has 16 digits */
     mt_yaml_describe(node, found);
     rc = mt_fail(err, rc, "%s: expected %s, found %s", where, expected.s ? expected.s : "something else", found);
     mt_str_free(&expected);

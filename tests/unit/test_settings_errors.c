@@ -53,6 +53,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         /* ranges */
         { "training: {batch_size: 0}", MT_ERANGE, "expected an integer of at least 1, or auto, found \"0\"" },
         { "training: {batch_size: 2e12}", MT_ERANGE, "of at least 1, or auto, and at most 1000000000000, found \"2e12\"" },
+        { "training: {seed: 18446744073709551615}", MT_ERANGE, "of at least 0, and at most 9007199254740991, found" },
         { "dataset: {max_seq_len: 1}", MT_ERANGE, "expected an integer from 2 to 16777216, found \"1\"" },
         { "training: {learning_rate: -1e-5}", MT_ERANGE, "found \"-1e-5\"" },
         { "training: {router_aux_loss: -1}", MT_ERANGE, "expected a number from 0 to 1000, or model" },
