@@ -201,10 +201,16 @@ static mt_rc tree(mt_value *out, mt_arena *a, const mt_yaml *node, int *budget)
     return MT_OK;
 }
 
-static mt_rc text(mt_settings *s, const mt_yaml *node, const char **field)
+/* Shells expand "~/x" in a word alone, but neither in --output-dir=~/x nor in a file. */
+static mt_rc text(mt_settings *s, const mt_setting *row, const mt_yaml *node, const char **field)
 {
-    char *copy = mt_arena_strndup(&s->arena, node->text, strlen(node->text));
+    const char *home = row->path && strncmp(node->text, "~/", 2) == 0 ? getenv("HOME") : NULL;
+    const char *rest = home ? node->text + 1 : node->text;
+    size_t n_home = home ? strlen(home) : 0, n = strlen(rest);
+    char *copy = mt_arena_alloc(&s->arena, n_home + n + 1);
     if (!copy) return MT_ENOMEM;
+    if (home) memcpy(copy, home, n_home);
+    memcpy(copy + n_home, rest, n + 1);
     *field = copy;
     return MT_OK;
 }
@@ -215,7 +221,7 @@ static mt_rc scalar(mt_settings *s, const mt_setting *row, const mt_yaml *node, 
     int i = 0;
     mt_rc rc = MT_EINVAL;
     switch (row->type) {
-    case MT_SETTING_STR: return text(s, node, field);
+    case MT_SETTING_STR: return text(s, row, node, field);
     case MT_SETTING_BOOL: return mt_yaml_bool(node->text, field) ? MT_OK : MT_EINVAL;
     case MT_SETTING_INT:
         rc = number(row, node->text, true, &d);

@@ -17,6 +17,7 @@ static const char head[] =
     "`train --dry-run` shows every value that is not a default and its origin, `--dry-run --verbose` every setting.\n"
     "\n"
     "- `1e-5` is a number; `true`, `yes` and `on` are the same; `null`, or nothing at all, means the default.\n"
+    "- A path that begins with `~/` begins in the home directory.\n"
     "- Sizes take units: `64M`, `1.5G` (10^9 bytes) or `80Gi` (2^30 bytes).\n"
     "- A list is `[a, b]`; on the command line `a,b` will do.\n"
     "- An unknown key, a key given twice, a wrong type and a value out of range stop the run with file and line.\n"

@@ -93,7 +93,7 @@ const size_t mt__n_sections = MT_COUNT(mt__sections);
 
 const mt_setting mt__settings[] = {
     STR(model, name, PLACE, "", "A model directory, or a name on the Hugging Face hub such as Qwen/Qwen2.5-7B-Instruct.",
-        .flag = "model-name", .meta = "NAME", .shown_default = "none; required", .common = true),
+        .path = true, .flag = "model-name", .meta = "NAME", .shown_default = "none; required", .common = true),
     STR(model, revision, PLACE, "", "Branch, tag or commit on the hub.", .meta = "REV", .shown_default = "the default branch"),
     STR(model, family, MODEL, "",
         "For an unknown model_type: the family that computes the same, such as llama. Without it such a model is refused.",
@@ -117,8 +117,8 @@ const mt_setting mt__settings[] = {
     STR(dataset, dataset_dir, PLACE, "data",
         "The folder of dataset_info.json, searched in the current directory, beside the configuration, then in the installed "
         "data.",
-        .meta = "DIR"),
-    STR(dataset, path, PLACE, "", "A data file or folder to read directly; the layout of its records is detected.",
+        .path = true, .meta = "DIR"),
+    STR(dataset, path, PLACE, "", "A data file or folder to read directly; the layout of its records is detected.", .path = true,
         .flag = "dataset-path", .meta = "PATH", .common = true),
     STR(dataset, split, DATA, "", "Split of a hub dataset, such as train, train[:1000] or train[5%:].", .meta = "SPLIT",
         .shown_default = "as registered, else train"),
@@ -168,8 +168,8 @@ const mt_setting mt__settings[] = {
     ENUM(dataset, on_bad_record, mt_set_bad_record, bad_record, DATA, "skip",
          "Skip and count a record that cannot be used, or stop."),
     NUM(dataset, max_bad_share, FREE, "0.05", 0, 1, "Stop before the first step if a larger fraction of the records is bad."),
-    STR(dataset, cache_dir, FREE, "", "Folder in which tokenized samples are stored for the next run.", .meta = "DIR",
-        .shown_default = "the user's cache directory"),
+    STR(dataset, cache_dir, FREE, "", "Folder in which tokenized samples are stored for the next run.", .path = true,
+        .meta = "DIR", .shown_default = "the user's cache directory"),
     BYTES(dataset, cache_size, FREE, "100G",
           "Size limit of that folder. Removes the samples unused for the longest time first, and all that are unused for 30 "
           "days, never those in use.",
@@ -280,8 +280,8 @@ const mt_setting mt__settings[] = {
     INT(eval, max_samples, FREE, "all", 1, COUNT_MAX, "Evaluate only on the first N records.", .word = "all",
         .flag = "eval-max-samples"),
 
-    STR(save, output_dir, FREE, "", "The run's directory. It is never overwritten without --overwrite.", .meta = "DIR",
-        .shown_default = "runs/<config name>", .common = true),
+    STR(save, output_dir, FREE, "", "The run's directory. It is never overwritten without --overwrite.", .path = true,
+        .meta = "DIR", .shown_default = "runs/<config name>", .common = true),
     INT(save, save_steps, FREE, "500", 0, COUNT_MAX,
         "Updates between checkpoints; 0: only at the end and on a signal; epoch: at the end of each epoch.", EPOCH,
         .common = true),
@@ -292,7 +292,7 @@ const mt_setting mt__settings[] = {
           .word_value = MT_DTYPE_COUNT, .flag = "save-dtype"),
     BYTES(save, max_shard_size, FREE, "5G", "Approximate size of one safetensors file."),
     STR(save, resume, FREE, "", "Continue from the newest complete checkpoint, or from this one.", .flag_only = true,
-        .bare = "latest", .meta = "DIR", .shown_default = "no", .common = true),
+        .path = true, .bare = "latest", .meta = "DIR", .shown_default = "no", .common = true),
     BOOL(save, overwrite, FREE, "false", "Remove the run in the output directory and start over.", .flag_only = true,
          .common = true),
 
@@ -304,7 +304,8 @@ const mt_setting mt__settings[] = {
     INT(logging, log_interval, FREE, "1", 1, COUNT_MAX, "Updates between lines of metrics; epoch: one at the end of each epoch.",
         EPOCH),
     BOOL(logging, enable_timing, FREE, "true", "Record where each step's time went."),
-    STR(logging, metrics_file, FREE, "metrics.jsonl", "JSON lines, inside output_dir unless absolute.", .meta = "FILE"),
+    STR(logging, metrics_file, FREE, "metrics.jsonl", "JSON lines, inside output_dir unless absolute.", .path = true,
+        .meta = "FILE"),
     ENUM(logging, color, mt_tri, tri, FREE, "auto", "Color in the terminal. auto: unless NO_COLOR is set.", .bare = "true"),
     BOOL(logging, tensorboard, FREE, "false", "Also write TensorBoard event files."),
     INT(logging, dashboard, FREE, "off", 1, 65535,

@@ -34,6 +34,7 @@ typedef struct mt_setting {
     const char *const *choices; /* ENUM and DTYPE: NULL-terminated */
     const char *word;           /* numbers, sizes, dtypes: a word that stands for word_value ("auto") */
     double word_value;
+    bool path;        /* STR: "~/x" is x in the home directory */
     bool memory;      /* BYTES that something is to run in: mt_memory_parse */
     bool split;       /* STRS: "a,b" is two items */
     bool common;      /* --help shows it; the others are for --help-all */

@@ -5,6 +5,7 @@
 #include "settings/settings.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define ORIGINAL MT_TESTS_DIR "/fixtures/settings/original.yaml"
 
@@ -330,6 +331,24 @@ static void switches_take_a_value_only_when_it_is_one(void **state)
     mt_settings_deinit(&s);
 }
 
+static void paths_may_begin_in_the_home_directory(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    char rest[512];
+    assert_int_equal(setenv("HOME", "/home/ada", 1), 0);
+    mt_settings s = open_settings("model: {name: ~/models/a}\nsave: {output_dir: ~/runs/a}\ndataset: {system_prompt: ~/x}");
+    assert_string_equal(s.model.name, "/home/ada/models/a");
+    assert_string_equal(s.save.output_dir, "/home/ada/runs/a");
+    assert_string_equal(s.dataset.system_prompt, "~/x"); /* a text */
+    assert_ok(args(&s, "--output-dir=~/b --dataset-path=~/c.jsonl --cache-dir ~c --metrics-file a/~/d", rest, &err));
+    assert_string_equal(s.save.output_dir, "/home/ada/b");
+    assert_string_equal(s.dataset.path, "/home/ada/c.jsonl");
+    assert_string_equal(s.dataset.cache_dir, "~c");
+    assert_string_equal(s.logging.metrics_file, "a/~/d");
+    mt_settings_deinit(&s);
+}
+
 static void unknown_flags_stay_and_the_nearest_is_known(void **state)
 {
     (void)state;
@@ -438,7 +457,7 @@ MT_TEST_MAIN(cmocka_unit_test(defaults_are_the_originals), cmocka_unit_test(the_
              cmocka_unit_test(new_keys_are_read_in_every_kind), cmocka_unit_test(anchors_and_merges_fill_sections),
              cmocka_unit_test(several_devices_are_read), cmocka_unit_test(devices_are_a_list_or_all),
              cmocka_unit_test(a_batch_per_device_is_known_as_such), cmocka_unit_test(flags_win_over_the_file),
-             cmocka_unit_test(switches_take_a_value_only_when_it_is_one),
+             cmocka_unit_test(switches_take_a_value_only_when_it_is_one), cmocka_unit_test(paths_may_begin_in_the_home_directory),
              cmocka_unit_test(unknown_flags_stay_and_the_nearest_is_known), cmocka_unit_test(notices_tell_what_is_different),
              cmocka_unit_test(the_output_directory_is_named_for_the_run),
              cmocka_unit_test(the_routers_loss_is_a_number_or_the_models), cmocka_unit_test(every_allocation_may_fail))
