@@ -262,7 +262,8 @@ void mt_train_screen_loading(mt_train_screen *screen, size_t done, size_t total)
 void mt_train_screen_start(mt_train_screen *screen, const mt_train_info *info)
 {
     pthread_mutex_lock(&screen->lock);
-    mt_progress_start(&screen->bar, &screen->term, "training", (double)info->n_steps);
+    int64_t total = mt_max_i64(info->n_steps, info->first_step); /* a resumed run may be past its end */
+    mt_progress_start(&screen->bar, &screen->term, "training", (double)total);
     mt_progress_skip(&screen->bar, (double)info->first_step);
     screen->bar_open = true;
     pthread_mutex_unlock(&screen->lock);

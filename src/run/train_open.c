@@ -527,6 +527,9 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         MT_TRY(mt__train_check_same(t, &saved, err));
         t->at = saved.at;
         t->made.step = t->course.first_step = t->at.step;
+        if (t->at.step > t->course.n_steps)
+            mt_warn("%s is after step %lld, and the run ends with step %lld: nothing is trained, and its model is the result",
+                    t->resume.from, (long long)t->at.step, (long long)t->course.n_steps);
         t->made.checkpoint = mt_strdup(t->resume.from);
     }
     t->exec.io.moments = mt_moments_type(t->s->memory.adam_state);

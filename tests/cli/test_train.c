@@ -328,6 +328,12 @@ static void what_may_change_changes_and_is_said(void **state)
     assert_printed(&p, "training.learning_rate was");
     assert_printed(&p, "not be bit-identical");
     assert_true(mt_dir_exists(workspace_path("%s/out/checkpoint-8", root).s));
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--num-steps=4");
+    assert_int_equal(program_run(&p), 0);
+    assert_printed(&p, "checkpoint-8 is after step 8, and the run ends with step 4: nothing is trained");
+    assert_printed(&p, "training 8/8 (100%)");
 }
 
 /* Writes other words between the brackets of a checkpoint's "attention", and its checksums anew. */
