@@ -72,13 +72,20 @@ static mt_rc open_model(session *s, mt_err *err)
     return MT_OK;
 }
 
-/* Prompt and answer of the longest sequence. */
-static int64_t longest(const session *s)
+/* Prompt and answer of the longest sequence.  A table of learned positions ends; computed positions continue. */
+static mt_rc longest(const session *s, int64_t *out, mt_err *err)
 {
     int64_t n = 0, room = s->config->max_positions;
     for (size_t i = 0; i < s->asks.n; i++) n = mt_max_i64(n, (int64_t)s->asks.items[i].n_ids);
-    if (room > n && n + s->o->max_new_tokens > room) notice("answers end at the model's last position");
-    return room > n ? mt_min_i64(n + s->o->max_new_tokens, room) : n + s->o->max_new_tokens;
+    if (n > room && s->config->learned_positions)
+        return mt_fail(err, MT_EINVAL, "a prompt has %lld tokens and the model %lld positions; shorten the prompt", (long long)n,
+                       (long long)room);
+    if (n > room)
+        notice("a prompt is longer than the positions the model knows; expect poor answers");
+    else if (n + s->o->max_new_tokens > room)
+        notice("answers end at the model's last position");
+    *out = n > room ? n + s->o->max_new_tokens : mt_min_i64(n + s->o->max_new_tokens, room);
+    return MT_OK;
 }
 
 /* As requested, otherwise as the weights are stored; 16-bit weights are computed as bf16. */
@@ -105,7 +112,8 @@ static void say_streamed(const session *s)
 static mt_rc open_engine(session *s, mt_err *err)
 {
     mt_device_info info;
-    int64_t rows = longest(s);
+    int64_t rows;
+    MT_TRY(longest(s, &rows, err));
     MT_TRY(mt_device_open(&s->dev, s->o->device, &(mt_device_options){ .memory_limit = (size_t)s->o->device_memory }, err));
     s->dev->api->info(s->dev, &info);
     mt_generate_job job = { .n_prompts = (int64_t)s->asks.n, .longest = rows };

@@ -95,6 +95,22 @@ static void weights_that_are_no_numbers_are_named_and_not_answered_with(void **s
     expect_program(args, 1, "not finite");
 }
 
+/* The table of GPT-2's positions has 8 rows. */
+static void a_prompt_past_the_learned_positions_is_refused(void **state)
+{
+    char text[2048], out[4096];
+    snprintf(text, sizeof text, "%s/config.json", (char *)*state);
+    write_text(text, "{\"model_type\": \"gpt2\", \"vocab_size\": 448, \"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2, "
+                     "\"n_positions\": 8}");
+    snprintf(text, sizeof text, "cp " MODEL "/tok* '%s'", (char *)*state);
+    assert_int_equal(run_shell(text, out, sizeof out), 0);
+    snprintf(text, sizeof text, "generate '%s' --from-scratch --device cpu --prompt 12345678", (char *)*state);
+    expect_program(text, 0, "8 prompt tokens");
+    expect_program(text, 0, "1 new tokens");
+    snprintf(text, sizeof text, "generate '%s' --from-scratch --device cpu --prompt 123456789", (char *)*state);
+    expect_program(text, 2, "a prompt has 9 tokens and the model 8 positions; shorten the prompt");
+}
+
 static void a_run_in_place_of_its_model_is_named(void **state)
 {
     char file[1024], args[2048];
@@ -177,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(weights_that_are_no_numbers_are_named_and_not_answered_with, tempdir_make,
                                         tempdir_remove),
+        cmocka_unit_test_setup_teardown(a_prompt_past_the_learned_positions_is_refused, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(a_run_in_place_of_its_model_is_named, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(control_characters_are_tamed_on_a_terminal_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test(a_prompt_gets_the_same_answer_in_any_company),
