@@ -219,6 +219,14 @@ static size_t resident_peak(void)
     return (size_t)kib << 10;
 }
 
+/* A table of learned positions ends; computed positions continue. */
+static mt_rc check_positions(const mt_config *c, int64_t seq_len, mt_err *err)
+{
+    if (!c->learned_positions || seq_len <= c->max_positions) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "--seq-len %lld: the model has %lld positions; give at most that", (long long)seq_len,
+                   (long long)c->max_positions);
+}
+
 mt_rc mt_bench_run(const mt_devices *devices, const mt_model *m, const mt_machine *machine, const mt_bench_options *o,
                    mt_bench_result *out, mt_err *err)
 {
@@ -227,6 +235,7 @@ mt_rc mt_bench_run(const mt_devices *devices, const mt_model *m, const mt_machin
     mt_engine *e = NULL;
     mt_device *dev = devices->first;
     const mt_engine_options more = { .more = devices->more, .numbers = devices->numbers };
+    MT_TRY(check_positions(m->config, o->seq_len, err));
     *out = (mt_bench_result){ .product_rate = o->product_rate, .n_lanes = devices->n > 1 ? devices->n : 0 };
     for (int i = 0; i < out->n_lanes; i++) out->lanes[i].number = devices->numbers[i];
     forget_peak();

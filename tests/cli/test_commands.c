@@ -92,6 +92,7 @@ static void bench_says_how_fast_and_where_the_time_went(void **state)
     expect_program(BENCH "--head-rows -1", 2, "--micro-tokens and --head-rows of at least 0");
     expect_program(BENCH "--adam-state 8bit", 0, "tokens/s");
     expect_program(BENCH "--adam-state f8", 2, "float32, bf16 or 8bit expected");
+    expect_program(BENCH "--model " MT_TESTS_DIR "/golden/models/gpt2 --seq-len 64", 2, "the model has 32 positions");
     expect_program(BENCH "--ram 64", 2, "--ram: \"64\" is 64 B");
     expect_program("bench --shape qwen2.5-7b --device cpu --ram 1G", 1, "max_grad_norm: 0 is --no-clip");
 }
