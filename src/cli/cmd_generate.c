@@ -91,9 +91,10 @@ static mt_rc longest(const session *s, int64_t *out, mt_err *err)
 /* As requested, otherwise as the weights are stored; 16-bit weights are computed as bf16. */
 static mt_rc compute_dtype(const session *s, mt_dtype *out, mt_err *err)
 {
+    const char *word = s->o->dtype;
     *out = s->config->dtype;
-    if (s->o->dtype && !mt_dtype_from_torch(s->o->dtype, out))
-        return mt_fail(err, MT_EINVAL, "--dtype %s: bfloat16 or float32 expected", s->o->dtype);
+    if (word && (!mt_dtype_from_torch(word, out) || (*out != MT_DTYPE_F32 && *out != MT_DTYPE_BF16 && *out != MT_DTYPE_F16)))
+        return mt_fail(err, MT_EINVAL, "--dtype %s: bfloat16 or float32 expected", word);
     if (*out != MT_DTYPE_F32) *out = MT_DTYPE_BF16;
     return MT_OK;
 }

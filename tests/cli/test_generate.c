@@ -176,6 +176,7 @@ static void mistakes_are_named(void **state)
     expect_program(RANDOM "--prompt x --temperature -1", 2, "temperature");
     expect_program(RANDOM "--prompt x --top-p 2", 2, "between 0 and 1");
     expect_program(RANDOM "--prompt x --dtype int8x", 2, "bfloat16 or float32");
+    expect_program(RANDOM "--prompt x --dtype float64", 2, "bfloat16 or float32");
     expect_program(RANDOM "--prompt x --system y", 2, "--chat");
     expect_program(RANDOM "--prompt x --device-memory 1K", 1, "device memory");
 }
