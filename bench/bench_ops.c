@@ -1,6 +1,6 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5, or of models with experts.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | sinks | latent | delta | experts | rest | tune] [DOCS] [7b | 3b | 0.5b]
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | sinks | latent | delta | experts | rest | tune] [DOCS] [7b | 3b | 0.5b | 32b | 123b]
  *     default:  cuda 16384, all, 0, 7b
  *
  * experts: not part of all; ROWS are tokens, each goes to the model's number of experts; DOCS: only the model of this number, from 1 on.
@@ -28,7 +28,9 @@ static const struct {
     int64_t D, H, K, Dh, F, V;
 } models[] = { { "7b", 3584, 28, 4, 128, 18944, 152064 },
                { "3b", 2048, 16, 2, 128, 11008, 151936 },
-               { "0.5b", 896, 14, 2, 64, 4864, 151936 } };
+               { "0.5b", 896, 14, 2, 64, 4864, 151936 },
+               { "32b", 5120, 40, 8, 128, 27648, 152064 },
+               { "123b", 12288, 96, 8, 128, 28672, 32768 } };
 
 static mt_device *dev;
 static const mt_ops *ops;
