@@ -229,21 +229,21 @@ template <typename T, int W, int V> __device__ __forceinline__ void fetch_row(co
     asm volatile("cp.async.commit_group;");
 }
 
-template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V> take_row(void *ring, int64_t i, int D)
+__device__ __forceinline__ void await_row(void) { asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory"); }
+
+/* One of a row's arrays, out of the ring. */
+template <typename T, int W, int V> __device__ __forceinline__ share<T, W, V> take_share(void *ring, int64_t i, int which, int D)
 {
-    row_share<T, W, V> row = {}; /* past the end: zeros */
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+    share<T, W, V> s = {}; /* past the end: zeros */
 #pragma unroll
     for (int k = 0; k < V; k++) {
         if (column<W>(k) >= D) break;
-        row.x.v[k] = load<T, W>(ring_place<T, W, V>(ring, i, 0, k));
-        row.dy.v[k] = load<T, W>(ring_place<T, W, V>(ring, i, 1, k));
-        row.old.v[k] = load<T, W>(ring_place<T, W, V>(ring, i, 2, k));
+        s.v[k] = load<T, W>(ring_place<T, W, V>(ring, i, which, k));
     }
-    return row;
+    return s;
 }
 
-/* The same straight from memory. */
+/* Without a ring: straight from memory. */
 template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V> load_row(const mt_norm &a, int64_t i)
 {
     row_share<T, W, V> row;
@@ -253,21 +253,18 @@ template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V
     return row;
 }
 
-/* Vectors of 16 bytes, few enough of them. */
-template <typename T, int W, int V> constexpr bool has_ring = W * sizeof(T) == 16 && V <= 2;
-
 /* Rows a block takes: twice as many where there are enough blocks still, to fill the processors with rows on their way. */
 static int rows_per_block(const mt_norm *a) { return a->N > 8192 && a->D >= 2048 ? 2 * SUM_ROWS : SUM_ROWS; }
 
-/* DB: there is a bias to train. */
-template <typename T, int W, int V, bool CENTERED, bool DB>
+/* RING: rows pass through the ring, which takes vectors of 16 bytes.  DB: there is a bias to train. */
+template <typename T, int W, int V, bool RING, bool CENTERED, bool DB>
 __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_norm a, int n_rows)
 {
     __shared__ float of_warp[2][1][32], of_warp2[2][2][32];
     int D = (int)a.D;
     float one = a.w && a.one_plus ? 1.0f : 0.0f, dw[V][W] = {}, db[DB ? V : 1][W] = {};
     int64_t from = (int64_t)blockIdx.x * n_rows, to = from + n_rows < a.N ? from + n_rows : a.N;
-    constexpr bool RING = has_ring<T, W, V>;
+    constexpr bool AGAIN = RING && V > 2; /* too much for registers: each use reads the ring, where the row stays for its turn */
     extern __shared__ __align__(16) unsigned char ring[];
     __shared__ float rstd[MOST_ROWS];
     share<T, W, V> held;
@@ -281,31 +278,42 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_norm a
     }
     __syncthreads();
     for (int64_t i = from; i < to; i++) {
-        row_share<T, W, V> row;
+        row_share<T, W, V> row; /* not used if each use reads the ring */
         if constexpr (RING) {
             fetch_row<T, W, V>(a, ring, i + STAGES - 1, to);
-            row = take_row<T, W, V>(ring, i, D);
+            await_row();
+            if constexpr (!AGAIN)
+                row = { take_share<T, W, V>(ring, i, 0, D), take_share<T, W, V>(ring, i, 1, D),
+                        take_share<T, W, V>(ring, i, 2, D) };
         } else {
             row = load_row<T, W, V>(a, i);
         }
-        const share<T, W, V> &x = row.x, &dy = row.dy, &old = row.old;
+        auto at = [&](const share<T, W, V> &taken, int which, int k) {
+            if constexpr (AGAIN)
+                return load<T, W>(ring_place<T, W, V>(ring, i, which, k));
+            else
+                return taken.v[k];
+        };
         float r = rstd[i - from], c = 0, sums[2] = { 0, 0 }; /* of u * xh and, centered, of u */
         if (CENTERED) {
             float sum[1] = { 0 };
 #pragma unroll
-            for (int k = 0; k < V; k++)
+            for (int k = 0; k < V; k++) {
+                if (column<W>(k) >= D) break;
+                vec<T, W> x = at(row.x, 0, k);
 #pragma unroll
-                for (int e = 0; e < W; e++) sum[0] += to_f32(x.v[k].at[e]);
+                for (int e = 0; e < W; e++) sum[0] += to_f32(x.at[e]);
+            }
             block_sums<1>(sum, of_warp, (int)i);
             c = sum[0] / (float)D;
         }
 #pragma unroll
         for (int k = 0; k < V; k++) {
             if (column<W>(k) >= D) break;
-            vec<T, W> w = RING ? held.v[k] : weights_at<T, W>(a, column<W>(k));
+            vec<T, W> w = RING ? held.v[k] : weights_at<T, W>(a, column<W>(k)), x = at(row.x, 0, k), dy = at(row.dy, 1, k);
 #pragma unroll
             for (int e = 0; e < W; e++) {
-                float xh = (to_f32(x.v[k].at[e]) - c) * r, g = to_f32(dy.v[k].at[e]), u = (to_f32(w.at[e]) + one) * g;
+                float xh = (to_f32(x.at[e]) - c) * r, g = to_f32(dy.at[e]), u = (to_f32(w.at[e]) + one) * g;
                 sums[0] += u * xh;
                 sums[1] += u;
                 dw[k][e] += g * xh;
@@ -324,12 +332,13 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_norm a
         for (int k = 0; k < V; k++) {
             int d = column<W>(k);
             if (d >= D) break;
-            vec<T, W> w = RING ? held.v[k] : weights_at<T, W>(a, d), out;
+            vec<T, W> w = RING ? held.v[k] : weights_at<T, W>(a, d), x = at(row.x, 0, k), dy = at(row.dy, 1, k), old = {}, out;
+            if (a.dx_add) old = at(row.old, 2, k);
 #pragma unroll
             for (int e = 0; e < W; e++) {
-                float xh = (to_f32(x.v[k].at[e]) - c) * r;
-                float f = r * ((to_f32(w.at[e]) + one) * to_f32(dy.v[k].at[e]) - xh * mean - mean_u);
-                out.at[e] = from_f32<T>(a.dx_add ? f + to_f32(old.v[k].at[e]) : f);
+                float xh = (to_f32(x.at[e]) - c) * r;
+                float f = r * ((to_f32(w.at[e]) + one) * to_f32(dy.at[e]) - xh * mean - mean_u);
+                out.at[e] = from_f32<T>(a.dx_add ? f + to_f32(old.at[e]) : f);
             }
             store<T, W>((T *)a.dx + i * a.ld_dx + d, out);
         }
@@ -356,14 +365,15 @@ template <typename T, int V> static void warp_forward(mt_stream *s, const mt_nor
     kernel<<<(unsigned)div_up(a->N, WARP_ROWS), 32 * WARP_ROWS, 0, mt_cuda_raw(s)>>>(*a);
 }
 
-template <typename T, int W, int V> static void backward(mt_stream *s, const mt_norm *a)
+template <typename T, int W, int V, bool RING> static void backward(mt_stream *s, const mt_norm *a)
 {
+    static_assert(!RING || W * sizeof(T) == 16, "the ring takes vectors of 16 bytes");
     void (*const kernels[2][2])(mt_norm, int) = {
-        { backward_kernel<T, W, V, false, false>, backward_kernel<T, W, V, false, true> },
-        { backward_kernel<T, W, V, true, false>, backward_kernel<T, W, V, true, true> },
+        { backward_kernel<T, W, V, RING, false, false>, backward_kernel<T, W, V, RING, false, true> },
+        { backward_kernel<T, W, V, RING, true, false>, backward_kernel<T, W, V, RING, true, true> },
     };
     void (*kernel)(mt_norm, int) = kernels[a->centered][a->db != NULL];
-    size_t bytes = has_ring<T, W, V> ? ring_bytes(a->D, W, V) : 0;
+    size_t bytes = RING ? ring_bytes(a->D, W, V) : 0;
     if (bytes > 48 << 10) cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     kernel<<<(unsigned)div_up(a->N, rows_per_block(a)), threads_for(a->D, W * V), bytes, mt_cuda_raw(s)>>>(*a, rows_per_block(a));
 }
@@ -400,15 +410,19 @@ template <typename T> static void forward_by_width(mt_stream *s, const mt_norm *
 
 template <typename T> static void backward_by_width(mt_stream *s, const mt_norm *a)
 {
-    int64_t vectors = a->D / wide<T>();
+    const int W = wide<T>();
+    int64_t vectors = a->D / W;
+    size_t shared = mt_cuda_device_of(s)->shared_bytes - 2048; /* less what a block has besides the ring */
     if (!is_whole<T>(a, true))
-        backward<T, 1, 32>(s, a);
+        backward<T, 1, 32, false>(s, a);
     else if (vectors <= 256)
-        backward<T, wide<T>(), 1>(s, a);
-    else if (vectors <= 2 * 512 && ring_bytes(a->D, wide<T>(), 2) + 1024 <= mt_cuda_device_of(s)->shared_bytes)
-        backward<T, wide<T>(), 2>(s, a);
+        backward<T, W, 1, true>(s, a);
+    else if (vectors <= 2 * 512 && ring_bytes(a->D, W, 2) <= shared)
+        backward<T, W, 2, true>(s, a);
+    else if (ring_bytes(a->D, W, 4) <= shared)
+        backward<T, W, 4, true>(s, a);
     else
-        backward<T, wide<T>(), 4>(s, a);
+        backward<T, W, 4, false>(s, a);
 }
 
 template <typename T> static void by_width(mt_stream *s, const mt_norm *a, bool back)
