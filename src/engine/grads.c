@@ -16,9 +16,53 @@ static void *finished(const mt_lane *lane, const mt_action *a)
     return a->to < 0 ? lane->units[a->unit].grad_dev : lane->outs[a->to];
 }
 
+/* The first weight at or after `from` whose gradient backward writes; NULL: none. */
+static const mt_weight *next_written(const mt_lane *lane, int u, int64_t from)
+{
+    const mt_layout *l = mt__layout(lane, u);
+    const mt_weight *next = NULL;
+    for (int i = 0; i < l->n_weights; i++) {
+        const mt_weight *w = &l->weights[i];
+        if (w->offset < from || w->frozen || !mt_layer_writes(lane->model, lane->model->units[u].layer, w->role)) continue;
+        if (!next || w->offset < next->offset) next = w;
+    }
+    return next;
+}
+
+/* Sums that shares fold into each other begin at zero. */
+static bool may_be_written(const mt_lane *lane, int u)
+{
+    return lane->model->units[u].kind == MT_UNIT_LAYER && mt_plan_acc_count(lane->plan) == 1 && next_written(lane, u, 0);
+}
+
+/* Clears what backward adds to, gaps included; most of a dense layer it writes. */
+static mt_rc clear_others(mt_lane *lane, int u, float *sums, mt_err *err)
+{
+    const int64_t n = mt__layout(lane, u)->n_train;
+    for (int64_t from = 0; from < n;) {
+        const mt_weight *w = next_written(lane, u, from);
+        const int64_t to = w ? w->offset : n;
+        if (from < to) MT_TRY(mt_fill(lane->compute, sums + from, 0, (size_t)(to - from) * sizeof *sums, err));
+        from = w ? w->offset + w->n : n;
+    }
+    return MT_OK;
+}
+
 mt_rc mt__grads_clear(mt_lane *lane, const mt_action *a, mt_err *err)
 {
-    return mt_fill(lane->compute, lane->sums[a->slot], 0, sum_bytes(lane, a->unit), err);
+    float *sums = lane->sums[a->slot];
+    lane->fresh[a->slot] = !a->share && may_be_written(lane, a->unit);
+    return lane->fresh[a->slot] ? clear_others(lane, a->unit, sums, err)
+                                : mt_fill(lane->compute, sums, 0, sum_bytes(lane, a->unit), err);
+}
+
+mt_grads mt__grads_take(mt_lane *lane, int u, float *sums)
+{
+    if (!sums) return (mt_grads){ 0 };
+    bool *fresh = &lane->fresh[mt_sequence_sum(lane->sequence, u)];
+    const mt_grads g = { sums, *fresh };
+    *fresh = false;
+    return g;
 }
 
 mt_rc mt__grads_copy(mt_lane *lane, const mt_action *a, mt_copy_dir dir, mt_err *err)
@@ -114,8 +158,9 @@ mt_rc mt__grads_create(mt_lane *lane, mt_err *err)
     mt_sequence_slots n = mt_sequence_count(lane->sequence);
     bool stay = mt_plan_many_sweeps(lane->plan) && lane->plan->place.accumulators == MT_DEVICE;
     lane->sums = mt_calloc((size_t)n.sums, sizeof *lane->sums);
+    lane->fresh = mt_calloc((size_t)n.sums, sizeof *lane->fresh);
     lane->outs = mt_calloc((size_t)n.outs + 1, sizeof *lane->outs);
-    if (!lane->sums || !lane->outs) return mt_no_memory(err, "the gradient slots");
+    if (!lane->sums || !lane->fresh || !lane->outs) return mt_no_memory(err, "the gradient slots");
     for (int g = 0; g < lane->model->n_groups; g++) {
         mt_sequence_slots first = mt_sequence_group(lane->sequence, g);
         if (!stay) open_slots(lane, lane->sums + first.sums, MT_BUF_ACC, g); /* otherwise i is a unit */

@@ -298,6 +298,7 @@ void mt_lane_free(mt_lane *lane)
     mt_free(lane->ring);
     mt_free(lane->sums);
     mt_free(lane->outs);
+    mt_free(lane->fresh);
     mt_free(lane->stages);
     mt_free(lane->pieces);
     mt_free(lane->units);

@@ -113,6 +113,7 @@ struct mt_lane {
     lane_layer *layers;
     ring_slot *ring;                 /* by the sequencer's numbers, like the next four */
     void **keeps, **sums, **outs;    /* kept activations, gradient sums, finished gradients, on their way */
+    bool *fresh;                     /* of sums: cleared but for what the next backward writes */
     void **stages;                   /* NULL where the unit reuses memory */
     void **pieces;                   /* slots of updates in pieces */
     mt_event *landed[MT_LAND_SLOTS]; /* several lanes: a share's sum is in the landing slot */
@@ -169,7 +170,9 @@ mt_rc mt__keeps_copy(mt_lane *lane, int layer, mt_copy_dir dir, mt_err *err);
 
 /* -- grads.c -- */
 mt_rc mt__grads_create(mt_lane *lane, mt_err *err);
+/* Sums that begin: cleared but for what backward writes.  take: the sums of unit u, for the first micro-batch of a visit. */
 mt_rc mt__grads_clear(mt_lane *lane, const mt_action *a, mt_err *err);
+mt_grads mt__grads_take(mt_lane *lane, int u, float *sums);
 /* Sums to host memory between sweeps, or back. */
 mt_rc mt__grads_copy(mt_lane *lane, const mt_action *a, mt_copy_dir dir, mt_err *err);
 mt_rc mt__grads_round(mt_lane *lane, const mt_action *a, mt_err *err);

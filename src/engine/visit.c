@@ -260,11 +260,11 @@ mt_rc mt__visit_experts_backward(mt_lane *lane, int unit, mt_err *err)
 typedef struct segment {
     int first, end;
     mt_weights w[MT_MAX_SEGMENT];
-    float *sums[MT_MAX_SEGMENT];
+    mt_grads grads[MT_MAX_SEGMENT];
 } segment;
 
 /* One micro-batch through a segment: recompute upward, then backward down. */
-static mt_rc backward_micro(mt_lane *lane, const segment *g, int64_t i, mt_err *err)
+static mt_rc backward_micro(mt_lane *lane, segment *g, int64_t i, mt_err *err)
 {
     int64_t row = row_of(lane, i);
     const mt_micro *mb = &lane->input.micros[i];
@@ -284,9 +284,11 @@ static mt_rc backward_micro(mt_lane *lane, const segment *g, int64_t i, mt_err *
     }
     for (int l = g->end - 1; l >= g->first; l--) {
         const int at = l - g->first, u = unit_of(lane, l);
-        float *sum = sum_at(lane, u, g->sums[at], i);
-        MT_TRY(mt_layer_backward(&lane->run, l, &g->w[at], sum, mb, &acts[at], dx_at(lane, row), err));
-        MT_TRY(end_micro(lane, u, g->sums[at], i, err));
+        float *sums = g->grads[at].sums;
+        const mt_grads grads = { sum_at(lane, u, sums, i), g->grads[at].fresh };
+        MT_TRY(mt_layer_backward(&lane->run, l, &g->w[at], grads, mb, &acts[at], dx_at(lane, row), err));
+        MT_TRY(end_micro(lane, u, sums, i, err));
+        g->grads[at].fresh = false; /* the next micro-batch adds */
     }
     return MT_OK;
 }
@@ -296,7 +298,7 @@ mt_rc mt__visit_backward(mt_lane *lane, int first, int end, mt_err *err)
     segment g = { .first = first, .end = end };
     for (int l = first; l < end; l++) {
         g.w[l - first] = mt__ring_weights(lane, unit_of(lane, l));
-        g.sums[l - first] = sum_of(lane, unit_of(lane, l));
+        g.grads[l - first] = mt__grads_take(lane, unit_of(lane, l), sum_of(lane, unit_of(lane, l)));
     }
     for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) MT_TRY(backward_micro(lane, &g, i, err));
     return MT_OK;

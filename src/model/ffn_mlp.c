@@ -30,6 +30,8 @@ static bool mlp_has_role(const mt_config *c, const mt_layer_spec *s, mt_role rol
 
 static bool mlp_beside(mt_role a, mt_role b) { return (a == MT_W_GATE && b == MT_W_UP) || (a == MT_B_GATE && b == MT_B_UP); }
 
+static bool mlp_writes(mt_role role) { return role == MT_W_GATE || role == MT_W_UP || role == MT_W_DOWN; }
+
 static int mlp_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
     const size_t e = mt_dtype_bytes(t), act = (size_t)s->F * e;
@@ -156,6 +158,7 @@ static mt_rc mlp_backward(const mt_pass *p, mt_row_range s, const void *h, const
     activation.dalpha_n = mt_pass_grad(p, MT_W_ALPHA_N);
     MT_TRY(ops->activation_bwd(p->r->stream, &activation, err));
     weights.dw = mt_pass_grad(p, MT_W_DOWN);
+    weights.dw_set = p->fresh;
     weights.db = mt_pass_grad(p, MT_B_DOWN);
     if (weights.dw || weights.db) MT_TRY(ops->linear_bwd(p->r->stream, &weights, err));
     return mt_products_backward(p, &f, s.n, mt_pass_rows(p, h, s.first, p->c->D), activation.gu, dh, dh_add, err);
@@ -165,6 +168,7 @@ const mt_ffn mt_ffn_mlp = {
     .part = { .name = "mlp",
               .has_role = mlp_has_role,
               .beside = mlp_beside,
+              .writes = mlp_writes,
               .arrays = mlp_arrays,
               .work = mlp_work,
               .forward_kernels = 6,

@@ -329,6 +329,7 @@ static mt_rc feed_rows_backward(const mt_pass *p, const mt_layer_kind *k, mt_row
     const mt_ffn *f = p->s->ffn;
     const bool pre = pre_norms(p->s);
     q.again = true;
+    q.fresh = p->fresh && s.first == 0; /* later rows add */
     void *fed = mt_pass_array(p, FED), *dx_here = mt_pass_rows(p, dx, s.first, p->c->D),
          *dh = mt_pass_rows(p, mt_pass_array(p, DH), s.first, p->c->D);
     const void *dy = dx_here;
@@ -442,10 +443,18 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_mi
     return has_xmid ? MT_OK : mix_output(&p, k, mt_pass_array(&p, XMID), err);
 }
 
-mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
-                        mt_err *err)
+bool mt_layer_writes(const mt_model *m, int layer, mt_role role)
 {
-    const mt_pass p = pass_of(r, layer, w, g, mb, a);
+    const mt_layer_spec *s = &m->config->layers[layer];
+    const mt_part *mixer = &s->mixer->part, *ffn = &s->ffn->part;
+    return mixer->writes && ffn->writes && (mixer->writes(role) || ffn->writes(role));
+}
+
+mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, mt_grads g, const mt_micro *mb, const mt_acts *a,
+                        void *dx, mt_err *err)
+{
+    mt_pass p = pass_of(r, layer, w, g.sums, mb, a);
+    p.fresh = g.fresh;
     const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
     bool serial = p.s->form == MT_BLOCK_SERIAL;
     /* In parallel blocks dx is both branches' gradient, so the second reads it before the first has added to it. */

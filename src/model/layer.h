@@ -208,9 +208,16 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_mi
 /* The ffn, and with it the next layer's input. */
 mt_rc mt_layer_finish(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out,
                       mt_err *err);
+/* Sums of a unit's gradient.  fresh: those of roles that mt_layer_writes() names hold nothing yet, and backward writes them: clearing
+ * and adding would move 8 bytes more for each. */
+typedef struct mt_grads {
+    float *sums; /* NULL: not wanted */
+    bool fresh;
+} mt_grads;
+bool mt_layer_writes(const mt_model *m, int layer, mt_role role);
 /* dx: gradient of the output in, of the input out. */
-mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
-                        mt_err *err);
+mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, mt_grads g, const mt_micro *mb, const mt_acts *a,
+                        void *dx, mt_err *err);
 
 /* A layer with experts, forward: mt_layer_forward() with the layer's first unit makes x_out what it is without the experts, and
  * what they read; mt_layer_experts() adds up a unit's experts, in the order of the units; mt_layer_close() adds the sum to x_out.

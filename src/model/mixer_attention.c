@@ -47,6 +47,11 @@ static bool attention_beside(mt_role a, mt_role b)
     return mt_role_pair(pairs, MT_COUNT(pairs), a, b);
 }
 
+static bool attention_writes(mt_role role)
+{
+    return role == MT_W_Q || role == MT_W_K || role == MT_W_V || role == MT_W_O_GATE || role == MT_W_O;
+}
+
 static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
     const size_t e = mt_dtype_bytes(t), qkv = (size_t)qkv_width(c, s) * e, o = (size_t)q_width(s) * e;
@@ -357,6 +362,7 @@ static mt_rc attention_backward_output(const mt_pass *p, const void *dy, mt_err 
     o.dy = dy;
     o.dx = mt_pass_array(p, DATTN);
     o.dw = mt_pass_grad(p, MT_W_O);
+    o.dw_set = p->fresh;
     o.db = mt_pass_grad(p, MT_B_O);
     return p->c->o_gate ? gated_backward_output(p, &o, err) : p->r->ops->linear_bwd(p->r->stream, &o, err);
 }
@@ -389,6 +395,7 @@ const mt_mixer mt_mixer_attention = {
     .part = { .name = "attention",
               .has_role = attention_has_role,
               .beside = attention_beside,
+              .writes = attention_writes,
               .arrays = attention_arrays,
               .work = attention_work,
               .forward_kernels = 6,

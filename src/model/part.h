@@ -23,7 +23,8 @@ struct mt_pass {
     const mt_layer_spec *s;
     const mt_layout *l; /* where the layer's tensors are in w and g */
     const mt_weights *w;
-    float *g; /* NULL: forward, or no gradient is wanted */
+    float *g;   /* NULL: forward, or no gradient is wanted */
+    bool fresh; /* the gradients that the parts write (mt_part.writes) hold nothing yet: write them, do not add */
     const mt_micro *mb;
     const mt_acts *a;
     int first;                   /* of a->at: the part's own arrays */
@@ -123,6 +124,7 @@ struct mt_part {
     const char *name; /* as plans and messages call it */
     bool (*has_role)(const mt_config *c, const mt_layer_spec *s, mt_role role);
     bool (*beside)(mt_role a, mt_role b); /* one product computes both, so they must be contiguous; NULL: never */
+    bool (*writes)(mt_role role);         /* one product makes its whole gradient, which it can write or add; NULL: none */
     /* Its arrays and its work in a layer of this spec; both return their number. */
     int (*arrays)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array out[MT_MAX_ARRAYS]);
     int (*work)(const mt_config *c, const mt_layer_spec *s, mt_work_item out[MT_MAX_WORK]);

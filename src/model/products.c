@@ -51,6 +51,7 @@ mt_rc mt_products_backward(const mt_pass *p, const mt_products *f, int64_t n, co
         a.dx = dx;
         a.dx_add = dx_add || i > 0;
         a.dw = mt_pass_grad(p, f->parts[i].w);
+        a.dw_set = p->fresh;
         if (f->parts[i].b != MT_ROLES) a.db = mt_pass_grad(p, f->parts[i].b);
         MT_TRY(p->r->ops->linear_bwd(p->r->stream, &a, err));
     }

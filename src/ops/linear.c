@@ -105,7 +105,7 @@ static void dx_tile(void *arg, int64_t tile)
         }
 }
 
-/* dw tile += dy columns (as rows) times x columns. */
+/* dw tile (+)= dy columns (as rows) times x columns. */
 static void dw_tile(void *arg, int64_t tile)
 {
     product *p = arg;
@@ -118,8 +118,8 @@ static void dw_tile(void *arg, int64_t tile)
     float *next = c + TILE_ROWS * TILE_COLS;
     const float *dy = as_f32(mt_at(a->dy, a->t, i0), a->t, p->ldy, a->M, rows, &ly, &next);
     const float *x = as_f32(mt_at(a->x, a->t, j0), a->t, p->ldx, a->M, cols, &lx, &next);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)rows, (int)cols, (int)a->M, p->alpha, dy, (int)ly, x, (int)lx, 1.0f,
-                a->dw + i0 * a->K + j0, (int)a->K);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)rows, (int)cols, (int)a->M, p->alpha, dy, (int)ly, x, (int)lx,
+                a->dw_set ? 0.0f : 1.0f, a->dw + i0 * a->K + j0, (int)a->K);
 }
 
 static void db_block(void *arg, int64_t block)

@@ -1,4 +1,4 @@
-/* linear.cu - products by cuBLASLt: y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w,   dw += alpha dy' x,   db += alpha column sums of dy.
+/* linear.cu - products by cuBLASLt: y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w,   dw (+)= alpha dy' x,   db += alpha column sums of dy.
  *
  * Shapes: x [M, K], w [N, K], y [M, N].  bf16 operands, fp32 sums; fp32 operands multiply in true fp32.  The library thinks
  * in columns, so each row-major matrix is handed over as its transpose and the product reads y' = w x'.
@@ -127,6 +127,10 @@ static matmul rounded(const matmul *p)
     return q;
 }
 
+/* A weight gradient that is written has the kernel of one that is added, and so its bits: which of the two it is follows from
+ * where shares are computed. */
+static bool adds(const matmul *p) { return p->beta != 0 || p->rows_in_k; }
+
 static void make_key(const matmul *p, int64_t key[MT_TUNED_KEY])
 {
     const int64_t values[MT_TUNED_KEY] = { p->m,
@@ -140,7 +144,7 @@ static void make_key(const matmul *p, int64_t key[MT_TUNED_KEY])
                                            p->ldb,
                                            p->ldc,
                                            p->ldd,
-                                           p->beta != 0,
+                                           adds(p),
                                            p->bias != NULL,
                                            (int64_t)alignment(p->a, p->lda, p->t) << 16 | alignment(p->b, p->ldb, p->t),
                                            (int64_t)alignment(p->c, p->ldc, p->td) << 16 | alignment(p->d, p->ldd, p->td),
@@ -161,7 +165,7 @@ static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cu
     return ms;
 }
 
-static bool adds_to_itself(const matmul *p) { return p->beta != 0 && p->c == p->d; }
+static bool adds_to_itself(const matmul *p) { return adds(p) && p->c == p->d; }
 
 /* A product that adds to its own output is timed into other memory, which the device took when it was opened: whether there is
  * room follows from the shape alone. */
@@ -476,7 +480,7 @@ static mt_rc weight_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *er
     p.b = a->dy, p.ldb = l.y;
     p.c = p.d = a->dw, p.ldc = p.ldd = a->K;
     p.alpha = alpha_of(a);
-    p.beta = 1.0f;
+    p.beta = a->dw_set ? 0.0f : 1.0f;
     return multiply(s, &p, err);
 }
 
@@ -510,7 +514,7 @@ static mt_rc input_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err
 mt_rc mt__linear_bwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
 {
     lds l = lds_of(a);
-    if (a->M == 0) return MT_OK;
+    if (a->M == 0) return a->dw && a->dw_set ? mt_fill(s, a->dw, 0, (size_t)(a->N * a->K) * sizeof(float), err) : MT_OK;
     if (a->dw) MT_TRY(weight_gradient(s, a, l, err));
     if (a->db) MT_TRY(bias_gradient(s, a, l, err));
     return a->dx ? input_gradient(s, a, l, err) : MT_OK;

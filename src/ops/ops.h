@@ -63,7 +63,7 @@ typedef struct mt_norm {
     void *scratch;
 } mt_norm;
 
-/* y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w, dw += alpha dy' x, db += alpha sum of dy.  Backward does what has a
+/* y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w, dw (+)= alpha dy' x, db += alpha sum of dy.  Backward does what has a
  * place. softcap: forward ends with y = softcap tanh(y / softcap), for logits that are looked at; what trains caps them in
  * cross_entropy. */
 typedef struct mt_linear {
@@ -74,6 +74,7 @@ typedef struct mt_linear {
     float alpha;             /* 0: 1 */
     float softcap;           /* 0: none */
     bool dx_add;
+    bool dw_set;           /* dw is written, not added to */
     const void *x, *w, *b; /* b [N] or NULL */
     void *y;
     const void *add; /* [M, N] or NULL; may be y */

@@ -199,6 +199,9 @@ static const struct {
     { { .M = 19, .N = 515, .K = 64, .y_f32 = true, .alpha = 0.0625f }, true, false, false, false, false },
     { { .M = 19, .N = 515, .K = 64, .y_f32 = true, .softcap = 2.0f }, false, false, true, true, true },
     { { .M = 33, .N = 40, .K = 24, .y_f32 = true, .softcap = 0.75f, .alpha = 2.0f }, true, false, true, true, true },
+    { { .M = 129, .N = 257, .K = 96, .dw_set = true }, true, false, false, false, false },
+    { { .M = 33, .N = 41, .K = 23, .ldx = 29, .ldy = 43, .alpha = 0.25f, .dw_set = true }, false, false, true, false, false },
+    { { .M = 0, .N = 24, .K = 16, .dw_set = true }, true, false, false, false, false },
 };
 
 static void declare_linear(op_run *r, int c)
@@ -223,7 +226,7 @@ static void declare_linear(op_run *r, int c)
         if (!a->y_f32 && add->ld == y->ld) may_share(r, y, add);
     }
     if (!linear_cases[c].no_dx) grows(r, x, op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->M, a->K, a->ldx));
-    if (!linear_cases[c].no_dw) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, a->N, a->K, 0));
+    if (!linear_cases[c].no_dw) grows(r, w, op_add(r, &a->dw, "dw", a->dw_set ? OP_OUTPUT : OP_SUM, MT_DTYPE_F32, a->N, a->K, 0));
     add_scratch(r, &a->scratch, mt_linear_scratch(a));
 }
 
