@@ -1,3 +1,4 @@
+/* slices.c - how lanes and machines divide a plan: who computes which share, and who stores which part of a unit. */
 #include "plan/slices.h"
 
 #include "ops/sqnorm.h"
@@ -37,4 +38,43 @@ bool mt_plan_mirrors(const mt_plan *p, int unit, mt_state_kind kind)
     const mt_layout *l = p->model->units[unit].layout;
     if (!mt_plan_is_mirrored(p, unit) || kind > MT_STATE_LO) return false;
     return kind == MT_STATE_HI || p->arithmetic.compute == MT_DTYPE_F32 || l->n_exact > 0;
+}
+
+int mt_plan_share(const mt_plan *p, int round, int lane)
+{
+    const mt_arithmetic *a = &p->arithmetic;
+    const int lanes = mt_plan_lanes(p), machines = mt_plan_machines(p), of_bundle = mt_plan_bundle_rounds(p);
+    if (machines == 1) return round * lanes + lane < mt_arithmetic_parts(a) ? round * lanes + lane : -1;
+    const int bundle = round / of_bundle * machines + p->job.machine, share = round % of_bundle * lanes + lane;
+    return bundle < mt_arithmetic_bundles(a) && share < mt_arithmetic_shares(a) ? bundle * mt_arithmetic_shares(a) + share : -1;
+}
+
+bool mt_plan_low_is_whole(const mt_plan *p, int unit)
+{
+    return mt_plan_machines(p) == 1 || p->arithmetic.compute == MT_DTYPE_F32 || p->model->units[unit].layout->n_exact > 0;
+}
+
+int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[2])
+{
+    const mt_layout *l = p->model->units[unit].layout;
+    const bool whole = kind == MT_STATE_HI || (kind == MT_STATE_LO && mt_plan_low_is_whole(p, unit));
+    out[0] = mt_plan_own_slice(p, unit);
+    out[1] = (mt_stretch){ l->n_train, l->n_low - l->n_train }; /* frozen parameters do not change: every machine has them */
+    if (whole) out[0] = (mt_stretch){ 0, kind == MT_STATE_HI ? l->n_elems : l->n_low };
+    return kind == MT_STATE_LO && !whole ? 2 : 1;
+}
+
+bool mt_plan_stores(const mt_plan *p, mt_state_range r)
+{
+    mt_stretch runs[2];
+    bool any = false;
+    for (int i = mt_plan_runs(p, r.unit, r.kind, runs) - 1; i >= 0; i--)
+        any |= r.first < runs[i].first + runs[i].n && runs[i].first < r.first + r.n;
+    return any;
+}
+
+int64_t mt_plan_stored(const mt_plan *p, int unit, mt_state_kind kind)
+{
+    mt_stretch runs[2];
+    return mt_plan_runs(p, unit, kind, runs) == 2 ? runs[0].n + runs[1].n : runs[0].n;
 }

@@ -1,0 +1,377 @@
+/* buffers.c - every buffer that a plan needs, by name, size and place. */
+#include "base/mem.h"
+#include "ops/sqnorm.h"
+#include "plan/plan_internal.h"
+#include "plan/slices.h"
+
+#include <stdio.h>
+
+static const char *const kind_names[] = {
+#define MT_BUFFER_NAME(kind, name) name,
+    MT_BUFFER_LIST(MT_BUFFER_NAME)
+#undef MT_BUFFER_NAME
+};
+
+bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place)
+{
+    switch (kind) {
+    case MT_BUF_LAND:
+    case MT_BUF_LAND_TIED:
+    case MT_BUF_ACC_HOST:
+    case MT_BUF_KEEP_HOST:
+    case MT_BUF_INPUT_HOST:
+    case MT_BUF_SUMS_HOST:
+    case MT_BUF_LOGITS_HOST:
+    case MT_BUF_BOUNCE: return true;
+    default: return place == MT_DEVICE;
+    }
+}
+
+static mt_rc plan_add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, size_t bytes, mt_err *err)
+{
+    if (bytes == 0) return MT_OK;
+    const size_t of_lanes = place == MT_HOST && mt_buffer_of_lane(kind, place) ? (size_t)mt_plan_lanes(p) : 1;
+    *(place == MT_DEVICE ? &p->device_bytes : &p->host_bytes) += mt_round_up(bytes, MT_DEVICE_ALIGN) * of_lanes;
+    if (p->counting) return MT_OK;
+    MT_TRY(mt_grow(&p->buffers, &p->cap_buffers, p->n_buffers + 1, sizeof *p->buffers, err));
+    mt_buffer *b = &p->buffers[p->n_buffers++];
+    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, MT_DEVICE_ALIGN) };
+    int n = snprintf(b->name, sizeof b->name, "%s", kind_names[kind]);
+    if (i >= 0) n += snprintf(b->name + n, sizeof b->name - (size_t)n, " %d", i);
+    if (j >= 0) snprintf(b->name + n, sizeof b->name - (size_t)n, ".%d", j);
+    return MT_OK;
+}
+
+/* A unit's own buffer at its home; in host memory, layers may share it (alias). */
+static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, mt_err *err)
+{
+    return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
+}
+
+/* Where sums of shares are added, and bytes of a lane's part of n of their numbers, in a slot. */
+static mt_place place_of_sums(const mt_plan *p) { return plan_folds_by_peers(p) ? MT_DEVICE : MT_HOST; }
+static size_t sum_bytes(const mt_plan *p, int64_t n)
+{
+    return (size_t)(plan_folds_by_peers(p) ? mt_plan_most_slice(p, n) : n) * sizeof(float);
+}
+static size_t landing_bytes(const mt_plan *p, int64_t n)
+{
+    if (!plan_folds_by_peers(p)) return sum_bytes(p, n);
+    return (size_t)(mt_plan_lanes(p) * mt_plan_acc_stride(mt_plan_most_slice(p, n))) * sizeof(float);
+}
+
+/* With several machines: what this machine's slice of unit u needs. */
+static mt_rc add_exchanged(mt_plan *p, int u, mt_err *err)
+{
+    const int64_t n_train = p->model->units[u].layout->n_train;
+    const size_t bytes = (size_t)mt_plan_own_slice(p, u).n * sizeof(float);
+    const bool apart = mt_plan_turns(p) > 1 || mt_arithmetic_rounds(&p->arithmetic); /* else add to the first bundle */
+    const int sums = !apart ? 0 : mt_unit_is_tied(p->model, u) ? 2 : 1;
+    for (int i = 0; i < sums; i++) MT_TRY(plan_add(p, MT_BUF_SLICE_TOTAL, u, i, MT_HOST, bytes, err));
+    return plan_add(p, MT_BUF_UNIT_CHUNKS, u, -1, MT_HOST, mt_sqnorm_n_chunks((size_t)n_train) * sizeof(double), err);
+}
+
+/* Unit u's sums of several lanes or machines. */
+static mt_rc add_totals(mt_plan *p, int u, mt_err *err)
+{
+    const int64_t n = p->model->units[u].layout->n_train;
+    const bool tied = mt_unit_is_tied(p->model, u);
+    for (int i = 0; i < mt_plan_total_count(p) * (tied ? 2 : 1); i++)
+        MT_TRY(plan_add(p, MT_BUF_TOTAL, u, i, place_of_sums(p), sum_bytes(p, n), err));
+    if (mt_plan_machines(p) > 1) MT_TRY(add_exchanged(p, u, err));
+    return tied ? plan_add(p, MT_BUF_LAND_TIED, -1, -1, place_of_sums(p), landing_bytes(p, n), err) : MT_OK;
+}
+
+/* Masters and Adam's state at their home, gradients where they wait. */
+static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
+{
+    const mt_layout *l = p->model->units[u].layout;
+    const mt_unit_place *at = &p->place.units[u];
+    size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = mt_dtype_bytes(p->arithmetic.grad);
+    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = mt_unit_is_tied(p->model, u);
+    bool updates = p->job.train && !p->job.only_gradients;
+    const size_t n_own = (size_t)(mt_plan_is_sliced(p, u) ? mt_plan_slice_rest(p, u) : mt_plan_own_slice(p, u).n),
+                 n_low_home = (size_t)mt_plan_stored(p, u, MT_STATE_LO);
+    size_t n_low = (size_t)l->n_low, n_exact = f32 ? 0 : (size_t)l->n_exact; /* fp32 weights are exact */
+    const bool sliced = mt_plan_is_sliced(p, u),
+               apart = at->home == MT_HOST || sliced; /* the device does not compute with weights at this home */
+    if (at->home == MT_DEVICE || !p->job.mapped)
+        MT_TRY(add_at_home(p, MT_BUF_HI, u, 2 * (sliced ? (size_t)mt_plan_slice_elems(p, u, MT_STATE_HI) : n), err));
+    if (updates || f32)
+        MT_TRY(add_at_home(p, MT_BUF_LO, u, 2 * (sliced ? (size_t)mt_plan_slice_elems(p, u, MT_STATE_LO) : n_low_home), err));
+    else
+        MT_TRY(add_at_home(p, MT_BUF_EXACT_HOME, u, n_exact * 4, err));
+    if (at->resident) MT_TRY(plan_add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (apart ? 8 : 4), err));
+    /* In bf16 a device home is itself the compute form. */
+    if (at->resident && (f32 || apart))
+        MT_TRY(plan_add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * mt_dtype_bytes(p->arithmetic.compute), err));
+    if (at->resident && f32 && apart) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
+    for (mt_state_kind k = 0; k <= MT_STATE_LO; k++)
+        if (mt_plan_mirrors(p, u, k))
+            MT_TRY(plan_add(p, MT_BUF_WEIGHT_SLICE, u, (int)k, MT_DEVICE, 2 * (size_t)mt_plan_slice_elems(p, u, k), err));
+    if (!p->job.train || n_train == 0) return MT_OK;
+    if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, plan_moments_bytes(p, n_own), err));
+    if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, plan_moments_bytes(p, n_own), err));
+    bool shares = mt_plan_alias(p, u) != u, shared = p->job.alias_layers && at->home == MT_HOST;
+    const bool parks =
+        p->job.clip || mt_plan_machines(p) > 1; /* until the norm is known: the norm of all units, or of this one */
+    if (parks && !shares && (at->site == MT_SITE_HOST || shared))
+        MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_own * g, err));
+    if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_own * g, err));
+    const size_t sums = mt_plan_acc_bytes(p, (int64_t)n_train);
+    if (many && p->place.accumulators == MT_HOST && !shares) {
+        MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, sums, err));
+        if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, sums, err));
+    }
+    if (many && p->place.accumulators == MT_DEVICE) MT_TRY(plan_add(p, MT_BUF_ACC, u, -1, MT_DEVICE, sums, err));
+    if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, sums, err));
+    return mt_plan_by_shares(p) ? add_totals(p, u, err) : MT_OK;
+}
+
+static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
+{
+    return a->resident == b->resident && a->home == b->home && a->site == b->site && a->reuses == b->reuses &&
+           a->in_pieces == b->in_pieces;
+}
+
+/* If only sizes are wanted, a layer placed like the one before it takes the same memory. */
+static mt_rc add_units(mt_plan *p, mt_err *err)
+{
+    size_t device = 0, host = 0; /* of the unit before */
+    for (int u = 0; u < p->model->n_units; u++) {
+        bool like = u > 0 && p->model->units[u].layout == p->model->units[u - 1].layout &&
+                    same_place(&p->place.units[u], &p->place.units[u - 1]);
+        if (like && p->counting && !p->job.alias_layers) {
+            p->device_bytes += device;
+            p->host_bytes += host;
+            continue;
+        }
+        device = p->device_bytes;
+        host = p->host_bytes;
+        MT_TRY(add_unit(p, u, err));
+        device = p->device_bytes - device;
+        host = p->host_bytes - host;
+    }
+    return MT_OK;
+}
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Buffers that the units of a group share. */
+static mt_rc add_group(mt_plan *p, int g, mt_err *err)
+{
+    const mt_layout *l = &p->model->layouts[g];
+    const mt_group_place *at = &p->place.groups[g];
+    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, trains = p->job.train && l->n_train > 0;
+    for (int s = 0; s < mt_min_int(at->streamed, at->ring_slots); s++) {
+        MT_TRY(plan_add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * mt_dtype_bytes(p->arithmetic.compute), err));
+        MT_TRY(f32 ? plan_add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_elems + l->n_low) * 2, err)
+                   : plan_add(p, MT_BUF_EXACT, g, s, MT_DEVICE, (size_t)l->n_exact * 8, err));
+    }
+    if (!trains) return MT_OK;
+    for (int s = 0; s < mt_min_int(at->members, at->sum_slots) && plan_sums_pass_through(p); s++)
+        MT_TRY(plan_add(p, MT_BUF_ACC, g, s, MT_DEVICE, mt_plan_acc_bytes(p, l->n_train), err));
+    for (int s = 0; s < mt_min_int(at->hosted, at->out_slots) && !mt_plan_by_shares(p); s++)
+        MT_TRY(plan_add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * mt_dtype_bytes(p->arithmetic.grad), err));
+    return MT_OK;
+}
+
+/* A slot for each unit that needs one, or slots sized for the largest. */
+static mt_rc add_stage_slots(mt_plan *p, mt_err *err)
+{
+    size_t largest = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        if (!plan_needs_stage_slot(p, u)) continue;
+        size_t bytes = mt_plan_staging(p, u).bytes;
+        if (p->private_slots) MT_TRY(plan_add(p, MT_BUF_STAGE, mt_plan_private_slot(p, u), -1, MT_DEVICE, bytes, err));
+        if (bytes > largest) largest = bytes;
+    }
+    for (int s = 0; !p->private_slots && s < p->place.staging_slots; s++)
+        MT_TRY(plan_add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, largest, err));
+    return MT_OK;
+}
+
+/* Slots for a piece, no larger than the largest. */
+static mt_rc add_piece_slots(mt_plan *p, mt_err *err)
+{
+    int64_t largest = 0;
+    for (int u = 0; u < p->model->n_units; u++)
+        if (p->place.units[u].in_pieces) largest = mt_max_i64(largest, mt_plan_piece_elems(p, u, 0));
+    for (int s = 0; largest && s < p->place.piece_slots; s++)
+        MT_TRY(plan_add(p, MT_BUF_PIECE, s, -1, MT_DEVICE, mt_plan_piece(p, largest).bytes, err));
+    return MT_OK;
+}
+
+/* Buffers for a finished slice on its way to the host, and for its norm. */
+static mt_rc add_slices(mt_plan *p, int64_t largest, mt_err *err)
+{
+    const int64_t n = mt_plan_most_slice(p, largest);
+    const size_t chunks = mt_sqnorm_n_chunks((size_t)n), all = mt_sqnorm_n_chunks((size_t)largest);
+    MT_TRY(plan_add(p, MT_BUF_SLICE, -1, -1, MT_DEVICE, (size_t)n * mt_dtype_bytes(p->arithmetic.grad), err));
+    MT_TRY(plan_add(p, MT_BUF_CHUNKS, -1, -1, MT_DEVICE, (chunks + 2) * sizeof(double), err));
+    return plan_add(p, MT_BUF_CHUNKS_HOST, -1, -1, MT_HOST, (all + (size_t)mt_plan_lanes(p)) * sizeof(double), err);
+}
+
+static mt_rc add_landing(mt_plan *p, mt_err *err)
+{
+    int64_t layers = 0, ends = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        int64_t *most = p->model->units[u].layer >= 0 ? &layers : &ends;
+        *most = mt_max_i64(*most, p->model->units[u].layout->n_train);
+    }
+    for (int s = 0; s < MT_LAND_TURNS; s++)
+        MT_TRY(plan_add(p, MT_BUF_LAND, s, -1, place_of_sums(p), landing_bytes(p, layers), err));
+    MT_TRY(plan_add(p, MT_BUF_LAND, MT_LAND_ENDS, -1, place_of_sums(p), landing_bytes(p, ends), err));
+    return plan_folds_by_peers(p) ? add_slices(p, mt_max_i64(layers, ends), err) : MT_OK;
+}
+
+/* Slots for bundles' sums on their way between machines, used in turn as sums land: both sums of a tied unit, one after the
+ * other. */
+static mt_rc add_exchange(mt_plan *p, mt_err *err)
+{
+    size_t sent[MT_LAND_SLOTS] = { 0 }, received[MT_LAND_SLOTS] = { 0 };
+    for (int u = 0; u < p->model->n_units; u++) {
+        const size_t sums = (mt_unit_is_tied(p->model, u) ? 2 : 1) * mt_plan_sent_bytes(p),
+                     others = (size_t)mt_plan_machines(p) - 1;
+        const bool layer = p->model->units[u].layer >= 0;
+        for (int s = layer ? 0 : MT_LAND_ENDS; s < (layer ? MT_LAND_TURNS : MT_LAND_SLOTS); s++) {
+            sent[s] = max_size(sent[s], (size_t)p->model->units[u].layout->n_train * sums);
+            received[s] = max_size(received[s], (size_t)mt_plan_own_slice(p, u).n * others * sums);
+        }
+    }
+    for (int s = 0; s < MT_LAND_SLOTS; s++) {
+        MT_TRY(plan_add(p, MT_BUF_SEND, s, -1, MT_HOST, sent[s], err));
+        MT_TRY(plan_add(p, MT_BUF_RECEIVE, s, -1, MT_HOST, received[s], err));
+    }
+    return MT_OK;
+}
+
+/* Slots sized for the largest unit that may use them. */
+static mt_rc add_update_slots(mt_plan *p, mt_err *err)
+{
+    size_t slab = 0;
+    bool device_home = false;
+    for (int u = 0; u < p->model->n_units; u++) {
+        size_t n = (size_t)p->model->units[u].layout->n_train;
+        const mt_unit_place *at = &p->place.units[u];
+        if (at->site == MT_SITE_HOST && n > slab) slab = n;
+        device_home |= at->home == MT_DEVICE || mt_plan_is_mirrored(p, u);
+    }
+    if (device_home) MT_TRY(plan_add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, MT_STATE_SLOTS * mt_plan_bounce_bytes(p), err));
+    if (!p->job.train) return MT_OK;
+    if (mt_plan_by_shares(p)) MT_TRY(add_landing(p, err));
+    if (mt_plan_machines(p) > 1) MT_TRY(add_exchange(p, err));
+    for (int s = 0; s < p->place.n_slabs && !p->job.clip && mt_plan_machines(p) == 1; s++)
+        MT_TRY(plan_add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * mt_dtype_bytes(p->arithmetic.grad), err));
+    MT_TRY(add_stage_slots(p, err));
+    return add_piece_slots(p, err);
+}
+
+static mt_rc add_kept(mt_plan *p, mt_err *err)
+{
+    const mt_config *c = p->model->config;
+    size_t rows = (size_t)p->place.sweep_tokens, largest = 0, bytes = 0;
+    mt_dtype t = p->arithmetic.compute;
+    const mt_layer_kind *kind = NULL; /* the layer kind whose bytes are cached, */
+    mt_keep keep = MT_KEEPS;          /* and its level */
+    for (int l = 0; l < c->L; l++) {
+        const mt_layer_place *at = &p->place.layers[l];
+        if (mt_layer_kind_of(p->model, l) != kind || at->keep != keep) {
+            kind = mt_layer_kind_of(p->model, l);
+            keep = at->keep;
+            bytes = mt_kept_bytes(kind, t, keep, p->place.sweep_tokens);
+        }
+        if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l)
+            MT_TRY(plan_add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
+        if (at->place == MT_HOST && bytes > largest) largest = bytes;
+    }
+    for (int s = 0; s < p->place.keep_slots && largest; s++)
+        MT_TRY(plan_add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));
+    return plan_add(p, MT_BUF_DX, -1, -1, MT_DEVICE, rows * (size_t)c->D * mt_dtype_bytes(t), err);
+}
+
+/* Workspace of the kind of layer that needs the most. */
+static size_t work_bytes(const mt_plan *p, bool shared)
+{
+    size_t most = 0;
+    for (int k = 0; k < p->model->n_kinds; k++) {
+        mt_carving c;
+        mt_carve_work(&c, &p->model->kinds[k], p->arithmetic.compute, shared, mt_plan_work_rows(p));
+        if (c.bytes > most) most = c.bytes;
+    }
+    return most;
+}
+
+/* Caches of the sequences being generated, and the buffer for their logits. */
+static mt_rc add_cache(mt_plan *p, mt_err *err)
+{
+    const mt_config *c = p->model->config;
+    const mt_job *j = &p->job;
+    size_t rows, bytes, fixed;
+    for (int l = 0; l < c->L; l++) {
+        const mt_cache_bytes each = mt_layer_cache(p->model, l, p->arithmetic.compute);
+        if (!mt_mul_size((size_t)j->cache_slots, (size_t)j->longest, &rows) || rows > INT32_MAX ||
+            !mt_mul_size(rows, each.row, &bytes) || !mt_mul_size((size_t)j->cache_slots, each.sequence, &fixed) ||
+            fixed > SIZE_MAX - bytes)
+            return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory",
+                           (long long)j->cache_slots, (long long)j->longest);
+        MT_TRY(plan_add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes + fixed, err));
+    }
+    return plan_add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
+}
+
+/* Bytes of op scratch, which no placement changes; cached, because searches need it thousands of times. */
+static size_t scratch_bytes(mt_plan *p)
+{
+    const mt_arithmetic *a = &p->arithmetic;
+    const mt_job *j = &p->job;
+    if (p->scratch) return p->scratch;
+    mt_attention_use attention = mt_plan_attention(p);
+    p->scratch = mt_model_scratch(p->model, a->compute, mt_plan_work_rows(p), j->step_docs, j->longest,
+                                  mt_min_i64(a->head_rows, a->micro_tokens), &attention);
+    for (int g = 0; g < p->model->n_groups; g++)
+        p->scratch =
+            max_size(p->scratch, mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->layouts[g].n_train }));
+    if (j->cache_slots)
+        p->scratch =
+            max_size(p->scratch, mt_model_cache_scratch(p->model, a->compute, a->micro_tokens, j->cache_slots, j->longest));
+    return p->scratch;
+}
+
+static mt_rc add_work(mt_plan *p, mt_err *err)
+{
+    const mt_config *c = p->model->config;
+    const mt_arithmetic *a = &p->arithmetic;
+    const mt_job *j = &p->job;
+    size_t e = mt_dtype_bytes(a->compute), tokens = (size_t)j->step_tokens, docs = (size_t)j->step_docs;
+    for (int x = 0; x < 2; x++)
+        MT_TRY(plan_add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
+    for (int s = 0; s < (j->train ? p->longest_segment : 1); s++)
+        MT_TRY(plan_add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, work_bytes(p, false), err));
+    int64_t head_rows = mt_min_i64(a->head_rows, a->micro_tokens);
+    MT_TRY(plan_add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p, true), err));
+    MT_TRY(plan_add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
+                    mt_ends_carve(NULL, NULL, p->model, a->compute, a->micro_tokens, head_rows, j->train), err));
+    MT_TRY(plan_add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch_bytes(p), err));
+    size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
+    MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE,
+                    (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
+    size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t), sums = mt_plan_sums_bytes(p);
+    const size_t router = (size_t)(mt_plan_most_micros(p) * p->model->routed.E) * (sizeof(int32_t) + sizeof(float));
+    if (mt_plan_balances(p)) MT_TRY(plan_add(p, MT_BUF_ROUTER, -1, -1, MT_DEVICE, router, err));
+    MT_TRY(plan_add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
+    MT_TRY(plan_add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
+    MT_TRY(plan_add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
+    MT_TRY(plan_add(p, MT_BUF_BOUNCE, -1, -1, MT_HOST, mt_plan_bounce_bytes(p), err));
+    return plan_add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums + (size_t)p->model->n_units * sizeof(double), err);
+}
+
+mt_rc mt__plan_list_buffers(mt_plan *p, mt_err *err)
+{
+    MT_TRY(add_units(p, err));
+    for (int g = 0; g < p->model->n_groups; g++) MT_TRY(add_group(p, g, err));
+    MT_TRY(add_update_slots(p, err));
+    if (p->job.train) MT_TRY(add_kept(p, err));
+    if (p->job.cache_slots) MT_TRY(add_cache(p, err));
+    return add_work(p, err);
+}
