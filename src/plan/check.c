@@ -1,26 +1,23 @@
-/* check.c - refuses a plan whose job, arithmetic and placement contradict each other. */
+/* check.c - refuses a plan whose job, arithmetic and placement contradict each other.
+ *
+ * The order matters: each check relies on those before it.  A plan is settled halfway, once slots and kept layers are known to
+ * make sense, because the checks of segments and units need what follows from the placement. */
 #include "plan/deal.h"
 #include "plan/plan_internal.h"
 #include "plan/slices.h"
 
-static mt_rc check_count(int n, mt_err *err)
-{
-    return n >= 0 ? MT_OK : mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind", n);
-}
+/* True if a document may take several passes: a cached sequence does. */
+static bool splits_documents(const mt_job *j) { return j->cache_slots > 0 && !j->train; }
 
 static mt_rc check_slots(const mt_plan *p, mt_err *err)
 {
     const mt_placement *q = &p->place;
-    MT_TRY(check_count(q->keep_slots, err));
-    MT_TRY(check_count(q->staging_slots, err));
-    MT_TRY(check_count(q->piece_slots, err));
-    MT_TRY(check_count(q->n_slabs, err));
+    int fewest = mt_min_int(mt_min_int(q->keep_slots, q->staging_slots), mt_min_int(q->piece_slots, q->n_slabs));
     for (int g = 0; g < p->model->n_groups; g++) {
-        MT_TRY(check_count(q->groups[g].ring_slots, err));
-        MT_TRY(check_count(q->groups[g].sum_slots, err));
-        MT_TRY(check_count(q->groups[g].out_slots, err));
+        const mt_group_place *at = &q->groups[g];
+        fewest = mt_min_int(fewest, mt_min_int(at->ring_slots, mt_min_int(at->sum_slots, at->out_slots)));
     }
-    return MT_OK;
+    return fewest >= 0 ? MT_OK : mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind", fewest);
 }
 
 static mt_rc check_keeps(const mt_plan *p, mt_err *err)
@@ -30,8 +27,8 @@ static mt_rc check_keeps(const mt_plan *p, mt_err *err)
     for (int l = 0; l < p->model->config->L; l++) {
         const mt_layer_place *at = &q->layers[l];
         if (at->keep < MT_KEEP_NOTHING || at->keep >= MT_KEEPS) return mt_fail(err, MT_EINVAL, "layer %d: unknown keep level", l);
-        bool apart = mt_layer_has_experts(p->model, l) || (l > 0 && mt_layer_has_experts(p->model, l - 1));
-        if (apart && at->keep == MT_KEEP_NOTHING)
+        const bool after_experts = l > 0 && mt_layer_has_experts(p->model, l - 1);
+        if (at->keep == MT_KEEP_NOTHING && (mt_layer_has_experts(p->model, l) || after_experts))
             return mt_fail(err, MT_EINVAL, "layer %d must keep its input: a layer with experts is recomputed alone", l);
         offloads |= at->keep != MT_KEEP_NOTHING && at->place == MT_HOST;
     }
@@ -41,7 +38,7 @@ static mt_rc check_keeps(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-/* Fails if a segment needs more slots at once than its group has. */
+/* Every unit of a segment is on the device at once, so each needs its own slot. */
 static mt_rc check_segments(const mt_plan *p, mt_err *err)
 {
     if (p->longest_segment > MT_MAX_SEGMENT)
@@ -62,15 +59,17 @@ static mt_rc check_segments(const mt_plan *p, mt_err *err)
 static mt_rc check_pieces(const mt_plan *p, int u, mt_err *err)
 {
     const mt_unit_place *at = &p->place.units[u];
-    int64_t n = p->model->units[u].layout->n_train, share = n - at->in_pieces;
     if (!at->in_pieces) return MT_OK;
-    if (at->site != MT_SITE_HOST || !p->job.train || p->job.only_gradients || at->in_pieces < 0 || share < 0)
+    const int64_t n = p->model->units[u].layout->n_train, host_share = n - at->in_pieces;
+    const bool updates = p->job.train && !p->job.only_gradients;
+    if (at->site != MT_SITE_HOST || !updates || at->in_pieces < 0 || host_share < 0)
         return mt_fail(err, MT_EINVAL, "unit %d: %lld of its %lld trained elements cannot be updated in pieces", u,
                        (long long)at->in_pieces, (long long)n);
-    if (share % MT_MOMENT_BLOCK || p->place.piece_elems < 1 || p->place.piece_elems % MT_MOMENT_BLOCK)
+    if (host_share % MT_MOMENT_BLOCK || p->place.piece_elems < 1 || p->place.piece_elems % MT_MOMENT_BLOCK)
         return mt_fail(err, MT_EINVAL, "unit %d: pieces of %lld elements after the first %lld cut a block of moments", u,
-                       (long long)p->place.piece_elems, (long long)share);
-    return p->place.piece_slots >= 1 ? MT_OK : mt_fail(err, MT_EINVAL, "updates in pieces need a slot");
+                       (long long)p->place.piece_elems, (long long)host_share);
+    if (p->place.piece_slots < 1) return mt_fail(err, MT_EINVAL, "updates in pieces need a slot");
+    return MT_OK;
 }
 
 static mt_rc check_units(const mt_plan *p, mt_err *err)
@@ -98,8 +97,8 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-/* Several lanes and machines share host memory.  Its home and update site is the host, or, on one machine, the devices in slices,
- * where the gradients' slices are too. */
+/* Several lanes share host memory, and several machines exchange what is in it.  So a unit's home and update site are the host; or,
+ * on one machine whose devices add the sums, the devices in slices. */
 static mt_rc check_lanes(const mt_plan *p, mt_err *err)
 {
     const mt_arithmetic *a = &p->arithmetic;
@@ -126,14 +125,21 @@ static mt_rc check_lanes(const mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__plan_check(mt_plan *p, mt_err *err)
+/* The job by itself. */
+static mt_rc check_job(const mt_plan *p, mt_err *err)
+{
+    const mt_job *j = &p->job;
+    if (j->step_tokens < 1 || j->step_docs < 1 || j->longest < 1 || (j->longest > j->step_tokens && !splits_documents(j)))
+        return mt_fail(err, MT_EINVAL, "a step of %lld rows in %lld documents, the longest of %lld", (long long)j->step_tokens,
+                       (long long)j->step_docs, (long long)j->longest);
+    return MT_OK;
+}
+
+/* The arithmetic, and whether the job can use it. */
+static mt_rc check_arithmetic(const mt_plan *p, mt_err *err)
 {
     const mt_job *j = &p->job;
     const mt_arithmetic *a = &p->arithmetic;
-    bool in_pieces = j->cache_slots > 0 && !j->train; /* a cached sequence may take several passes */
-    if (j->step_tokens < 1 || j->step_docs < 1 || j->longest < 1 || (j->longest > j->step_tokens && !in_pieces))
-        return mt_fail(err, MT_EINVAL, "a step of %lld rows in %lld documents, the longest of %lld", (long long)j->step_tokens,
-                       (long long)j->step_docs, (long long)j->longest);
     if ((a->compute != MT_DTYPE_F32 && a->compute != MT_DTYPE_BF16) || (a->grad != MT_DTYPE_F32 && a->grad != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "compute and gradients are float32 or bfloat16");
     if (a->moments < MT_MOMENTS_F32 || a->moments >= MT_MOMENTS_FORMS)
@@ -143,7 +149,7 @@ mt_rc mt__plan_check(mt_plan *p, mt_err *err)
     if (j->cache_slots < 0 || j->cache_slots > mt_min_i64(j->step_docs, a->micro_tokens))
         return mt_fail(err, MT_EINVAL, "a cache for %lld sequences, with passes of %lld documents and micro-batches of %lld rows",
                        (long long)j->cache_slots, (long long)j->step_docs, (long long)a->micro_tokens);
-    if (a->micro_tokens < j->longest && !in_pieces)
+    if (a->micro_tokens < j->longest && !splits_documents(j))
         return mt_fail(err, MT_EINVAL, "micro-batches of %lld rows cannot hold a document of %lld", (long long)a->micro_tokens,
                        (long long)j->longest);
     if (a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EINVAL, "row chunks of 0 rows");
@@ -151,19 +157,42 @@ mt_rc mt__plan_check(mt_plan *p, mt_err *err)
         mt_arithmetic_parts(a) > MT_MOST_SHARES)
         return mt_fail(err, MT_ERANGE, "a step of %lld x %lld shares; at most %d", (long long)a->bundles, (long long)a->shares,
                        MT_MOST_SHARES);
+    return MT_OK;
+}
+
+/* Sweeps hold whole micro-batches, and whole passes of experts.  Sets part_tokens, which needs a valid number of lanes. */
+static mt_rc check_sweeps(mt_plan *p, mt_err *err)
+{
+    const mt_arithmetic *a = &p->arithmetic;
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
     MT_TRY(check_lanes(p, err));
     p->part_tokens = mt_plan_part_tokens(p);
     if (p->place.sweep_tokens < mt_min_i64(a->moe_tokens, p->part_tokens))
         return mt_fail(err, MT_EINVAL, "a sweep of %lld rows is smaller than what passes an expert together (%lld)",
                        (long long)p->place.sweep_tokens, (long long)a->moe_tokens);
-    if (!a->unit_experts) p->arithmetic.unit_experts = p->model->unit_experts;
+    return MT_OK;
+}
+
+/* An arithmetic chosen before there was a model takes the model's number. */
+static mt_rc check_unit_experts(mt_plan *p, mt_err *err)
+{
+    mt_arithmetic *a = &p->arithmetic;
+    if (!a->unit_experts) a->unit_experts = p->model->unit_experts;
     if (a->unit_experts != p->model->unit_experts)
         return mt_fail(err, MT_EINVAL, "a plan for units of %lld experts, and the model's have %lld", (long long)a->unit_experts,
                        (long long)p->model->unit_experts);
+    return MT_OK;
+}
+
+mt_rc mt__plan_check(mt_plan *p, mt_err *err)
+{
+    MT_TRY(check_job(p, err));
+    MT_TRY(check_arithmetic(p, err));
+    MT_TRY(check_sweeps(p, err));
+    MT_TRY(check_unit_experts(p, err));
     MT_TRY(check_slots(p, err));
     MT_TRY(check_keeps(p, err));
-    bool settled = mt_plan_settle(p);
+    const bool settled = mt_plan_settle(p);
     MT_TRY(check_segments(p, err));
     if (!settled) return mt_fail(err, MT_EINVAL, "more units reuse memory for their updates than there are layers to reuse");
     return check_units(p, err);
