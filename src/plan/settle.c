@@ -1,5 +1,15 @@
-/* settle.c - what follows from where units and layers are placed: counts of groups, segments, private staging slots, and the layers
- * whose kept memory staged updates reuse. */
+/* settle.c - what follows from where units and layers are placed: counts of groups, segments, private staging slots, and the
+ * layers whose kept memory staged updates reuse.
+ *
+ * Reused memory.  When the last backward of a layer is done, the memory of its kept activations is free until the next step's
+ * forward writes to it.  A staged update borrows it for that time.  With 5 layers, if the
+ * units of layers 1 to 3 reuse memory and layer 3 keeps too little to lend:
+ *
+ *     layer     0    1    2    3    4        backward goes down, so the memory of layer 4 is free first;
+ *     lends to  -    1    2    -    3        forward goes up, so layer 4 needs its memory last
+ *
+ * A unit's lender is its own layer or a later one, and lenders keep the order of their units.  The embedding's state is larger
+ * than a layer's kept activations; it takes two of the layers that are left over, one for v and one for the rest. */
 #include "plan/plan_internal.h"
 
 mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit)
@@ -22,34 +32,37 @@ static size_t reusable(const mt_plan *p, int layer)
     return at->place == MT_DEVICE ? mt_plan_kept_bytes(p, layer, at->keep) : 0;
 }
 
-/* The last layer from `from` down to `to` that keeps this much; -1: none. */
-static int find_reusable(const mt_plan *p, int from, int to, size_t bytes)
+/* Takes the last layer from *next down to `lowest` that keeps this much, and moves *next below it; -1: there is none. */
+static int take_last_reusable(const mt_plan *p, int *next, int lowest, size_t bytes)
 {
-    while (from >= to && reusable(p, from) < bytes) from--;
-    return from >= to ? from : -1;
+    for (int layer = *next; layer >= lowest; layer--) {
+        if (reusable(p, layer) < bytes) continue;
+        *next = layer - 1;
+        return layer;
+    }
+    return -1;
 }
 
-/* Finds lenders for all units that reuse memory. */
+/* Finds lenders for all units that reuse memory, the last unit first. */
 static bool assign_reused(mt_plan *p)
 {
     int next = (int)p->model->config->L - 1; /* later layers are taken or keep too little */
     for (int u = p->model->n_units - 1; u >= 0; u--) {
         mt_unit_place *at = &p->place.units[u];
         if (!at->reuses) continue;
-        mt_reuse_layout need = mt_plan_reuse(p, u);
-        bool layer = p->model->units[u].kind == MT_UNIT_LAYER;
-        int lowest = layer ? p->model->units[u].layer : 0, first = next, second = next;
-        if (!layer) next = first = find_reusable(p, next, lowest, need.bytes[0]), next--;
-        next = second = next < lowest ? -1 : find_reusable(p, next, lowest, need.bytes[1]);
-        if (second < 0) return false;
-        next--;
-        at->reused[0] = layer ? second : first;
-        at->reused[1] = second;
+        const mt_reuse_layout need = mt_plan_reuse(p, u);
+        if (p->model->units[u].kind == MT_UNIT_LAYER) { /* one lender */
+            at->reused[1] = take_last_reusable(p, &next, p->model->units[u].layer, need.bytes[1]);
+            at->reused[0] = at->reused[1];
+        } else {
+            at->reused[0] = take_last_reusable(p, &next, 0, need.bytes[0]);
+            at->reused[1] = at->reused[0] < 0 ? -1 : take_last_reusable(p, &next, 0, need.bytes[1]);
+        }
+        if (at->reused[1] < 0) return false;
     }
     return true;
 }
 
-/* True if, regardless of other units, this one has sums to reuse, and layers may keep enough. */
 bool mt__plan_may_reuse(const mt_plan *p, int unit)
 {
     bool can = p->model->units[unit].kind == MT_UNIT_LAYER || unit == p->model->embed;
@@ -57,29 +70,33 @@ bool mt__plan_may_reuse(const mt_plan *p, int unit)
 }
 
 /* Takes the first layer from l->next on that keeps this much; false: there is none. */
-static bool take_reusable(const mt_plan *p, mt_reuse_search *l, size_t bytes)
+static bool take_first_reusable(const mt_plan *p, mt_reuse_search *l, size_t bytes)
 {
-    int L = (int)p->model->config->L, at = l->next;
     if (l->refused && bytes >= l->refused) return false;
-    while (at < L && reusable(p, at) < bytes) at++;
-    if (at == L) return l->refused = bytes, false;
-    l->next = at + 1;
-    return true;
+    for (int layer = l->next; layer < p->model->config->L; layer++) {
+        if (reusable(p, layer) < bytes) continue;
+        l->next = layer + 1;
+        return true;
+    }
+    l->refused = bytes;
+    return false;
 }
 
-/* Lenders keep the order of the units they serve.  So taking the first that is large enough in ascending order succeeds if and
- * only if taking the last in descending order (assign_reused) does, and units granted before need no second look. */
+/* Taking the first large enough layer in ascending order succeeds if and only if taking the last one in descending order
+ * (assign_reused) does, because lenders keep the order of their units.  So units granted before need no second look. */
 bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit)
 {
-    const mt_unit *u = &p->model->units[unit];
     if (!mt__plan_may_reuse(p, unit)) return false;
-    mt_reuse_layout need = mt_plan_reuse(p, unit);
+    const mt_unit *u = &p->model->units[unit];
+    const bool is_layer = u->kind == MT_UNIT_LAYER;
+    const mt_reuse_layout need = mt_plan_reuse(p, unit);
     mt_reuse_search with = *l;
-    if (u->kind == MT_UNIT_LAYER && u->layer > with.next) with.next = u->layer;
-    bool granted = take_reusable(p, &with, need.bytes[1]) && (u->kind == MT_UNIT_LAYER || take_reusable(p, &with, need.bytes[0]));
+    if (is_layer && u->layer > with.next) with.next = u->layer;
+    bool granted = take_first_reusable(p, &with, need.bytes[1]);
+    if (granted && !is_layer) granted = take_first_reusable(p, &with, need.bytes[0]);
     if (granted)
         *l = with;
-    else if (u->kind == MT_UNIT_LAYER)
+    else if (is_layer)
         l->refused = with.refused; /* later units start no earlier */
     return granted;
 }
@@ -152,13 +169,15 @@ static void count_layers(mt_plan *p)
     }
 }
 
-/* Gives each unit that needs one a private slot, if there are enough. */
+/* Gives each unit that needs one a private slot, or none at all if there are too few. */
 static void number_stage_slots(mt_plan *p)
 {
-    int n = 0;
-    for (int u = 0; u < p->model->n_units; u++) p->place.units[u].private_slot = plan_needs_stage_slot(p, u) ? n++ : -1;
-    p->private_slots = n <= p->place.staging_slots;
-    for (int u = 0; u < p->model->n_units && !p->private_slots; u++) p->place.units[u].private_slot = -1;
+    int needed = 0;
+    for (int u = 0; u < p->model->n_units; u++) needed += plan_needs_stage_slot(p, u);
+    p->private_slots = needed <= p->place.staging_slots;
+    int next = 0;
+    for (int u = 0; u < p->model->n_units; u++)
+        p->place.units[u].private_slot = p->private_slots && plan_needs_stage_slot(p, u) ? next++ : -1;
 }
 
 bool mt_plan_settle(mt_plan *p)
