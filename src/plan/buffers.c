@@ -1,4 +1,13 @@
-/* buffers.c - every buffer that a plan needs, by name, size and place. */
+/* buffers.c - lists every buffer that a plan needs, by name, size and place (MT_BUFFER_LIST in plan.h).
+ *
+ *     add_unit          weights, moments and gradients of one unit
+ *     add_group         slots that units of the same shape take turns in: ring, sums, finished gradients
+ *     add_update_slots  slots that units of all shapes take turns in: landing, exchange, staging, pieces
+ *     add_kept          kept activations
+ *     add_cache         keys and values of generated sequences
+ *     add_work          workspace, scratch, input and results
+ *
+ * The search only counts bytes (mt_plan_measure), through the same code. */
 #include "base/mem.h"
 #include "ops/sqnorm.h"
 #include "plan/plan_internal.h"
@@ -48,12 +57,16 @@ static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, m
     return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
 }
 
-/* Where sums of shares are added, and bytes of a lane's part of n of their numbers, in a slot. */
+/* Where sums of shares are added. */
 static mt_place place_of_sums(const mt_plan *p) { return plan_folds_by_peers(p) ? MT_DEVICE : MT_HOST; }
+
+/* Bytes of a sum of n numbers there: all of it on the host, the lane's slice on a device. */
 static size_t sum_bytes(const mt_plan *p, int64_t n)
 {
     return (size_t)(plan_folds_by_peers(p) ? mt_plan_most_slice(p, n) : n) * sizeof(float);
 }
+
+/* Bytes of a landing slot for a sum of n numbers: one sum on the host, every lane's sum of the slice on a device. */
 static size_t landing_bytes(const mt_plan *p, int64_t n)
 {
     if (!plan_folds_by_peers(p)) return sum_bytes(p, n);
@@ -66,8 +79,8 @@ static mt_rc add_exchanged(mt_plan *p, int u, mt_err *err)
     const int64_t n_train = p->model->units[u].layout->n_train;
     const size_t bytes = (size_t)mt_plan_own_slice(p, u).n * sizeof(float);
     const bool apart = mt_plan_turns(p) > 1 || mt_arithmetic_rounds(&p->arithmetic); /* else add to the first bundle */
-    const int sums = !apart ? 0 : mt_unit_is_tied(p->model, u) ? 2 : 1;
-    for (int i = 0; i < sums; i++) MT_TRY(plan_add(p, MT_BUF_SLICE_TOTAL, u, i, MT_HOST, bytes, err));
+    for (int i = 0; apart && i < (mt_unit_is_tied(p->model, u) ? 2 : 1); i++)
+        MT_TRY(plan_add(p, MT_BUF_SLICE_TOTAL, u, i, MT_HOST, bytes, err));
     return plan_add(p, MT_BUF_UNIT_CHUNKS, u, -1, MT_HOST, mt_sqnorm_n_chunks((size_t)n_train) * sizeof(double), err);
 }
 
@@ -82,50 +95,76 @@ static mt_rc add_totals(mt_plan *p, int u, mt_err *err)
     return tied ? plan_add(p, MT_BUF_LAND_TIED, -1, -1, place_of_sums(p), landing_bytes(p, n), err) : MT_OK;
 }
 
-/* Masters and Adam's state at their home, gradients where they wait. */
-static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
+/* A unit's weights at their home.  With several lanes, a device home is the lane's slice. */
+static mt_rc add_masters(mt_plan *p, int u, mt_err *err)
+{
+    const mt_layout *l = p->model->units[u].layout;
+    const bool f32 = p->arithmetic.compute == MT_DTYPE_F32, updates = p->job.train && !p->job.only_gradients;
+    int64_t n_hi = l->n_elems, n_lo = mt_plan_stored(p, u, MT_STATE_LO);
+    if (mt_plan_is_sliced(p, u)) {
+        n_hi = mt_plan_slice_elems(p, u, MT_STATE_HI);
+        n_lo = mt_plan_slice_elems(p, u, MT_STATE_LO);
+    }
+    if (p->place.units[u].home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, 2 * (size_t)n_hi, err));
+    if (updates || f32) return add_at_home(p, MT_BUF_LO, u, 2 * (size_t)n_lo, err);
+    return add_at_home(p, MT_BUF_EXACT_HOME, u, 4 * (size_t)l->n_exact, err);
+}
+
+/* A resident unit's weights in the form that the device computes with, and the lane's slice of weights whose home is the host. */
+static mt_rc add_resident(mt_plan *p, int u, mt_err *err)
 {
     const mt_layout *l = p->model->units[u].layout;
     const mt_unit_place *at = &p->place.units[u];
-    size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = mt_dtype_bytes(p->arithmetic.grad);
-    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = mt_unit_is_tied(p->model, u);
-    bool updates = p->job.train && !p->job.only_gradients;
-    const size_t n_own = (size_t)(mt_plan_is_sliced(p, u) ? mt_plan_slice_rest(p, u) : mt_plan_own_slice(p, u).n),
-                 n_low_home = (size_t)mt_plan_stored(p, u, MT_STATE_LO);
-    size_t n_low = (size_t)l->n_low, n_exact = f32 ? 0 : (size_t)l->n_exact; /* fp32 weights are exact */
-    const bool sliced = mt_plan_is_sliced(p, u),
-               apart = at->home == MT_HOST || sliced; /* the device does not compute with weights at this home */
-    if (at->home == MT_DEVICE || !p->job.mapped)
-        MT_TRY(add_at_home(p, MT_BUF_HI, u, 2 * (sliced ? (size_t)mt_plan_slice_elems(p, u, MT_STATE_HI) : n), err));
-    if (updates || f32)
-        MT_TRY(add_at_home(p, MT_BUF_LO, u, 2 * (sliced ? (size_t)mt_plan_slice_elems(p, u, MT_STATE_LO) : n_low_home), err));
-    else
-        MT_TRY(add_at_home(p, MT_BUF_EXACT_HOME, u, n_exact * 4, err));
+    const bool f32 = p->arithmetic.compute == MT_DTYPE_F32;
+    const bool apart = at->home == MT_HOST || mt_plan_is_sliced(p, u); /* the device does not compute with weights at this home */
+    const size_t n = (size_t)l->n_elems, n_exact = f32 ? 0 : (size_t)l->n_exact; /* fp32 weights are exact */
     if (at->resident) MT_TRY(plan_add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (apart ? 8 : 4), err));
-    /* In bf16 a device home is itself the compute form. */
-    if (at->resident && (f32 || apart))
+    if (at->resident && (f32 || apart)) /* in bf16, weights at a device home already have this form */
         MT_TRY(plan_add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * mt_dtype_bytes(p->arithmetic.compute), err));
-    if (at->resident && f32 && apart) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
+    if (at->resident && f32 && apart) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + (size_t)l->n_low) * 2, err));
     for (mt_state_kind k = 0; k <= MT_STATE_LO; k++)
         if (mt_plan_mirrors(p, u, k))
             MT_TRY(plan_add(p, MT_BUF_WEIGHT_SLICE, u, (int)k, MT_DEVICE, 2 * (size_t)mt_plan_slice_elems(p, u, k), err));
-    if (!p->job.train || n_train == 0) return MT_OK;
-    if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, plan_moments_bytes(p, n_own), err));
-    if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, plan_moments_bytes(p, n_own), err));
-    bool shares = mt_plan_alias(p, u) != u, shared = p->job.alias_layers && at->home == MT_HOST;
-    const bool parks =
-        p->job.clip || mt_plan_machines(p) > 1; /* until the norm is known: the norm of all units, or of this one */
-    if (parks && !shares && (at->site == MT_SITE_HOST || shared))
-        MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_own * g, err));
-    if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_own * g, err));
-    const size_t sums = mt_plan_acc_bytes(p, (int64_t)n_train);
+    return MT_OK;
+}
+
+/* A unit's gradient sums between sweeps, and those of a tied unit's lookup. */
+static mt_rc add_sums(mt_plan *p, int u, mt_err *err)
+{
+    const bool many = mt_plan_many_sweeps(p), tied = mt_unit_is_tied(p->model, u), shares = mt_plan_alias(p, u) != u;
+    const size_t bytes = mt_plan_acc_bytes(p, p->model->units[u].layout->n_train);
     if (many && p->place.accumulators == MT_HOST && !shares) {
-        MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, sums, err));
-        if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, sums, err));
+        MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, bytes, err));
+        if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, bytes, err));
     }
-    if (many && p->place.accumulators == MT_DEVICE) MT_TRY(plan_add(p, MT_BUF_ACC, u, -1, MT_DEVICE, sums, err));
-    if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, sums, err));
+    if (many && p->place.accumulators == MT_DEVICE) MT_TRY(plan_add(p, MT_BUF_ACC, u, -1, MT_DEVICE, bytes, err));
+    if (tied) MT_TRY(plan_add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, bytes, err));
     return mt_plan_by_shares(p) ? add_totals(p, u, err) : MT_OK;
+}
+
+/* Adam's moments at their home, and the finished gradient while it waits for the norm: the norm of all units, or with several
+ * machines at least this unit's. */
+static mt_rc add_trained(mt_plan *p, int u, mt_err *err)
+{
+    const mt_unit_place *at = &p->place.units[u];
+    const size_t n = (size_t)(mt_plan_is_sliced(p, u) ? mt_plan_slice_rest(p, u) : mt_plan_own_slice(p, u).n),
+                 gradient = n * mt_dtype_bytes(p->arithmetic.grad);
+    if (!p->job.only_gradients) {
+        MT_TRY(add_at_home(p, MT_BUF_M, u, plan_moments_bytes(p, n), err));
+        MT_TRY(add_at_home(p, MT_BUF_V, u, plan_moments_bytes(p, n), err));
+    }
+    const bool waits = p->job.clip || mt_plan_machines(p) > 1;
+    const bool on_host = at->site == MT_SITE_HOST || (p->job.alias_layers && at->home == MT_HOST);
+    if (waits && on_host && mt_plan_alias(p, u) == u) MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, gradient, err));
+    if (at->site != MT_SITE_HOST && !at->reuses) MT_TRY(plan_add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, gradient, err));
+    return add_sums(p, u, err);
+}
+
+static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
+{
+    MT_TRY(add_masters(p, u, err));
+    MT_TRY(add_resident(p, u, err));
+    return p->job.train && p->model->units[u].layout->n_train ? add_trained(p, u, err) : MT_OK;
 }
 
 static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
@@ -231,17 +270,16 @@ static mt_rc add_exchange(mt_plan *p, mt_err *err)
 {
     size_t sent[MT_LAND_SLOTS] = { 0 }, received[MT_LAND_SLOTS] = { 0 };
     for (int u = 0; u < p->model->n_units; u++) {
-        const size_t sums = (mt_unit_is_tied(p->model, u) ? 2 : 1) * mt_plan_sent_bytes(p),
-                     others = (size_t)mt_plan_machines(p) - 1;
-        const bool layer = p->model->units[u].layer >= 0;
-        for (int s = layer ? 0 : MT_LAND_ENDS; s < (layer ? MT_LAND_TURNS : MT_LAND_SLOTS); s++) {
-            sent[s] = max_size(sent[s], (size_t)p->model->units[u].layout->n_train * sums);
-            received[s] = max_size(received[s], (size_t)mt_plan_own_slice(p, u).n * others * sums);
-        }
+        const size_t others = (size_t)mt_plan_machines(p) - 1,
+                     each = (mt_unit_is_tied(p->model, u) ? 2 : 1) * mt_plan_sent_bytes(p); /* bytes per element */
+        const int s = p->model->units[u].layer >= 0 ? 0 : MT_LAND_ENDS; /* layers: the first slot of those they take turns in */
+        sent[s] = max_size(sent[s], (size_t)p->model->units[u].layout->n_train * each);
+        received[s] = max_size(received[s], (size_t)mt_plan_own_slice(p, u).n * others * each);
     }
     for (int s = 0; s < MT_LAND_SLOTS; s++) {
-        MT_TRY(plan_add(p, MT_BUF_SEND, s, -1, MT_HOST, sent[s], err));
-        MT_TRY(plan_add(p, MT_BUF_RECEIVE, s, -1, MT_HOST, received[s], err));
+        const int like = s < MT_LAND_TURNS ? 0 : s;
+        MT_TRY(plan_add(p, MT_BUF_SEND, s, -1, MT_HOST, sent[like], err));
+        MT_TRY(plan_add(p, MT_BUF_RECEIVE, s, -1, MT_HOST, received[like], err));
     }
     return MT_OK;
 }

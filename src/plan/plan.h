@@ -196,8 +196,8 @@ typedef struct mt_plan {
     mt_job job;
     mt_arithmetic arithmetic;
     mt_placement place;
+    int64_t part_tokens; /* mt_plan_part_tokens; set by create and measure */
     /* Set by mt_plan_settle: */
-    int64_t part_tokens;       /* mt_plan_part_tokens */
     int longest_segment;       /* layers per kept input, including the one that keeps it */
     bool has_pieces;           /* some unit is updated in pieces */
     bool private_slots;        /* every unit that needs a staging slot has a private one */
