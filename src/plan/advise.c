@@ -145,7 +145,7 @@ static mt_rc update_wait(const mt_plan *plan, const mt_machine *machine, double 
 {
     mt_machine fast = *machine;
     mt_placement place = plan->place;
-    mt_step_drawing drawing;
+    mt_step_model timing;
     mt_times times;
     mt_plan *other = NULL;
     bool simulated;
@@ -158,10 +158,10 @@ static mt_rc update_wait(const mt_plan *plan, const mt_machine *machine, double 
     for (size_t u = 0; u < n; u++) place.units[u].in_pieces = 0;
     if (place.keep_slots) place.keep_slots++;
     mt_rc rc = mt_plan_create(&other, plan->model, &plan->job, &plan->arithmetic, &place, err);
-    if (!rc) rc = mt_step_drawing_init(&drawing, plan->model, err);
+    if (!rc) rc = mt_step_model_init(&timing, plan->model, err);
     if (!rc) {
-        rc = mt_step_time(&drawing, other, &fast, INFINITY, &times, &simulated, err);
-        mt_step_drawing_free(&drawing);
+        rc = mt_step_time(&timing, other, &fast, INFINITY, &times, &simulated, err);
+        mt_step_model_free(&timing);
     }
     if (!rc) *out = fmax(plan->predicted_seconds - times.step, 0);
     mt_plan_free(other);

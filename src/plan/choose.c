@@ -48,11 +48,11 @@ typedef struct search {
     double give_up; /* seconds: slower candidates are useless */
     knob_ranges range;
     mt_plan trial; /* its placement is the current candidate's */
-    mt_step_drawing drawing;
+    mt_step_model timing;
     struct { /* for a model with many units: the merged model that is timed instead */
         mt_merged m;
         mt_plan trial;
-        mt_step_drawing drawing;
+        mt_step_model timing;
     } merged;
     bool merges;
     struct start {
@@ -90,8 +90,8 @@ static mt_rc time_merged(search *s, const candidate *c, double give_up, mt_times
     mt__knobs_fill(t, &less);
     if (!mt_plan_settle(t))
         return mt_fail(err, MT_EINTERNAL, "more units reuse memory for their updates than there are merged layers to reuse");
-    double off = mt_step_compute(&s->drawing, &s->trial, s->in.machine) - mt_step_compute(&s->merged.drawing, t, s->in.machine);
-    MT_TRY(mt_step_time(&s->merged.drawing, t, s->in.machine, give_up - off, out, simulated, err));
+    double off = mt_step_compute(&s->timing, &s->trial, s->in.machine) - mt_step_compute(&s->merged.timing, t, s->in.machine);
+    MT_TRY(mt_step_time(&s->merged.timing, t, s->in.machine, give_up - off, out, simulated, err));
     out->step += off;
     out->compute += off;
     return MT_OK;
@@ -101,7 +101,7 @@ static mt_rc time_merged(search *s, const candidate *c, double give_up, mt_times
 static mt_rc time_trial(search *s, const candidate *c, double give_up, mt_times *out, bool *simulated, mt_err *err)
 {
     if (s->merges) return time_merged(s, c, give_up, out, simulated, err);
-    return mt_step_time(&s->drawing, &s->trial, s->in.machine, give_up, out, simulated, err);
+    return mt_step_time(&s->timing, &s->trial, s->in.machine, give_up, out, simulated, err);
 }
 
 static mt_rc choose_measure(search *s, const candidate *c, merit than, struct known *out, mt_err *err)
@@ -427,7 +427,7 @@ static bool hopeless(search *s)
     for (int k = 0; k < KNOBS; k++) turn(s, &c, k, 0);
     if (!s->rough && !s->in.machine->shared) c.k[KEEP_CHEAP] = 2 * c.k[KEEP_ALL]; /* as spend_the_rest may */
     mt__knobs_fill(&s->trial, &c);
-    return mt_step_compute(&s->drawing, &s->trial, s->in.machine) >= s->give_up;
+    return mt_step_compute(&s->timing, &s->trial, s->in.machine) >= s->give_up;
 }
 
 /* Keeping what is cheap to recompute gains little for its memory (norms twice as much as activations).  So it gets only the
@@ -477,9 +477,9 @@ static mt_rc time_of(search *s, const candidate *c, double share, mt_times *out,
     mt__knobs_fill(&s->trial, c);
     MT_TRY(mt_plan_measure(&s->trial, err));
     s->in.machine = &lean;
-    s->drawing.every_piece = s->merged.drawing.every_piece = true;
+    s->timing.every_piece = s->merged.timing.every_piece = true;
     mt_rc rc = time_trial(s, c, INFINITY, out, &simulated, err);
-    s->drawing.every_piece = s->merged.drawing.every_piece = false;
+    s->timing.every_piece = s->merged.timing.every_piece = false;
     s->in.machine = usual;
     return rc;
 }
@@ -562,7 +562,7 @@ static double least_seconds(search *s, const candidate *best)
     c.k[KEEP_CHEAP] = 2 * c.k[KEEP_ALL];
     c.k[OFFLOADED] = s->range.lowest[OFFLOADED];
     mt__knobs_fill(&s->trial, &c);
-    return mt_step_compute(&s->drawing, &s->trial, s->in.machine);
+    return mt_step_compute(&s->timing, &s->trial, s->in.machine);
 }
 
 /* others[0]: with one more slot. others[1], if the step waits for updates: with pieces, with and without the slot. */
@@ -619,7 +619,7 @@ static mt_rc walk_unmerged(search *s, mt_err *err)
     struct start at = *best_start(s);
     s->merges = false;
     s->left = MOST_UNMERGED;
-    s->drawing.every_piece = true;
+    s->timing.every_piece = true;
     memset(s->known, 0, KNOWN * sizeof *s->known);
     MT_TRY(choose_judge(s, &at.c, (merit){ false, INFINITY }, &at.m, err));
     MT_TRY(walk_on(s, &at, err));
@@ -653,9 +653,9 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
     if (!s->starts[0].m.fits) return MT_OK;
     mt__knobs_fill(&s->trial, &s->starts[0].c);
     MT_TRY(mt_plan_measure(&s->trial, err));
-    s->drawing.every_piece = s->merged.drawing.every_piece = true;
+    s->timing.every_piece = s->merged.timing.every_piece = true;
     if (s->merged.m.whole) MT_TRY(time_merged(s, &s->starts[0].c, INFINITY, &searched, &simulated, err));
-    MT_TRY(mt_step_time(&s->drawing, &s->trial, s->in.machine, INFINITY, &times, &simulated, err));
+    MT_TRY(mt_step_time(&s->timing, &s->trial, s->in.machine, INFINITY, &times, &simulated, err));
     if (times.step >= s->give_up) return MT_OK;
     MT_TRY(mt_plan_create(out, s->in.model, s->in.job, s->in.arithmetic, &s->trial.place, err));
     (*out)->times = times;
@@ -677,14 +677,14 @@ static mt_rc open_merged(search *s, mt_err *err)
     s->merged.trial.model = &s->merged.m.model;
     s->merged.trial.place = (mt_placement){ 0 };
     MT_TRY(mt_placement_init(&s->merged.trial.place, &s->merged.m.model, err));
-    MT_TRY(mt_step_drawing_init(&s->merged.drawing, &s->merged.m.model, err));
-    s->merged.drawing.stands_for = s->merged.m.stands_for;
+    MT_TRY(mt_step_model_init(&s->merged.timing, &s->merged.m.model, err));
+    s->merged.timing.stands_for = s->merged.m.stands_for;
     return MT_OK;
 }
 
 static void close_merged(search *s)
 {
-    mt_step_drawing_free(&s->merged.drawing);
+    mt_step_model_free(&s->merged.timing);
     mt_placement_free(&s->merged.trial.place);
     mt_merged_free(&s->merged.m);
 }
@@ -697,7 +697,7 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     MT_TRY(mt__knobs_ranges(&s->range, &s->trial, s->in.machine, err));
     s->range.lowest[GATHER] = s->range.highest[GATHER] = s->gather;
     mt_rc rc = mt_placement_init(&s->trial.place, s->in.model, err);
-    if (!rc) rc = mt_step_drawing_init(&s->drawing, s->in.model, err);
+    if (!rc) rc = mt_step_model_init(&s->timing, s->in.model, err);
     if (!rc) rc = open_merged(s, err);
     s->known = mt_calloc(KNOWN, sizeof *s->known);
     if (!rc && !s->known) rc = mt_no_memory(err, "searching for a plan");
@@ -705,7 +705,7 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     if (!rc) rc = make(s, out, err);
     mt_free(s->known);
     close_merged(s);
-    mt_step_drawing_free(&s->drawing);
+    mt_step_model_free(&s->timing);
     mt_placement_free(&s->trial.place);
     return rc;
 }

@@ -12,8 +12,12 @@
 #include "plan/queues.h"
 #include "plan/sequence.h"
 
-/* Shared by simulations of plans that differ only in their placement. */
-typedef struct mt_step_drawing {
+/* Memory and kernel costs shared by simulations of plans that differ only in their placement.
+ *
+ *     init   for a model
+ *     mt_step_compute, mt_step_time, any number of times
+ *     free   also after an init that failed */
+typedef struct mt_step_model {
     mt_costs costs; /* m is NULL before the first */
     mt_queues queues;
     mt_sequence *sequence;
@@ -23,15 +27,15 @@ typedef struct mt_step_drawing {
     mt_plan coarse;           /* a copy of the plan with larger pieces; its arrays are the plan's */
     bool every_piece;         /* simulate every piece; otherwise a few hundred larger ones, as a search does to save time */
     const double *stands_for; /* for a merged model (merge.h): how often each layer counts; NULL: once */
-} mt_step_drawing;
+} mt_step_model;
 
-mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *err);
-void mt_step_drawing_free(mt_step_drawing *d);
+mt_rc mt_step_model_init(mt_step_model *t, const mt_model *model, mt_err *err);
+void mt_step_model_free(mt_step_model *t);
 
 /* Seconds of device compute in a step, without updates: a lower bound for the step.  Takes next to no time. */
-double mt_step_compute(mt_step_drawing *d, const mt_plan *p, const mt_machine *m);
+double mt_step_compute(mt_step_model *t, const mt_plan *p, const mt_machine *m);
 /* Returns false without simulating if the step cannot be faster than `give_up`: then only the parts of *out are filled in. */
-mt_rc mt_step_time(mt_step_drawing *d, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated,
+mt_rc mt_step_time(mt_step_model *t, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated,
                    mt_err *err);
 
 #endif
