@@ -54,6 +54,7 @@ set(sources
     ffn_mlp.c
     frame.c
     layer_kinds.c
+    layout.c
     mixer_attention.c
     mixer_delta.c
     mixer_latent.c
@@ -63,4 +64,5 @@ set(sources
     select.c
     slice.c
     stop_ids.c
-    traits.c)
+    traits.c
+    weight_list.c)
