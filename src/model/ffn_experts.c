@@ -1,10 +1,14 @@
 /* ffn_experts.c - a mixture of experts: a router sends each row to T of E gated mlps, and adds up their results; there may also
  * be a shared expert for every row, added as it is or times a switch.
  *
- * Router and shared expert are in the layer's first unit and take a micro-batch at a time.  The experts are in separate units and
- * take a pass at a time: its rows are sorted by expert, and each expert multiplies its rows at once.  Units add to one fp32 sum in
- * ascending order, so how experts are cut into units changes no bit.  Forward's routes are kept, and backward never chooses again.
- * The order of all sums is in docs/experts.md.
+ *     first unit, a micro-batch at a time     h -> LOGITS -> route -> EXPERTS, WEIGHTS
+ *                                             h -> S_GATE_UP -> S_ACT -> y                  (shared expert)
+ *     units of experts, a pass at a time      h -> SORT -> GATE_UP -> ACT -> PACKED -> SUM
+ *     close, once all units have added        SUM -> y
+ *
+ * A pass sorts its rows by expert, so that each expert multiplies its rows at once.  Units add to one fp32 sum in ascending order,
+ * so how experts are cut into units changes no bit.  Forward's routes are kept, and backward never chooses again.  The order of all
+ * sums is in docs/experts.md.
  *
  * A switch is a router of one expert: its sigmoid is the weight of that expert's rows, so the same ops compute it. */
 #include "base/mem.h"
@@ -35,7 +39,7 @@ enum {
 /* Columns of SWITCH.  Each begins at a multiple of 64 numbers. */
 enum { S_LOGIT, S_WEIGHT, S_EXPERT, S_ORDER, S_ROWS, S_PLACE, S_DWEIGHT, S_DLOGIT, S_COLUMNS, S_ROUND = 64 };
 
-/* -- what it says of itself ------------------------------------------------------------------------ */
+/* -- its weights, arrays, work and scratch --------------------------------------------------------- */
 
 static bool experts_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {
@@ -117,13 +121,16 @@ static int experts_work(const mt_config *c, const mt_layer_spec *s, mt_work_item
     const int first = n;
     out[n++] = product_item("experts gate+up", MT_KEEPS, T * 2 * I, D);
     out[n++] = product_item("experts down", MT_KEEPS, T * D, I);
-    /* Of backward before its own: gate and up again. */
+    /* Backward first computes gate and up again. */
     out[n++] = (mt_work_item){ .kind = MT_WORK_PRODUCT, .when = MT_IN_REDO, .keep = MT_KEEPS, .n = T * 2 * I, .k = D };
     /* Activations; expert rows gathered once and written once, and the sum. */
     out[n++] =
         (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 3.3 * T * I + (2 * T + 4) * D };
     out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 5 * T * I + (3 * T + 4) * D };
-    for (int i = first; i < n; i++) out[i].T = T, out[i].E = E;
+    for (int i = first; i < n; i++) {
+        out[i].T = T;
+        out[i].E = E;
+    }
     return n;
 }
 
@@ -192,7 +199,7 @@ static mt_rc router_logits(const mt_pass *p, const void *h, mt_err *err)
     return p->r->ops->linear_fwd(p->r->stream, &a, err);
 }
 
-/* The factor on what a branch adds is one on all weights. */
+/* The config's residual scale is a factor of every routing weight. */
 static mt_route route_args(const mt_pass *p)
 {
     const mt_moe *m = &p->c->moe;
@@ -218,7 +225,7 @@ static mt_route route_args(const mt_pass *p)
                        .scratch = p->r->scratch };
 }
 
-/* loads: as mt_expert_sort has it. */
+/* loads: rows per expert are added to it (mt_expert_sort); NULL: not counted. */
 static mt_rc sort_rows(const mt_pass *p, int32_t *loads, mt_err *err)
 {
     const mt_expert_sort a = { .N = p->mb->n,
@@ -386,7 +393,7 @@ static mt_grouped_linear expert_product(const mt_pass *p, mt_role role)
                                 .scratch = p->r->scratch };
 }
 
-/* Routing weights count where experts read, if they do, or else where they return. */
+/* Routing weights scale what experts read (weigh_input), or else what they return (combine). */
 static mt_activation expert_activation(const mt_pass *p)
 {
     return (mt_activation){ .t = p->r->t,
@@ -478,7 +485,7 @@ static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *
     weights.x = mt_pass_array(p, ACT);
     weights.dw = mt_pass_grad(p, MT_W_E_DOWN);
     weights.db = mt_pass_grad(p, MT_B_E_DOWN);
-    if (weights.b) { /* a weight is one of the bias, too */
+    if (weights.b) { /* the routing weight also scales the bias, so the bias adds to its gradient */
         weights.order = order_of(p);
         weights.weights = weights_of(p);
         weights.dweights = activation.dweights;
@@ -537,7 +544,7 @@ static mt_rc experts_input_backward(const mt_pass *p, const void *h, void *dh, b
     return own ? experts_close(p, dh, dh_add ? dh : NULL, err) : MT_OK;
 }
 
-/* The experts' backward is over. */
+/* Runs after the backward of all units of experts. */
 static mt_rc experts_backward(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
 {
     (void)s;
