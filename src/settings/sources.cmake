@@ -4,6 +4,8 @@ set(sources
   convert.c
   diff.c
   flat.c
+  flat_rows.c
+  flat_rules.c
   foreign.c
   format.c
   help.c
