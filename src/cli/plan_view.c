@@ -1,69 +1,10 @@
+/* plan_view.c - a plan as text for people: the verdict first, then memory, disk and time, then advice. */
+#include "base/units.h"
 #include "cli/plan_scale.h"
 
-#include "base/units.h"
-#include "plan/flops.h"
-
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
-
-/* -- uses of buffers ---------------------------------------------------------------------- */
-
-enum { MASTERS, MOMENTS, GRADIENTS, SUMS, WEIGHTS, KEPT, WORK, RUNTIME };
-static const char *const use_names[MT_PLAN_USES] = { "master weights (fp32 in two halves)",
-                                                     "Adam's moments",
-                                                     "gradients",
-                                                     "gradient sums (fp32)",
-                                                     "weights for compute",
-                                                     "kept activations",
-                                                     "workspace and input",
-                                                     "runtime (base item)" };
-
-static int use_of(mt_buffer_kind k)
-{
-    switch (k) {
-    case MT_BUF_HI:
-    case MT_BUF_LO:
-    case MT_BUF_EXACT_HOME: return MASTERS;
-    case MT_BUF_M:
-    case MT_BUF_V: return MOMENTS;
-    case MT_BUF_PARKED:
-    case MT_BUF_SLAB:
-    case MT_BUF_GRAD:
-    case MT_BUF_GRAD_DEV: return GRADIENTS;
-    case MT_BUF_ACC:
-    case MT_BUF_ACC_TIED:
-    case MT_BUF_ACC_HOST:
-    case MT_BUF_LAND:
-    case MT_BUF_LAND_TIED:
-    case MT_BUF_TOTAL:
-    case MT_BUF_SLICE:
-    case MT_BUF_CHUNKS:
-    case MT_BUF_CHUNKS_HOST: return SUMS;
-    case MT_BUF_RESIDENT:
-    case MT_BUF_RING:
-    case MT_BUF_WEIGHT_SLICE:
-    case MT_BUF_EXACT:
-    case MT_BUF_HALVES: return WEIGHTS;
-    case MT_BUF_KEEP:
-    case MT_BUF_KEEP_SLOT:
-    case MT_BUF_KEEP_HOST: return KEPT;
-    default: return WORK;
-    }
-}
-
-void mt_plan_uses(const mt_plan *p, mt_plan_use out[MT_PLAN_USES])
-{
-    for (int i = 0; i < MT_PLAN_USES; i++) out[i] = (mt_plan_use){ .name = use_names[i] };
-    for (size_t i = 0; i < p->n_buffers; i++) {
-        const mt_buffer *b = &p->buffers[i];
-        const bool of_lane = b->place == MT_HOST && mt_buffer_of_lane(b->kind, b->place);
-        out[use_of(b->kind)].bytes[b->place] += b->bytes * (of_lane ? (size_t)mt_plan_lanes(p) : 1);
-    }
-    out[RUNTIME].bytes[MT_HOST] = p->base_host;
-    out[RUNTIME].bytes[MT_DEVICE] = p->base_device;
-}
-
-/* -- text ------------------------------------------------------------------------------------------ */
 
 /* 12,345 */
 static mt_short_text grouped(double x)
@@ -98,10 +39,13 @@ static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal 
     const mt_machine *m = &a->q.machine;
     const char *label = "FITS", *needs = a->batch.largest ? "a step of this size needs" : "it needs at least";
     mt_style style = MT_STYLE_GREEN;
-    if (!a->plan)
-        label = "DOES NOT FIT", style = MT_STYLE_RED;
-    else if (*a->refused)
-        label = "WOULD FIT", style = MT_STYLE_YELLOW;
+    if (!a->plan) {
+        label = "DOES NOT FIT";
+        style = MT_STYLE_RED;
+    } else if (*a->refused) {
+        label = "WOULD FIT";
+        style = MT_STYLE_YELLOW;
+    }
     mt_str text = { 0 }, lines = { 0 };
     mt_str_puts(&text, label);
     if (*a->refused) mt_str_printf(&text, ", %s %s", a->plan ? "but" : "and", a->refused);
@@ -113,12 +57,13 @@ static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal 
         if (a->n_steps)
             mt_str_printf(&text, "; %lld steps take %s if every sample has %lld tokens", (long long)a->n_steps,
                           mt_seconds_text(s * (double)a->n_steps).s, (long long)a->q.seq_len);
-    } else if (a->need.device > m->device_bytes)
+    } else if (a->need.device > m->device_bytes) {
         mt_str_printf(&text, "%s %s of device memory and may use %s", needs, mt_bytes_text(a->need.device).s,
                       mt_bytes_text(m->device_bytes).s);
-    else
+    } else {
         mt_str_printf(&text, "%s %s of host memory and may use %s", needs, mt_bytes_text(a->need.host).s,
                       mt_bytes_text(m->host_bytes).s);
+    }
     put_line(&lines, &text, 2, term);
     /* Replaces the same words, which were wrapped without color. */
     mt_style_put(out, label, style, term->color);
@@ -161,7 +106,7 @@ static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, con
         mt_str_printf(&text, "; both together %s of %s", mt_bytes_text(all).s, mt_bytes_text(limit).s);
     put_line(out, &text, 2, term);
     for (int i = 0; i < MT_PLAN_USES; i++) {
-        if (!uses[i].bytes[place] || (i == RUNTIME && place == MT_DEVICE)) continue;
+        if (!uses[i].bytes[place] || (i == MT_USE_RUNTIME && place == MT_DEVICE)) continue;
         put_row(out, uses[i].name, (double)uses[i].bytes[place], (double)used, mt_bytes_text(uses[i].bytes[place]).s, term);
     }
     if (place != MT_DEVICE || !p->base_device) return;
@@ -226,7 +171,7 @@ static void put_updates(mt_str *out, const mt_plan_answer *a, const mt_terminal 
     put_line(out, &text, 2, term);
 }
 
-/* The settings file of a run with this plan: the given settings that the plan depends on, and always its two sizes. */
+/* True for the settings to print for a run with this plan: its two sizes, and given settings that the plan depends on. */
 static bool decides_the_plan(const mt_settings *s, const char *key)
 {
     static const char *const always[] = { "dataset.max_seq_len", "training.batch_size" };
@@ -351,199 +296,4 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
     put_updates(out, a, term);
     mt_plan_scale_show(out, a);
     put_batch(out, a, term);
-}
-
-/* -- JSON (documented in docs/plan.md: keys are added, never changed) ------------------------------- */
-
-void mt_plan_json_step(mt_json_out *j, const mt_question *q, int64_t accumulation)
-{
-    mt_json_put_int(j, "batch_size", q->batch);
-    mt_json_put_int(j, "gradient_accumulation_steps", accumulation);
-    mt_json_put_int(j, "max_seq_len", q->seq_len);
-    mt_json_put_str(j, "dtype", mt_dtype_name(q->form.compute));
-    mt_json_put_str(j, "grad_dtype", mt_dtype_name(q->form.grad));
-    mt_json_put_str(j, "adam_state", mt_moments_name(q->form.moments));
-    mt_json_put_bool(j, "clipping", q->clip);
-}
-
-void mt_plan_json_machine(mt_json_out *j, const mt_question *q, const mt_machine_found *on)
-{
-    const mt_machine *m = &q->machine;
-    /* A CPU's is the host's. */
-    size_t device_bytes = m->shared && m->host_bytes < m->device_bytes ? m->host_bytes : m->device_bytes;
-    mt_json_map(j, "machine", MT_JSON_FLAT);
-    mt_json_put_str(j, "device", on->device);
-    mt_json_put_size(j, "device_bytes", device_bytes);
-    mt_json_put_size(j, "host_bytes", m->host_bytes);
-    mt_json_put_num(j, "product_flops", "%.4g", m->flops);
-    mt_json_put_num(j, "attention_flops", "%.4g", m->attention);
-    mt_json_put_num(j, "device_bandwidth", "%.4g", m->device_bandwidth);
-    mt_json_put_num(j, "copy_in", "%.4g", m->copy_in);
-    mt_json_put_num(j, "copy_out", "%.4g", m->copy_out);
-    mt_json_put_num(j, "host_bandwidth", "%.4g", m->host_bandwidth);
-    if (m->peer > 0) mt_json_put_num(j, "peer", "%.4g", m->peer);
-    mt_json_put_num(j, "adam_host", "%.4g", m->adam_host[q->form.moments]);
-    mt_json_put_int(j, "cores", on->cores);
-    if (on->here) {
-        mt_json_put_int(j, "numa_nodes", on->host.numa_nodes);
-        mt_json_put_bool(j, "huge_pages", on->host.huge_pages);
-        mt_json_put_size(j, "memlock_bytes", on->host.memlock);
-    }
-    mt_json_end(j);
-}
-
-void mt_plan_json_need(mt_json_out *j, const mt_need *need)
-{
-    mt_json_map(j, "needs", MT_JSON_FLAT);
-    mt_json_put_size(j, "device_bytes", need->device);
-    mt_json_put_size(j, "host_bytes", need->host);
-    mt_json_end(j);
-}
-
-/* Counts of each decision; descriptions put them in words. */
-static void put_schedule(mt_json_out *j, const mt_plan *p)
-{
-    static const char *const keeps[MT_KEEPS] = { "nothing",        "input",     "attention", "no_norms_or_activations",
-                                                 "no_activations", "everything" };
-    const mt_placement *q = &p->place;
-    int resident = 0, homes = 0, staged = 0, kept[MT_KEEPS] = { 0 }, on_host = 0;
-    for (int u = 0; u < p->model->n_units; u++) {
-        resident += q->units[u].resident;
-        homes += q->units[u].home == MT_DEVICE;
-        staged += q->units[u].site == MT_SITE_STAGED;
-    }
-    for (int64_t l = 0; l < p->model->config->L; l++) {
-        kept[q->layers[l].keep]++;
-        on_host += q->layers[l].keep != MT_KEEP_NOTHING && q->layers[l].place == MT_HOST;
-    }
-    mt_json_map(j, "schedule", MT_JSON_FLAT);
-    mt_json_put_int(j, "sweeps", (p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens);
-    mt_json_put_int(j, "ring_slots", mt_placement_ring(q, p->model));
-    mt_json_put_int(j, "gradient_slabs", q->n_slabs);
-    mt_json_put_int(j, "units", p->model->n_units);
-    mt_json_put_int(j, "units_stay", resident);
-    mt_json_put_int(j, "units_live", homes);
-    mt_json_put_int(j, "units_through", staged);
-    mt_json_map(j, "layers_keep", MT_JSON_FLAT);
-    for (int i = 0; i < MT_KEEPS; i++) mt_json_put_int(j, keeps[i], kept[i]);
-    mt_json_end(j);
-    mt_json_put_int(j, "layers_keep_on_host", on_host);
-    mt_json_end(j);
-}
-
-static void put_buffers(mt_json_out *j, const mt_plan *p)
-{
-    mt_json_list(j, "buffers", MT_JSON_LINES);
-    for (const mt_buffer *b = p->buffers; b < p->buffers + p->n_buffers; b++) {
-        mt_json_map(j, NULL, MT_JSON_FLAT);
-        mt_json_put_str(j, "name", b->name);
-        mt_json_put_str(j, "place", b->place == MT_HOST ? "host" : "device");
-        mt_json_put_size(j, "bytes", b->bytes);
-        mt_json_end(j);
-    }
-    mt_json_end(j);
-}
-
-static void put_seconds(mt_json_out *j, const mt_times *t)
-{
-    mt_json_map(j, "seconds", MT_JSON_FLAT);
-    mt_json_put_num(j, "compute", "%.6g", t->compute);
-    mt_json_put_num(j, "copy_in", "%.6g", t->copy_in);
-    mt_json_put_num(j, "copy_out", "%.6g", t->copy_out);
-    if (t->copy_peer > 0) mt_json_put_num(j, "copy_peer", "%.6g", t->copy_peer);
-    mt_json_put_num(j, "adam_host", "%.6g", t->adam_host);
-    mt_json_put_num(j, "data", "%.6g", t->data);
-    mt_json_end(j);
-}
-
-static void put_uses(mt_json_out *j, const char *key, const mt_plan_use uses[MT_PLAN_USES], mt_place place)
-{
-    static const char *const keys[MT_PLAN_USES] = { "masters", "moments", "gradients", "gradient_sums",
-                                                    "weights", "kept",    "workspace", "runtime" };
-    mt_json_map(j, key, MT_JSON_FLAT);
-    for (int i = 0; i < MT_PLAN_USES; i++) mt_json_put_int(j, keys[i], (int64_t)uses[i].bytes[place]);
-    mt_json_end(j);
-}
-
-static void put_plan(mt_json_out *j, const mt_plan *p, int64_t n_steps)
-{
-    mt_plan_use uses[MT_PLAN_USES];
-    char text[512];
-    const mt_times *t = &p->times;
-    mt_plan_uses(p, uses);
-    mt_plan_describe(p, text, sizeof text);
-    mt_json_map(j, "plan", MT_JSON_LINES);
-    mt_json_put_str(j, "description", text);
-    mt_json_put_num(j, "step_seconds", "%.6g", t->step);
-    mt_json_put_num(j, "run_seconds", "%.6g", t->step * (double)n_steps);
-    mt_json_put_num(j, "tokens_per_second", "%.6g", (double)p->job.step_tokens / t->step);
-    mt_json_put_str(j, "bound", t->bound);
-    put_seconds(j, t);
-    mt_json_put_int(j, "micro_tokens", p->arithmetic.micro_tokens);
-    mt_json_put_int(j, "sweep_tokens", p->place.sweep_tokens);
-    mt_json_put_size(j, "device_bytes", p->device_bytes);
-    mt_json_put_size(j, "host_bytes", p->host_bytes + p->base_host);
-    put_schedule(j, p);
-    put_uses(j, "host", uses, MT_HOST);
-    put_uses(j, "device", uses, MT_DEVICE);
-    mt_json_end(j);
-}
-
-static void put_json_updates(mt_json_out *j, const mt_plan_answer *a)
-{
-    const mt_update_advice *u = &a->updates;
-    bool smaller = u->form != a->q.form.moments;
-    mt_json_map(j, "updates", MT_JSON_FLAT);
-    mt_json_put_num(j, "wait_seconds", "%.6g", u->wait);
-    mt_json_put_int(j, "hidden_batch_size", u->batch);
-    mt_json_put_num(j, "hidden_tokens_per_second", "%.6g", u->batch ? u->batch_tokens_s : 0);
-    mt_json_put_str(j, "smaller_adam_state", smaller ? mt_moments_name(u->form) : "");
-    mt_json_put_num(j, "smaller_tokens_per_second", "%.6g", smaller ? u->form_tokens_s : 0);
-    mt_json_end(j);
-}
-
-static void put_advice(mt_json_out *j, const mt_plan_answer *a)
-{
-    mt_json_list(j, "notes", MT_JSON_FLAT);
-    for (int i = 0; i < a->n_notes; i++) mt_json_put_str(j, NULL, a->notes[i]);
-    mt_json_end(j);
-    mt_json_map(j, "batch", MT_JSON_FLAT);
-    mt_json_put_int(j, "safe", a->batch.safe);
-    mt_json_put_int(j, "recommended", a->batch.recommended);
-    mt_json_put_int(j, "largest", a->batch.largest);
-    mt_json_put_num(j, "tokens_per_second", "%.6g", a->batch.tokens_s);
-    mt_json_end(j);
-    mt_json_list(j, "remedies", MT_JSON_FLAT);
-    for (const mt_remedy *r = a->remedies; r < a->remedies + a->n_remedies; r++) {
-        mt_json_map(j, NULL, MT_JSON_FLAT);
-        mt_json_put_str(j, "change", r->change);
-        mt_json_put_str(j, "cost", r->cost);
-        mt_json_put_num(j, "tokens_per_second", "%.6g", r->tokens_s);
-        mt_json_put_int(j, "batch_size", r->batch);
-        mt_json_end(j);
-    }
-    mt_json_end(j);
-}
-
-void mt_plan_json(mt_json_out *j, const mt_plan_answer *a)
-{
-    const mt_question *q = &a->q;
-    mt_json_map(j, NULL, MT_JSON_LINES);
-    mt_json_put_int(j, "version", 1);
-    mt_json_put_str(j, "model", a->model);
-    mt_json_put_int(j, "parameters", q->model->n_params);
-    mt_json_put_bool(j, "trainable_family", !a->untrained);
-    mt_json_put_bool(j, "fits", a->plan != NULL);
-    mt_plan_json_step(j, q, a->settings->training.gradient_accumulation_steps);
-    mt_plan_json_machine(j, q, a->on);
-    mt_plan_json_need(j, &a->need);
-    if (a->plan) put_plan(j, a->plan, a->n_steps);
-    if (a->plan) put_json_updates(j, a);
-    mt_plan_scale_json(j, &a->scale);
-    mt_json_put_size(j, "checkpoint_bytes", a->writes.checkpoint);
-    mt_json_put_size(j, "disk_bytes", a->writes.bytes);
-    mt_json_put_size(j, "disk_free_bytes", a->disk_free);
-    put_advice(j, a);
-    if (a->plan) put_buffers(j, a->plan); /* last, for there are many */
-    mt_json_end(j);
 }

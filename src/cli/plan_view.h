@@ -1,4 +1,5 @@
-/* plan_view.h - prints a plan for people and for scripts. */
+/* plan_view.h - an answer about a plan: as text for people (plan_view.c), as JSON for scripts (plan_json.c), and its memory by use
+ * (plan_uses.c).  The caller fills in a mt_plan_answer and owns what it points to. */
 #ifndef MT_CLI_PLAN_VIEW_H
 #define MT_CLI_PLAN_VIEW_H
 
@@ -67,11 +68,21 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 void mt_plan_json(mt_json_out *j, const mt_plan_answer *a);
 
 /* Buffers of the same use, for tables: "Adam's moments". */
+typedef enum mt_use {
+    MT_USE_MASTERS,
+    MT_USE_MOMENTS,
+    MT_USE_GRADIENTS,
+    MT_USE_SUMS,
+    MT_USE_WEIGHTS,
+    MT_USE_KEPT,
+    MT_USE_WORK,
+    MT_USE_RUNTIME, /* not a buffer: the machine's base item */
+    MT_PLAN_USES
+} mt_use;
 typedef struct mt_plan_use {
     const char *name;
     size_t bytes[2]; /* by mt_place */
 } mt_plan_use;
-enum { MT_PLAN_USES = 8 };
 void mt_plan_uses(const mt_plan *p, mt_plan_use out[MT_PLAN_USES]);
 
 #endif

@@ -24,8 +24,10 @@ set(sources
   outcome.c
   plan_ask.c
   plan_fits.c
+  plan_json.c
   plan_question.c
   plan_scale.c
+  plan_uses.c
   plan_view.c
   plot.c
   progress.c

@@ -1,4 +1,5 @@
-/* describe.c - describes a plan in words. */
+/* describe.c - describes a plan: in words, and its buffers as JSON. */
+#include "base/json_write.h"
 #include "base/str.h"
 #include "plan/plan.h"
 
@@ -75,4 +76,17 @@ void mt_plan_describe(const mt_plan *p, char *out, size_t n)
     put_kept(&s, p);
     snprintf(out, n, "%s", s.s ? s.s : "");
     mt_str_free(&s);
+}
+
+void mt_plan_put_buffers(mt_json_out *j, const mt_plan *p)
+{
+    mt_json_list(j, "buffers", MT_JSON_LINES);
+    for (const mt_buffer *b = p->buffers; b < p->buffers + p->n_buffers; b++) {
+        mt_json_map(j, NULL, MT_JSON_FLAT);
+        mt_json_put_str(j, "name", b->name);
+        mt_json_put_str(j, "place", b->place == MT_HOST ? "host" : "device");
+        mt_json_put_size(j, "bytes", b->bytes);
+        mt_json_end(j);
+    }
+    mt_json_end(j);
 }

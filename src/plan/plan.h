@@ -12,6 +12,8 @@
 #include "model/layer.h"
 #include "plan/machine.h"
 
+struct mt_json_out; /* base/json_write.h */
+
 enum {
     MT_BOUNCE_BYTES = 1 << 20,
     MT_STATE_SLOTS = 8
@@ -272,6 +274,8 @@ mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, co
 void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
 /* Describes what its layers keep, compared with the limits. */
 void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *out, size_t n);
+/* Writes the list "buffers": name, place and bytes of each. */
+void mt_plan_put_buffers(struct mt_json_out *j, const mt_plan *p);
 /* The attention options, with the most documents and rows that a micro-batch can have. */
 mt_attention_use mt_plan_attention(const mt_plan *plan);
 /* Hashes the arithmetic to one number. */
