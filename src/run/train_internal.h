@@ -2,6 +2,7 @@
  *
  *     train.c        the loop            train_open.c    from settings to a run
  *     train_earlier.c plan.json of an earlier start in the directory
+ *     train_model.c  the model           train_files.c   plan.json, config.yaml, metrics
  *     train_load.c   an engine and its weights
  *     train_plan.c   the plan kept to    train_samples.c sample answers during the run
  *     train_ranks.c  several machines
@@ -175,7 +176,24 @@ struct mt_trainer {
 
 /* -- train_open.c -- */
 mt_rc mt__train_open(mt_trainer *t, mt_err *err);
+
+/* -- train_model.c -- */
+mt_rc mt__train_open_model(mt_trainer *t, mt_err *err);
+/* True if missing weights are downloaded last: until then only config.json describes the model. */
+bool mt__train_weights_come_last(const mt_trainer *t);
+/* Downloads them, once everything else has been checked.  The files may have other tensor names than config.json suggests, or
+ * another head: then the model and its plan are rebuilt. saved: NULL for a fresh run. */
+mt_rc mt__train_fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err);
+/* Expert units decide the tree of the norm and the random rounding of moments that are not fp32.  Without these, all units give
+ * the same bits; otherwise the run keeps the units of its checkpoint. */
+mt_rc mt__train_keep_units(mt_trainer *t, saved_state *saved, mt_err *err);
 void mt__train_free_loads(mt_trainer *t);
+
+/* -- train_files.c -- */
+/* Writes plan.json and config.yaml. */
+mt_rc mt__train_describe(mt_trainer *t, mt_err *err);
+/* Opens the metrics file, of which the first `keep` bytes stay, and TensorBoard's events. */
+mt_rc mt__train_open_metrics(mt_trainer *t, int64_t keep, mt_err *err);
 
 /* -- train_earlier.c -- */
 mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err);
