@@ -102,6 +102,15 @@ static size_t find_gpt2(const mt_unicode *uc, const char *s, size_t n, size_t fr
     return space_run(uc, s, n, from, false);
 }
 
+/* The end of the digits from `from` on, of which at most `most` go together. */
+static inline size_t run_of_digits(const mt_unicode *uc, const char *s, size_t n, size_t from, int most)
+{
+    size_t i = from;
+    chr c = at_(uc, s, n, i);
+    for (int d = 0; d < most && is(c, MT_GCS_NUMBER); d++, c = at_(uc, s, n, i)) i += c.n;
+    return i;
+}
+
 /* cl100k and its relatives differ in how many digits go together and whether marks are letters. */
 static inline size_t cl100k_like(const mt_unicode *uc, const char *s, size_t n, size_t from, int digits, uint32_t letters)
 {
@@ -109,11 +118,7 @@ static inline size_t cl100k_like(const mt_unicode *uc, const char *s, size_t n, 
     if (len) return from + len;
     chr c = at_(uc, s, n, from);
     if (is(c, letters)) return run_of(uc, s, n, from, letters);
-    if (is(c, MT_GCS_NUMBER)) {
-        size_t i = from;
-        for (int d = 0; d < digits && is(c, MT_GCS_NUMBER); d++, c = at_(uc, s, n, i)) i += c.n;
-        return i;
-    }
+    if (is(c, MT_GCS_NUMBER)) return run_of_digits(uc, s, n, from, digits);
     if (!is_newline(c) && is(at_(uc, s, n, from + c.n), letters)) return run_of(uc, s, n, from + c.n, letters);
     uint32_t excluded = letters | MT_GCS_NUMBER;
     size_t i = from + (c.cp == ' '), end = run_of_other(uc, s, n, i, excluded);
@@ -177,11 +182,7 @@ static inline size_t o200k_like(const mt_unicode *uc, const char *s, size_t n, s
     chr c = at_(uc, s, n, from);
     size_t end = cased_word(uc, s, n, from, c);
     if (end > from) return end + (contractions ? contraction(s, n, end, true) : 0);
-    if (is(c, MT_GCS_NUMBER)) {
-        size_t i = from;
-        for (int d = 0; d < digits && is(c, MT_GCS_NUMBER); d++, c = at_(uc, s, n, i)) i += c.n;
-        return i;
-    }
+    if (is(c, MT_GCS_NUMBER)) return run_of_digits(uc, s, n, from, digits);
     size_t i = from + (c.cp == ' ');
     end = run_of_other(uc, s, n, i, LETTER_NUMBER);
     if (end > i) return run_of_newlines(s, n, end, '/');
@@ -205,11 +206,9 @@ static size_t find_numbers(const mt_unicode *uc, const char *s, size_t n, size_t
 {
     for (size_t i = from; i < n;) {
         chr c = at_(uc, s, n, i);
-        size_t end = i;
-        for (int d = 0; d < 3 && is(c, MT_GCS_NUMBER); d++, c = at_(uc, s, n, end)) end += c.n;
-        if (end > i) {
+        if (is(c, MT_GCS_NUMBER)) {
             *start = i;
-            return end;
+            return run_of_digits(uc, s, n, i, 3);
         }
         i += c.n;
     }
