@@ -52,8 +52,6 @@ mt_rc mt__repo_resolve(mt_hub *hub, mt__repo *repo, mt_err *err);
 mt_rc mt__repo_list(mt_hub *hub, const mt__repo *repo, mt__files *out, mt_err *err);
 /* An error answer as a message; `path` is the requested file (from any thread), or NULL. */
 mt_rc mt__repo_refused(const mt_hub *hub, const mt__repo *repo, const char *path, const mt_http_response *r, mt_err *err);
-/* No answer at all. */
-mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err);
 char *mt__repo_file_url(const mt_hub *hub, const mt__repo *repo, const char *path);
 
 /* choose.c: mark the files of a model that `needs` (MT_HUB_CONFIG | ...) calls for. */

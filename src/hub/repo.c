@@ -166,7 +166,8 @@ mt_rc mt__repo_refused(const mt_hub *hub, const mt__repo *repo, const char *path
                    path ? path : "", hub->at.endpoint, r->status, *r->error_message ? ": " : "", r->error_message);
 }
 
-mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err)
+/* The hub gave no answer at all. */
+static mt_rc refuse_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err)
 {
     char why[600];
     snprintf(why, sizeof why, "%.590s", err->msg);
@@ -187,7 +188,7 @@ static mt_rc repo_ask(mt_hub *hub, const mt__repo *repo, const char *url, const 
     mt_http_response r;
     mt_rc rc = mt_http_get_patiently(hub->http, &(mt_http_request){ .url = url, .stop = hub->o.stop }, hub->o.pause_s, &r, err);
     if (rc && r.cut)
-        rc = mt__repo_unreachable(hub, repo, err);
+        rc = refuse_unreachable(hub, repo, err);
     else if (!rc && r.status != 200)
         rc = mt__repo_refused(hub, repo, NULL, &r, err);
     if (!rc) rc = mt_json_parse(out, r.body.s ? r.body.s : "", r.body.n, url, err);

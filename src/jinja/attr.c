@@ -124,7 +124,8 @@ static int64_t slice_end(int64_t at, int64_t len, int64_t first, int64_t last)
     return mt_clamp_i64(at < 0 ? at + len : at, first, last);
 }
 
-mt_rc mt__j_slice_bounds(jrender *r, const jslice *s, size_t n, int64_t *start, int64_t *step, size_t *count)
+/* Where a slice of n items starts, its step, and how many items it has. */
+static mt_rc slice_bounds(jrender *r, const jslice *s, size_t n, int64_t *start, int64_t *step, size_t *count)
 {
     int64_t len = (int64_t)n;
     *step = s->step.type == JV_NONE ? 1 : mt__j_as_int(s->step);
@@ -146,7 +147,7 @@ static mt_rc slice_text(jrender *r, jval v, const jslice *s, jval *out)
     bool ascii = mt__j_ascii(v.s, v.n);
     size_t n = ascii ? v.n : mt__j_count(v.s, v.n), count;
     int64_t start, step;
-    MT_TRY(mt__j_slice_bounds(r, s, n, &start, &step, &count));
+    MT_TRY(slice_bounds(r, s, n, &start, &step, &count));
     if (count == 0) {
         *out = mt__j_text("", 0);
     } else if (step == 1) {
@@ -173,7 +174,7 @@ static mt_rc slice_seq(jrender *r, jval v, const jslice *s, jval *out)
     int64_t start, step;
     size_t count;
     jval *items;
-    MT_TRY(mt__j_slice_bounds(r, s, v.list->n, &start, &step, &count));
+    MT_TRY(slice_bounds(r, s, v.list->n, &start, &step, &count));
     MT_TRY(mt__j_new_list(r, (jtype)v.type, count, out, &items));
     for (size_t i = 0; i < count; i++) items[i] = v.list->items[start + (int64_t)i * step];
     return MT_OK;
@@ -184,7 +185,7 @@ static mt_rc slice_range(jrender *r, jval v, const jslice *s, jval *out)
     int64_t start, step;
     jrange *g;
     MT_TRY(mt__j_new(r, sizeof *g, &g));
-    MT_TRY(mt__j_slice_bounds(r, s, v.range->n, &start, &step, &g->n));
+    MT_TRY(slice_bounds(r, s, v.range->n, &start, &step, &g->n));
     if (__builtin_mul_overflow(start, v.range->step, &g->start) || __builtin_add_overflow(v.range->start, g->start, &g->start) ||
         __builtin_mul_overflow(v.range->step, step, &g->step) || __builtin_mul_overflow((int64_t)g->n, g->step, &g->stop) ||
         __builtin_add_overflow(g->start, g->stop, &g->stop))

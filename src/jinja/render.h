@@ -141,8 +141,6 @@ mt_rc mt__j_getattr(jrender *r, jval v, jval name, int method, jval *out);
 /* method: as in N_ATTR for a constant string, or -1 when it must be looked up. */
 mt_rc mt__j_getitem(jrender *r, jval v, jval index, int method, jval *out);
 mt_rc mt__j_use_undefined(jrender *r, jval v); /* the error for using an undefined value */
-/* start, stop, step as range() would walk them over n items; count of items */
-mt_rc mt__j_slice_bounds(jrender *r, const jslice *s, size_t n, int64_t *start, int64_t *step, size_t *count);
 
 /* iter.c */
 typedef mt_rc jnext(jrender *r, jiter *it, jval *out); /* *out is MISSING at the end */

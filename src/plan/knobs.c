@@ -25,7 +25,8 @@ static int piece_size(const mt_plan *trial, const mt_machine *m)
 
 static int units_of_layers(const mt_model *m) { return m->n_units - (m->embed == m->head ? 1 : 2); }
 
-int64_t mt__knobs_micro(const mt_plan *trial)
+/* Sweeps are multiples of this many rows. */
+static int64_t sweep_unit(const mt_plan *trial)
 {
     return trial->model->unit_experts ? mt_pass_rows_at_most(&trial->arithmetic) : trial->arithmetic.micro_tokens;
 }
@@ -41,7 +42,7 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     const mt_limits none = { 0 }, *l = trial->job.train ? &m->limits : &none;
     const mt_model *model = trial->model;
     /* For models with experts, the micro-batches of a pass count as one here. */
-    int64_t L = model->config->L, micro = mt__knobs_micro(trial), micros = (mt_plan_part_tokens(trial) + micro - 1) / micro;
+    int64_t L = model->config->L, micro = sweep_unit(trial), micros = (mt_plan_part_tokens(trial) + micro - 1) / micro;
     const bool several = mt_plan_by_shares(trial), /* lanes and machines share what is in host memory, */
         peers = mt__knobs_may_use_peers(&trial->job, &trial->arithmetic, m),
                on_host = several && !peers;                   /* or lanes have slices on their devices */
@@ -154,7 +155,7 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     mt_placement *p = &trial->place;
     const mt_job *j = &trial->job;
     bool all_home = c->k[HOMES] >= trial->model->n_units;
-    const int64_t micro = mt__knobs_micro(trial);
+    const int64_t micro = sweep_unit(trial);
     p->sweep_tokens = mt_min_i64(c->k[MICROS] * micro, mt_max_i64(mt_plan_part_tokens(trial), trial->arithmetic.micro_tokens));
     int ring = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
     mt_placement_set_slots(p, trial->model, ring, c->k[INTERVAL], all_home ? 0 : c->k[GRAD_SLOTS]);

@@ -42,8 +42,6 @@ typedef struct knob_ranges {
     int lowest[KNOBS], highest[KNOBS];
 } knob_ranges;
 
-/* Step size of a sweep, in rows. */
-int64_t mt__knobs_micro(const mt_plan *trial);
 /* For the trial's model, job and arithmetic. */
 mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err);
 /* True if the devices can add the sums of several lanes: they reach each other, and nothing must be rounded or sent to another

@@ -202,8 +202,6 @@ mt_rc mt__seq_pieces_drop(mt_sequence *s, mt_err *err);
 mt_rc mt__seq_pieces_due(mt_sequence *s, mt_err *err);
 /* Issue pieces of units up to this one, which is needed next; waits for locks. */
 mt_rc mt__seq_pieces_until(mt_sequence *s, int unit, mt_err *err);
-/* Issue enough pieces to keep the queues busy, stopping at a locked unit. */
-mt_rc mt__seq_pieces_some(mt_sequence *s, mt_err *err);
 /* Pieces of the unit are issued; a visit of it is over. */
 bool mt__seq_pieces_issued(const mt_sequence *s, int unit);
 mt_rc mt__seq_pieces_leave(mt_sequence *s, int unit, mt_err *err);

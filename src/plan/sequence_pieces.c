@@ -102,7 +102,8 @@ mt_rc mt__seq_pieces_until(mt_sequence *s, int u, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__seq_pieces_some(mt_sequence *s, mt_err *err)
+/* Issues enough pieces to keep the queues busy, stopping at a locked unit. */
+static mt_rc issue_some(mt_sequence *s, mt_err *err)
 {
     while (s->pieces_done < s->model->n_units && s->pieces_early < s->most_early) {
         int u = s->pieces_done;
@@ -116,7 +117,7 @@ mt_rc mt__seq_pieces_leave(mt_sequence *s, int u, mt_err *err)
 {
     if (s->pieces_done == s->model->n_units) return MT_OK;
     s->pieces_early -= mt_plan_pieces(s->plan, u);
-    return mt__seq_pieces_some(s, err);
+    return issue_some(s, err);
 }
 
 mt_rc mt__seq_pieces_due(mt_sequence *s, mt_err *err)
@@ -124,7 +125,7 @@ mt_rc mt__seq_pieces_due(mt_sequence *s, mt_err *err)
     if (!s->n_pieces) return MT_OK;
     s->pieces_done = 0;
     s->pieces_early = 0;
-    return mt__seq_pieces_some(s, err);
+    return issue_some(s, err);
 }
 
 mt_rc mt__seq_pieces_stage_ahead(mt_sequence *s, mt_err *err)

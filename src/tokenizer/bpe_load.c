@@ -34,7 +34,7 @@ static mt_rc resize(mt_bpe *b, int log2_slots, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt_bpe_add_merge(mt_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id, mt_err *err)
+static mt_rc add_merge(mt_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id, mt_err *err)
 {
     if (b->n_merges >= MAX_MERGES) return mt_fail(err, MT_ERANGE, "more than %d merges", MAX_MERGES);
     if (!b->n_slots)
@@ -161,7 +161,7 @@ static mt_rc add_merge_text(mt_bpe *b, const mt_vocab *vocab, merge_text m, size
     if (left < 0 || right < 0 || id < 0)
         return mt_fail(err, MT_EFORMAT, "%s: merge %zu (\"%.*s\" and \"%.*s\") names a token that is not in the vocabulary", what,
                        rank, (int)mt_min_i64((int64_t)m.n_left, 60), m.left, (int)mt_min_i64((int64_t)m.n_right, 60), m.right);
-    return mt_bpe_add_merge(b, left, right, (uint32_t)rank, id, err);
+    return add_merge(b, left, right, (uint32_t)rank, id, err);
 }
 
 static mt_rc parse_merges(mt_bpe *b, const mt_value *model, const mt_vocab *vocab, const char *what, mt_err *err)
@@ -221,7 +221,7 @@ static mt_rc split_token(mt_bpe *b, const mt_vocab *vocab, const mt_vocab_token 
     for (uint32_t k = 1; k < t->n; k++) {
         if (!bytes && ((unsigned char)t->s[k] & 0xc0) == 0x80) continue;
         int32_t left = mt_vocab_id(vocab, t->s, k), right = left < 0 ? -1 : mt_vocab_id(vocab, t->s + k, t->n - k);
-        if (right >= 0) MT_TRY(mt_bpe_add_merge(b, left, right, rank, t->id, err));
+        if (right >= 0) MT_TRY(add_merge(b, left, right, rank, t->id, err));
     }
     return MT_OK;
 }

@@ -13,7 +13,8 @@ uint32_t mt_byte_to_cp(uint8_t byte)
     return 0x143; /* 0xad */
 }
 
-int mt_byte_from_cp(uint32_t cp)
+/* And back; -1: no byte has this code point. */
+static int byte_from_cp(uint32_t cp)
 {
     if (cp < 0x100) return is_plain(cp) ? (int)cp : -1;
     if (cp <= 0x120) return (int)cp - 0x100;
@@ -26,7 +27,7 @@ int64_t mt_bytes_from_alphabet(const char *s, size_t n, char *out)
     int64_t used = 0;
     for (size_t i = 0; i < n;) {
         uint32_t cp;
-        int len = mt_utf8_decode(s + i, n - i, &cp), byte = len ? mt_byte_from_cp(cp) : -1;
+        int len = mt_utf8_decode(s + i, n - i, &cp), byte = len ? byte_from_cp(cp) : -1;
         if (byte < 0) return -1;
         out[used++] = (char)byte;
         i += (size_t)len;

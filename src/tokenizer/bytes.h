@@ -4,9 +4,8 @@
 
 #include "base/str.h"
 
-/* GPT-2's alphabet: a printable code point (below 0x144) for every byte, and back (-1: none). */
+/* GPT-2's alphabet: a printable code point (below 0x144) for every byte. */
 uint32_t mt_byte_to_cp(uint8_t byte);
-int mt_byte_from_cp(uint32_t cp);
 /* The bytes a token in that alphabet stands for are written to out[n] (they are never more); their count,
  * or -1 if it has another character. */
 int64_t mt_bytes_from_alphabet(const char *s, size_t n, char *out);

@@ -82,11 +82,6 @@ size_t mt_charsmap_longest(const mt_charsmap *map, const char *s, size_t n, cons
     return used < n && ((unsigned char)s[used] & 0xc0) == 0x80 ? 0 : used;
 }
 
-size_t mt_charsmap_shortest(const mt_charsmap *map, const char *s, size_t n, const char **to, size_t *n_to)
-{
-    return lookup(map, s, n, true, to, n_to);
-}
-
 static size_t grapheme_end(const mt_view *in, size_t i)
 {
     utf8proc_int32_t state = 0;
@@ -105,7 +100,7 @@ static bool replace(const mt_charsmap *map, const mt_view *in, size_t start, siz
 {
     const char *to;
     size_t n_to;
-    if (!mt_charsmap_shortest(map, in->s + start, n, &to, &n_to)) return false;
+    if (!lookup(map, in->s + start, n, true, &to, &n_to)) return false; /* the shortest entry */
     mt_text_put(out, to, n_to, mt_view_lo(in, start), mt_view_hi(in, start + n - 1));
     return true;
 }

@@ -15,9 +15,8 @@ typedef struct mt_charsmap {
 mt_rc mt_charsmap_init(mt_charsmap *map, const char *blob, size_t n, const char *what, mt_err *err);
 void mt_charsmap_deinit(mt_charsmap *map);
 
-/* The longest (or the shortest) entry that s starts with: bytes used, 0 if none; *to is its replacement. */
+/* The longest entry that s starts with: bytes used, 0 if none; *to is its replacement. */
 size_t mt_charsmap_longest(const mt_charsmap *map, const char *s, size_t n, const char **to, size_t *n_to);
-size_t mt_charsmap_shortest(const mt_charsmap *map, const char *s, size_t n, const char **to, size_t *n_to);
 
 /* What the Precompiled normalizer of tokenizer.json does: whole grapheme clusters of up to five bytes first (by
  * the shortest entry they start with, as the reference has it), then single characters. */

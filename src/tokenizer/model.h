@@ -61,7 +61,6 @@ mt_rc mt_bpe_parse(mt_bpe *bpe, const mt_value *model, const mt_vocab *vocab, bo
 /* For vocabularies without merges (tiktoken, SentencePiece): every way to cut a token into two others is a merge of
  * the token's rank. */
 mt_rc mt_bpe_from_ranks(mt_bpe *bpe, const mt_vocab *vocab, const uint32_t *rank_of_id, bool raw, mt_err *err);
-mt_rc mt_bpe_add_merge(mt_bpe *bpe, int32_t left, int32_t right, uint32_t rank, int32_t id, mt_err *err);
 /* Tables over characters or bytes; call after the merges are in. */
 mt_rc mt_bpe_finish(mt_bpe *bpe, const mt_vocab *vocab, mt_err *err);
 void mt_bpe_deinit(mt_bpe *bpe);

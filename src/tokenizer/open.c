@@ -68,7 +68,8 @@ static mt_rc normalize_added(mt_tokenizer *tok, mt_norm_state *st, mt_arena *are
     return MT_OK;
 }
 
-mt_rc mt__finish_added(mt_tokenizer *tok, mt_err *err)
+/* Indexes the added tokens once all are there; normalizes those that are looked for in normalized text. */
+static mt_rc finish_added(mt_tokenizer *tok, mt_err *err)
 {
     mt_arena arena = { 0 };
     mt_norm_state st = { 0 };
@@ -86,7 +87,7 @@ mt_rc mt__finish_added(mt_tokenizer *tok, mt_err *err)
 /* What every way of opening ends with. */
 static mt_rc open_finish(mt_tokenizer **out, mt_tokenizer *tok, mt_rc rc, const char *what, mt_err *err)
 {
-    if (!rc) rc = mt__finish_added(tok, err);
+    if (!rc) rc = finish_added(tok, err);
     if (!rc) {
         *out = tok;
         return MT_OK;

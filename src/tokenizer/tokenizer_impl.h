@@ -63,7 +63,4 @@ mt_rc mt__make_qwen1(mt_tokenizer *tok, mt_err *err);
 mt_rc mt__parse_post_processor(mt_tokenizer *tok, const mt_value *v, const char *what, mt_err *err);
 mt_rc mt__id_list_push(mt_id_list *list, int64_t id, mt_err *err);
 
-/* Index the added tokens, normalizing those that are looked for in normalized text; call when all are there. */
-mt_rc mt__finish_added(mt_tokenizer *tok, mt_err *err);
-
 #endif
