@@ -168,6 +168,12 @@ static inline mt_rc mt_copy(mt_stream *s, void *dst, const void *src, size_t byt
 {
     return s->trace ? mt__traced_copy(s, dst, src, bytes, dir, false, err) : s->api->copy(s, dst, src, bytes, dir, err);
 }
+/* The same between host and device memory: dir decides which of the two is written. */
+static inline mt_rc mt_copy_between(mt_stream *s, void *host, void *device, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    if (dir == MT_COPY_IN) return mt_copy(s, device, host, bytes, dir, err);
+    return mt_copy(s, host, device, bytes, dir, err);
+}
 static inline mt_rc mt_copy_small(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
     return s->trace ? mt__traced_copy(s, dst, src, bytes, dir, true, err) : s->api->copy_small(s, dst, src, bytes, dir, err);

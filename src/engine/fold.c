@@ -121,11 +121,12 @@ static float *part_sum(const mt_share_sum *p, bool tied) { return tied ? p->tied
 /* Adds a rounded bundle to the step's sum, which starts at zero: in `total`, or in place of the first bundle. */
 static float *add_rounded(float *total, float *sum, float *bundle, bool first, int64_t from, int64_t to)
 {
-    float *step = !first ? sum : total ? total : bundle;
-    if (first)
-        for (int64_t i = from; i < to; i++) step[i] = 0.0f + mt_bf16_to_f32(mt_f32_to_bf16(bundle[i]));
-    else
-        mt_fold_range(&(mt_fold){ .to = step, .part = bundle, .bf16 = true }, from, to);
+    if (!first) {
+        mt_fold_range(&(mt_fold){ .to = sum, .part = bundle, .bf16 = true }, from, to);
+        return sum;
+    }
+    float *step = total ? total : bundle;
+    for (int64_t i = from; i < to; i++) step[i] = 0.0f + mt_bf16_to_f32(mt_f32_to_bf16(bundle[i]));
     return step;
 }
 

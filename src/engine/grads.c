@@ -68,9 +68,8 @@ mt_grads mt__grads_take(mt_lane *lane, int u, float *sums)
 mt_rc mt__grads_copy(mt_lane *lane, const mt_action *a, mt_copy_dir dir, mt_err *err)
 {
     void *on_host = lane->units[a->unit].acc_host[a->share], *on_device = lane->sums[a->slot];
-    bool out = dir == MT_COPY_OUT;
-    return mt_copy(out ? lane->copy_out : lane->copy_in, out ? on_host : on_device, out ? on_device : on_host,
-                   sum_bytes(lane, a->unit), dir, err);
+    mt_stream *stream = dir == MT_COPY_OUT ? lane->copy_out : lane->copy_in;
+    return mt_copy_between(stream, on_host, on_device, sum_bytes(lane, a->unit), dir, err);
 }
 
 /* The landing slot of the unit's next part. */
@@ -82,9 +81,10 @@ static int landing_slot(const mt_lane *lane, int u)
 /* Copies sums to the lane's landing slot in host memory, or in slices to the slots of all lanes. */
 static mt_rc send_part(mt_lane *lane, const mt_action *a, int slot, mt_err *err)
 {
-    void *const sum = lane->sums[a->slot],
-                *to = mt_memory_find(lane->memory, a->share ? MT_BUF_LAND_TIED : MT_BUF_LAND, a->share ? -1 : slot, -1);
+    void *const sum = lane->sums[a->slot];
     if (lane->peers) return mt_peers_send(lane->peers, lane->index, lane->copy_out, a->unit, a->share, slot, sum, err);
+    void *to =
+        a->share ? mt_memory_find(lane->memory, MT_BUF_LAND_TIED, -1, -1) : mt_memory_find(lane->memory, MT_BUF_LAND, slot, -1);
     return mt_copy(lane->copy_out, to, sum, sum_bytes(lane, a->unit), MT_COPY_OUT, err);
 }
 

@@ -68,10 +68,9 @@ static mt_rc queue_copy(mt_state *s, int lane, int slot, mt_event *updated, char
     home_channel *c = &s->channel;
     home_lane *l = &c->lanes[lane];
     char *bounce = c->slots[slot].bounce;
-    bool in = dir == MT_COPY_IN;
     pthread_mutex_lock(&c->lock);
-    mt_rc rc = in || !updated ? MT_OK : mt_wait(l->stream, updated, err);
-    if (!rc) rc = mt_copy(l->stream, in ? device : bounce, in ? bounce : device, n, dir, err);
+    mt_rc rc = dir == MT_COPY_IN || !updated ? MT_OK : mt_wait(l->stream, updated, err);
+    if (!rc) rc = mt_copy_between(l->stream, bounce, device, n, dir, err);
     bool queued = !rc;
     if (!rc) rc = mt_record(l->stream, l->done[slot], err);
     if (rc && queued) mt_watch_fail(s->watch, err); /* the end of that copy is unknown: nothing may be updated any more */
@@ -98,7 +97,10 @@ static mt_rc move_piece(mt_state *s, int lane, mt_event *updated, char *device, 
 mt_rc mt__home_move(mt_state *s, int lane, int unit, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
     if (lane < 0 || !(mt__lives_on_device(s, unit) || mt_plan_is_mirrored(s->plan, unit))) {
-        memcpy(dir == MT_COPY_IN ? home : host, dir == MT_COPY_IN ? host : home, bytes);
+        if (dir == MT_COPY_IN)
+            memcpy(home, host, bytes);
+        else
+            memcpy(host, home, bytes);
         return MT_OK;
     }
     mt_event *updated =

@@ -69,10 +69,8 @@ mt_rc mt__keeps_copy(mt_lane *lane, int layer, mt_copy_dir dir, mt_err *err)
     char *on_device = block_of(lane, layer), *on_host = lane->layers[layer].kept_host;
     for (int i = 0; i < mt_layer_kind_of(lane->model, layer)->n_arrays; i++) {
         const size_t at = c->at[i];
-        const bool out = dir == MT_COPY_OUT;
         if (at == SIZE_MAX) continue;
-        MT_TRY(mt_copy(s, (out ? on_host : on_device) + at, (out ? on_device : on_host) + at,
-                       (size_t)lane->sweep.rows * a[i].row_bytes, dir, err));
+        MT_TRY(mt_copy_between(s, on_host + at, on_device + at, (size_t)lane->sweep.rows * a[i].row_bytes, dir, err));
     }
     return MT_OK;
 }

@@ -15,7 +15,7 @@ mt_rc mt__lane_bounce(mt_lane *lane, char *device, char *host, size_t bytes, mt_
     for (size_t done = 0; done < bytes; done += most) {
         size_t n = bytes - done < most ? bytes - done : most;
         if (in) memcpy(via, host + done, n);
-        MT_TRY(mt_copy(lane->compute, in ? device + done : via, in ? via : device + done, n, dir, err));
+        MT_TRY(mt_copy_between(lane->compute, via, device + done, n, dir, err));
         MT_TRY(mt_record(lane->compute, lane->settled[0], err));
         MT_TRY(mt_sync(lane->settled[0], err));
         if (!in) memcpy(host + done, via, n);

@@ -175,8 +175,12 @@ static void convert_blocks(blocks *b, mt_state_kind kind, int64_t from, int64_t 
         size_t bytes = (size_t)(mt_min_i64(to - at, MT_MOMENT_BLOCK) - first) * sizeof *x;
         bool whole = bytes == (size_t)numbers_in(b, i) * sizeof *x;
         if (dir == MT_COPY_OUT || !whole) state_io_unpack(b, kind, i, x);
-        memcpy(dir == MT_COPY_OUT ? *data : (char *)(x + first), dir == MT_COPY_OUT ? (char *)(x + first) : *data, bytes);
-        if (dir == MT_COPY_IN) pack(b, kind, i, x);
+        if (dir == MT_COPY_OUT) {
+            memcpy(*data, x + first, bytes);
+        } else {
+            memcpy(x + first, *data, bytes);
+            pack(b, kind, i, x);
+        }
         *data += bytes;
     }
 }
