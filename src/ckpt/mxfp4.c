@@ -22,7 +22,9 @@ size_t mt__mxfp4_base_of_scales(const char *name) { return base_of(name, "_scale
 /* 2^(scale - 127).  The scale is the float's exponent field; 0 needs a subnormal float, and 255 means NaN. */
 static float power_of(uint8_t scale)
 {
-    uint32_t bits = scale == 0 ? 1u << 22 : scale == 255 ? 0x7fc00000u : (uint32_t)scale << 23;
+    uint32_t bits = (uint32_t)scale << 23;
+    if (scale == 0) bits = 1u << 22;
+    if (scale == 255) bits = 0x7fc00000u;
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
@@ -69,7 +71,9 @@ static bool fit(const mt_st_tensor *b, const mt_st_tensor *s)
 mt_rc mt__mxfp4_join(mt_st_tensor *out, mt_arena *arena, const char *name, const mt_st_tensor *b, const mt_st_tensor *s,
                      mt_err *err)
 {
-    const mt_st_tensor *odd = b->dtype != MT_DTYPE_U8 || !b->data ? b : s->dtype != MT_DTYPE_U8 || !s->data ? s : NULL;
+    const mt_st_tensor *odd = NULL;
+    if (s->dtype != MT_DTYPE_U8 || !s->data) odd = s;
+    if (b->dtype != MT_DTYPE_U8 || !b->data) odd = b;
     if (odd)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is %s; blocks and scales of MXFP4 in U8 are read", odd->file,
                        odd->name, mt_st_stored_as(odd));

@@ -38,7 +38,8 @@ static mt_rc plan_fits_judge(fit *f, const mt_model *model, const mt_settings *s
     tight.host_bytes -= machine->host_bytes / 10;
     const mt_job job = mt_question_job(&q, q.batch);
     bool fits = mt_plan_auto_fits((mt_plan_inputs){ model, &job, &q.form, &q.machine });
-    f->verdict = !fits ? NO : mt_plan_auto_fits((mt_plan_inputs){ model, &job, &q.form, &tight }) ? FITS : TIGHT;
+    f->verdict = NO;
+    if (fits) f->verdict = mt_plan_auto_fits((mt_plan_inputs){ model, &job, &q.form, &tight }) ? FITS : TIGHT;
     return mt_advise_need(&f->need, &q, err);
 }
 

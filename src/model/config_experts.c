@@ -70,7 +70,10 @@ static mt_rc read_shared(reader *r, mt_layer_spec *s)
     int64_t n = rule == MT_SHARED_MLP ? 1 : r->c->family->experts->default_shared;
     if (rule == MT_SHARED_NONE) return MT_OK;
     if (key) MT_TRY(read_number(r, key, 0, &n));
-    s->Is = rule == MT_SHARED_WIDTH ? n : n * (rule == MT_SHARED_MLP ? r->c->F : s->I);
+    if (rule == MT_SHARED_WIDTH)
+        s->Is = n;
+    else
+        s->Is = n * (rule == MT_SHARED_MLP ? r->c->F : s->I);
     if (n < 0 || n > MOST_WIDE || s->Is > MOST_WIDE)
         return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; a shared expert of 0 to %d columns expected", r->path, key,
                        (long long)n, MOST_WIDE);

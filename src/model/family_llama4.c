@@ -65,7 +65,8 @@ static mt_rc read_chunks(mt_config *c, const mt_keys *k)
         return mt_fail(k->err, MT_EFORMAT, "%s: \"layer_types\" should list all %lld layers", k->path, (long long)c->L);
     for (int64_t i = 0; i < c->L; i++) {
         const bool rotates = c->layers[i].rope != MT_LAYER_NOPE;
-        const char *type = listed ? type_of(types, i) : rotates ? "chunked_attention" : "full_attention";
+        const char *type = rotates ? "chunked_attention" : "full_attention";
+        if (listed) type = type_of(types, i);
         if (strcmp(type, "chunked_attention") == 0)
             c->layers[i].chunk = rows;
         else if (strcmp(type, "full_attention") != 0)

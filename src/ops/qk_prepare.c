@@ -43,8 +43,9 @@ static float weight(const mt_qk_prepare *a, int64_t h, int64_t d)
 {
     const void *w = h < a->H ? a->wq : a->wk;
     if (!w) return 1.0f;
-    int64_t own = of_each_head(a) ? (h < a->H ? h : h - a->H) * a->Dh : 0;
-    return mt_get(w, a->t, own + d) + (a->one_plus ? 1.0f : 0.0f);
+    int64_t at = d;
+    if (of_each_head(a)) at += (h < a->H ? h : h - a->H) * a->Dh;
+    return mt_get(w, a->t, at) + (a->one_plus ? 1.0f : 0.0f);
 }
 
 /* What the query heads of a row are multiplied by, after their rotation. */

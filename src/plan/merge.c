@@ -8,8 +8,9 @@ enum { FEW_UNITS = 320, FEWEST_LAYERS = 16 };
 
 int mt_merge_how_many(const mt_model *model)
 {
-    int wanted = (model->n_units + FEW_UNITS - 1) / FEW_UNITS, most = (int)model->config->L / FEWEST_LAYERS;
-    return wanted < most ? wanted : most > 1 ? most : 1;
+    const int wanted = (model->n_units + FEW_UNITS - 1) / FEW_UNITS, most = (int)model->config->L / FEWEST_LAYERS;
+    if (wanted < most) return wanted;
+    return most > 1 ? most : 1;
 }
 
 static bool equal_layers(const mt_model *m, int a, int b)
@@ -104,7 +105,9 @@ void mt_merged_free(mt_merged *m)
 /* Zero stays zero, and all stays all. */
 static int scaled(int k, double from, double to)
 {
-    return k >= (int)from ? (int)lround(to / from * k) : k > 0 ? (int)fmin(round(to / from * k), to - 1) : k;
+    if (k <= 0) return k;
+    if (k >= (int)from) return (int)lround(to / from * k);
+    return (int)fmin(round(to / from * k), to - 1);
 }
 
 candidate mt_merged_candidate(const mt_merged *m, const candidate *c)

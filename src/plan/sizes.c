@@ -121,8 +121,10 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
     size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest_row(p->model);
     size_t pools = p->host_bytes / MT_HOST_POOL_BYTES + 4; /* engine/memory.c: each is half a page too large on average */
     bool cudnn = p->arithmetic.attention.ways >> MT_ATTENTION_CUDNN & 1;
-    return m->base_host + (cudnn ? CUDNN_HOST : 0) + (!m->shared && p->job.mapped ? MT_DEVICE_SLOTS_BYTES : 0) +
-           pools * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
+    size_t bytes = m->base_host + pools * m->host_page / 2;
+    if (cudnn) bytes += CUDNN_HOST;
+    if (!m->shared && p->job.mapped) bytes += MT_DEVICE_SLOTS_BYTES;
+    return bytes + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
 }
 
 size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m)

@@ -194,9 +194,9 @@ static mt_rc measure_network(mt_comm *c, double *rate, mt_err *err)
     char *out = mt_calloc(1, MUCH), *in = mt_calloc(1, MUCH);
     mt_rc rc = out && in ? MT_OK : mt_no_memory(err, "measuring the network");
     for (int i = 0; !rc && i < 2; i++) rc = time_parcels(c, out, in, LITTLE, 1, rate, err);
-    const double bytes = ROUND_S * *rate;
+    const double bytes = fmin(fmax(ROUND_S * *rate, LEAST), MUCH);
     set_window(c, *rate);
-    if (!rc) rc = time_parcels(c, out, in, (size_t)(bytes < LEAST ? LEAST : bytes > MUCH ? MUCH : bytes), ROUNDS, rate, err);
+    if (!rc) rc = time_parcels(c, out, in, (size_t)bytes, ROUNDS, rate, err);
     mt_free(out);
     mt_free(in);
     return rc;

@@ -7,6 +7,7 @@
 #include "run/train_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,7 +71,7 @@ void mt__train_be_patient(mt_trainer *t, bool patient)
 {
     patient |= t->saver.running;
     const double step_s = t->exec.plan ? t->exec.plan->predicted_seconds : 0, least = t->s->run.comm_timeout;
-    if (t->comm->n_ranks > 1) t->comm->patience_s = patient ? 0 : 2 * step_s > least ? 2 * step_s : least;
+    if (t->comm->n_ranks > 1) t->comm->patience_s = patient ? 0 : fmax(2 * step_s, least);
 }
 
 static uint64_t hash_batch(const mt_batch *b)
