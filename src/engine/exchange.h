@@ -1,4 +1,4 @@
-/* exchange.h - what exchange.c and reads.c share.  Only they include it.
+/* exchange.h - what exchange.c, exchange_units.c and reads.c share.  Only they include it.
  *
  * One thread speaks to the other machines.  Every other thread hands it parcels, under the watch's lock; what follows when one is
  * done happens on that thread.  It waits only for the network, so every wait for it ends (N6). */
@@ -99,8 +99,12 @@ struct exchange {
 
 /* With the watch's lock held, from any thread.  `done` is called with the state and `mark`, on the exchange's thread. */
 void mt__exchange_post(mt_state *s, const mt_parcel *p);
-/* The parcel's peer is m; others in turn, each machine beginning with the next one: not all at once to the same. */
+/* The k-th of the other machines.  Each machine begins with the next one, so not all send to the same one at once. */
 static inline int mt__exchange_peer(const exchange *x, int k) { return (x->me + k) % x->machines; }
+
+/* -- exchange_units.c -- */
+/* Lists the trained units in the order of backward, and finds their buffers and those of the slots. */
+void mt__exchange_open_units(mt_state *s, const mt_memory *memory);
 
 /* -- reads.c -- */
 mt_rc mt__reads_create(mt_state *s, mt_err *err);

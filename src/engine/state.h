@@ -90,7 +90,7 @@ mt_rc mt_state_await_update(mt_state *s, int unit, int64_t version, mt_err *err)
 /* Returns once n updates have finished, counted from the start of the run; -1: all that were pushed. */
 mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err);
 
-/* -- gradients of several lanes or machines: fold.c, exchange.c -- */
+/* -- gradients of several lanes or machines: fold.c, exchange_units.c -- */
 
 /* A unit's fp32 sum over one share of the step, in the lane's landing slots, with the lookup's sum of a tied unit. */
 typedef struct mt_share_sum {

@@ -1,5 +1,5 @@
 /* state_internal.h - shared by the files of the state: state.c (homes, reading and writing), homes.c (homes on a device),
- * updater.c (updates on the host), fold.c (sums of lanes), exchange.c and reads.c (other machines), locks.c. */
+ * updater.c (updates on the host), fold.c (sums of lanes), exchange*.c and reads.c (other machines), locks.c. */
 #ifndef MT_ENGINE_STATE_INTERNAL_H
 #define MT_ENGINE_STATE_INTERNAL_H
 
@@ -144,7 +144,7 @@ mt_rc mt__folds_run(mt_state *s, mt_err *err);
 mt_rc mt__folds_finished(mt_state *s, int unit, mt_err *err);
 enum { MT_FOLD_PIECE = 16 * 4096 }; /* elements a worker takes at a time: whole chunks of the norm */
 
-/* -- exchange.c; ready, slot and owes with the watch's lock held -- */
+/* -- exchange.c, exchange_units.c; ready, slot and owes with the watch's lock held -- */
 void mt__exchange_begin(mt_state *s); /* a training pass, after the folder knows its deal; with the lock held */
 /* The slot in which the bundle's sum that is folded next leaves; NULL: it is not free yet. */
 void *mt__exchange_slot(const mt_state *s, int *unit);
