@@ -135,6 +135,15 @@ mt_rc mt_json_i64(const mt_value *obj, const char *key, int64_t fallback, int64_
     return MT_OK;
 }
 
+mt_rc mt_json_i64_in(const mt_value *obj, const char *key, int64_t fallback, int64_t least, int64_t most, int64_t *out,
+                     const char *what, mt_err *err)
+{
+    MT_TRY(mt_json_i64(obj, key, fallback, out, what, err));
+    if (*out >= least && *out <= most) return MT_OK;
+    return mt_fail(err, MT_ERANGE, "%s: \"%s\" is %lld; %lld to %lld expected", what, key, (long long)*out, (long long)least,
+                   (long long)most);
+}
+
 mt_rc mt_json_f64(const mt_value *obj, const char *key, double fallback, double *out, const char *what, mt_err *err)
 {
     const mt_value *v;

@@ -25,6 +25,9 @@ mt_rc mt_json_set(const mt_value *doc, const mt_value *map, const char *key, con
 mt_value mt_json_text(const char *text);
 
 mt_rc mt_json_i64(const mt_value *obj, const char *key, int64_t fallback, int64_t *out, const char *what, mt_err *err);
+/* Fails unless the number, or the fallback, is one of least to most. */
+mt_rc mt_json_i64_in(const mt_value *obj, const char *key, int64_t fallback, int64_t least, int64_t most, int64_t *out,
+                     const char *what, mt_err *err);
 mt_rc mt_json_f64(const mt_value *obj, const char *key, double fallback, double *out, const char *what, mt_err *err);
 mt_rc mt_json_bool(const mt_value *obj, const char *key, bool fallback, bool *out, const char *what, mt_err *err);
 /* *out points into the document (or is the fallback). */

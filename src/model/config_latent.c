@@ -28,9 +28,7 @@ mt_rc mt__config_refuse_latent(mt__config_reader *r, const mt_family *f)
 
 static mt_rc read_size(reader *r, const char *key, int64_t fallback, int64_t most, int64_t *out)
 {
-    MT_TRY(mt_json_i64(r->doc, key, fallback, out, r->path, r->err));
-    if (*out >= 1 && *out <= most) return MT_OK;
-    return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; 1 to %lld expected", r->path, key, (long long)*out, (long long)most);
+    return mt_json_i64_in(r->doc, key, fallback, 1, most, out, r->path, r->err);
 }
 
 /* null: queries are not expanded from anything. */

@@ -33,9 +33,7 @@ enum { MOST = 1 << 24 };
 
 static mt_rc read_size(const mt_keys *k, const char *key, int64_t fallback, int64_t *out)
 {
-    MT_TRY(mt_json_i64(k->doc, key, fallback, out, k->path, k->err));
-    if (*out >= 1 && *out <= MOST) return MT_OK;
-    return mt_fail(k->err, MT_ERANGE, "%s: \"%s\" is %lld; 1 to %d expected", k->path, key, (long long)*out, MOST);
+    return mt_json_i64_in(k->doc, key, fallback, 1, MOST, out, k->path, k->err);
 }
 
 /* Of layers without positions.  Published files have true, or the number 4. */

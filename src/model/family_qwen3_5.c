@@ -11,10 +11,7 @@ enum { MAX_HEADS = 4096, MAX_HEAD = 1024 };
 
 static mt_rc read_size(const mt_keys *k, const char *key, int64_t fallback, int64_t least, int64_t most, int64_t *out)
 {
-    MT_TRY(mt_json_i64(k->doc, key, fallback, out, k->path, k->err));
-    if (*out >= least && *out <= most) return MT_OK;
-    return mt_fail(k->err, MT_ERANGE, "%s: \"%s\" is %lld; %lld to %lld expected", k->path, key, (long long)*out,
-                   (long long)least, (long long)most);
+    return mt_json_i64_in(k->doc, key, fallback, least, most, out, k->path, k->err);
 }
 
 static mt_rc read_delta_shape(mt_delta_shape *d, const mt_keys *k)
