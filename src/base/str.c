@@ -103,3 +103,9 @@ mt_rc mt_str_done(mt_str *b, char **out, mt_err *err)
     *b = (mt_str){ 0 };
     return MT_OK;
 }
+
+bool mt_ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}

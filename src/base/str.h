@@ -30,4 +30,7 @@ static inline bool mt_str_ok(const mt_str *b) { return !b->failed; }
 /* Hand the string out (never NULL on success) and reset b. */
 mt_rc mt_str_done(mt_str *b, char **out, mt_err *err);
 
+/* True if a string ends with `tail`, or is it. */
+bool mt_ends_with(const char *s, const char *tail);
+
 #endif

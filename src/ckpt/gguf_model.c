@@ -146,12 +146,7 @@ static mt_rc head_width(const mt_gguf *g, binding *b, const mt__gguf_raw *raw, c
     return MT_OK;
 }
 
-static bool is_norm(const char *name)
-{
-    static const char end[] = "norm.weight";
-    size_t n = strlen(name);
-    return n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0;
-}
+static bool is_norm(const char *name) { return mt_ends_with(name, "norm.weight"); }
 
 static mt_rc bind_one(mt_gguf *g, binding *b, const mt__gguf_raw *raw, mt_err *err)
 {

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "ckpt/fp8.h"
 #include "ckpt/model_files.h"
 #include "ckpt/mxfp4.h"
@@ -32,12 +33,6 @@ struct mt_shards {
     mt_arena arena;  /* joined tensors */
 };
 
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 /* -- files ----------------------------------------------------------------------------------------- */
 
 static mt_rc add_path(mt_shards *s, const char *path, mt_err *err)
@@ -45,7 +40,7 @@ static mt_rc add_path(mt_shards *s, const char *path, mt_err *err)
     static const mt_weight_format *const formats[] = { &mt_format_safetensors, &mt_format_pickle };
     const mt_weight_format *format = &mt_format_gguf; /* identified by its first bytes, not by its name */
     for (size_t i = 0; i < MT_COUNT(formats); i++)
-        if (ends_with(path, formats[i]->tail)) format = formats[i];
+        if (mt_ends_with(path, formats[i]->tail)) format = formats[i];
     MT_TRY(mt_grow(&s->files, &s->cap_files, s->n_files + 1, sizeof *s->files, err));
     MT_TRY(mt_weight_file_open(&s->files[s->n_files], format, path, err));
     s->n_files++;
@@ -299,11 +294,11 @@ static mt_rc list_dir(listing *l, const char *dir, mt_err *err)
     for (const struct dirent *e; (e = readdir(d)) && !no_memory;) {
         const char *name = e->d_name;
         if (name[0] == '.') continue;
-        if (ends_with(name, ".safetensors"))
+        if (mt_ends_with(name, ".safetensors"))
             count_name(&l->weights, name, &no_memory);
-        else if (ends_with(name, ".gguf"))
+        else if (mt_ends_with(name, ".gguf"))
             count_name(&l->gguf, name, &no_memory);
-        else if (ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth"))
+        else if (mt_ends_with(name, ".bin") || mt_ends_with(name, ".pt") || mt_ends_with(name, ".pth"))
             count_name(&l->pickled, name, &no_memory);
     }
     closedir(d);

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +38,7 @@ static bool plain_file_name(const char *name, const char *tail)
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return false;
     for (const char *c = name; *c; c++)
         if (*c == '/' || *c == '\\' || (unsigned char)*c < 0x20) return false;
-    size_t n = strlen(name), k = strlen(tail);
-    return n >= k && strcmp(name + n - k, tail) == 0;
+    return mt_ends_with(name, tail);
 }
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }

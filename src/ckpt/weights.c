@@ -1,6 +1,7 @@
 #include "ckpt/weights.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "ckpt/detect.h"
 
 #include <math.h>
@@ -134,16 +135,10 @@ bool mt_own_names_has(const mt_own_names *own, const char *name)
 
 void mt_own_names_deinit(mt_own_names *own) { mt_free(own->names); }
 
-static bool ends_in(const char *name, const char *end)
-{
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && strcmp(name + n - k, end) == 0;
-}
-
 /* xIELU's constants are in the files, too; others than the usual ones would not be computed. */
 static bool is_xielu_constant(const mt_model *m, const char *name)
 {
-    return m->config->act == MT_ACT_XIELU && (ends_in(name, ".act_fn.beta") || ends_in(name, ".act_fn.eps"));
+    return m->config->act == MT_ACT_XIELU && (mt_ends_with(name, ".act_fn.beta") || mt_ends_with(name, ".act_fn.eps"));
 }
 
 /* Nothing to compute with: tables that can be made again, scales of quantized tensors, and a tied head that was written twice. */
@@ -152,7 +147,7 @@ static bool is_harmless(const mt_model *m, const char *name)
     static const char *const ends[] = { ".inv_freq",  ".attn.bias", ".attention.bias", ".masked_bias",
                                         "_scale_inv", "_scale",     "_scales" };
     for (size_t i = 0; i < MT_COUNT(ends); i++)
-        if (ends_in(name, ends[i])) return true;
+        if (mt_ends_with(name, ends[i])) return true;
     return strstr(name, "rotary") || (m->tied && strcmp(name, "lm_head.weight") == 0) || is_xielu_constant(m, name);
 }
 
@@ -210,7 +205,7 @@ static mt_rc check_xielu(const mt_model *m, const mt_shards *shards, mt_err *err
 {
     for (size_t i = 0; m->config->act == MT_ACT_XIELU && i < mt_shards_count(shards); i++) {
         const mt_st_tensor *t = mt_shards_at(shards, i);
-        float x, usual = ends_in(t->name, ".beta") ? MT_XIELU_BETA : MT_XIELU_EPS;
+        float x, usual = mt_ends_with(t->name, ".beta") ? MT_XIELU_BETA : MT_XIELU_EPS;
         if (!is_xielu_constant(m, t->name) || !mt_st_is_float(t) || t->n != 1) continue;
         mt_st_read(t, 0, 1, &x);
         if (fabsf(x - usual) > 0.01f * fabsf(usual))

@@ -50,11 +50,11 @@ static mt_rc dimension(reader *r, int64_t *out, int64_t fallback, const char *co
     const char *key = spelling(r, names);
     if (!key && fallback < 0)
         return mt_fail(r->err, MT_EFORMAT, "%s: \"%s\" is missing; it is needed to know the model's shape", r->path, names[0]);
-    if (!key) return *out = fallback, MT_OK;
-    MT_TRY(mt_json_i64(r->doc, key, 0, out, r->path, r->err));
-    if (*out < 1 || *out > MAX_DIM)
-        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; 1 to %d expected", r->path, key, (long long)*out, MAX_DIM);
-    return MT_OK;
+    if (!key) {
+        *out = fallback;
+        return MT_OK;
+    }
+    return mt_json_i64_in(r->doc, key, 0, 1, MAX_DIM, out, r->path, r->err);
 }
 
 /* A family's own number, or none. */
@@ -195,12 +195,6 @@ static mt_rc refuse_unfit(reader *r)
     return mt__config_refuse_latent(r, f ? f : mt_family_by_architecture(r->c->architecture));
 }
 
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
 /* An unknown type may be anything.  Refuse types that are certainly not text decoders. */
 static mt_rc refuse_other_kinds(reader *r)
 {
@@ -210,8 +204,8 @@ static mt_rc refuse_other_kinds(reader *r)
     };
     static const char *const encoders[] = { "type_vocab_size", "classifier_pooling", "feed_forward_proj", NULL };
     const char *key = mt__config_spelling(r->top, senses), *architecture = r->c->architecture;
-    bool causal = ends_in(architecture, "ForCausalLM") || ends_in(architecture, "LMHeadModel") || !*architecture;
-    if (key || ends_in(architecture, "ForConditionalGeneration"))
+    bool causal = mt_ends_with(architecture, "ForCausalLM") || mt_ends_with(architecture, "LMHeadModel") || !*architecture;
+    if (key || mt_ends_with(architecture, "ForConditionalGeneration"))
         return mt_fail(r->err, MT_EUNSUPPORTED,
                        "%s: \"%s\" is a multimodal model (%s%s%s) whose text part is not one megatrain knows; text models are "
                        "trained here",
