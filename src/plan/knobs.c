@@ -43,24 +43,24 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     const mt_model *model = trial->model;
     /* For models with experts, the micro-batches of a pass count as one here. */
     int64_t L = model->config->L, micro = sweep_unit(trial), micros = (mt_plan_part_tokens(trial) + micro - 1) / micro;
-    const bool several = mt_plan_by_shares(trial), /* lanes and machines share what is in host memory, */
-        peers = mt__knobs_may_use_peers(&trial->job, &trial->arithmetic, m),
-               on_host = several && !peers;                   /* or lanes have slices on their devices */
-    bool train = trial->job.train, more = train && !l->exact; /* more than inputs may be kept */
+    const bool several = mt_plan_by_shares(trial), peers = mt__knobs_may_use_peers(&trial->job, &trial->arithmetic, m);
+    const bool on_host = several && !peers; /* lanes and machines share state in host memory; with peers it may be in slices */
+    const bool train = trial->job.train, more = train && !l->exact; /* more: layers may keep more than their input */
     MT_TRY(mt_limits_check(l, model, err));
+    const int longest = train ? mt_limits_longest(l, model) : 1;
     set_range(r, MICROS, 1, micros);
-    set_range(r, INTERVAL, train && l->exact ? mt_limits_longest(l, model) : 1, train ? mt_limits_longest(l, model) : 1);
+    set_range(r, INTERVAL, l->exact ? longest : 1, longest);
     set_range(r, KEEP_ALL, 0, more ? L : 0);
     set_range(r, KEEP_CHEAP, 0, 0); /* until the rest is settled: choose.c, spend_the_rest */
     set_range(r, KEEP_MIXER, 0, more ? L : 0);
-    set_range(r, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
+    set_range(r, OFFLOADED, l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
     set_range(r, HOMES, 0, m->home_host || on_host ? 0 : model->n_units);
     set_range(r, HOMES_SKIP, 0, !m->home_host && !on_host);
     set_range(r, STAGED, 0, train && !trial->job.only_gradients && !several ? model->n_units : 0);
     set_range(r, PEERS, peers, peers);
     set_range(r, GATHER, 0, 0); /* choose.c, search_routes */
     set_range(r, OWN, 0, r->highest[STAGED]);
-    set_range(r, PIECES, 0, 0); /* these: choose.c, shorten_waits */
+    set_range(r, PIECES, 0, 0); /* this and KEEP_SLOTS: choose_waits.c */
     set_range(r, PIECE_SIZE, piece_size(trial, m), piece_size(trial, m));
     set_range(r, KEEP_SLOTS, 2, 2);
     set_range(r, RESIDENT, 0, units_of_layers(model));
@@ -81,23 +81,31 @@ static bool spread(int i, int take, int n)
     return (int64_t)(i + 1) * take / n > (int64_t)i * take / n;
 }
 
+/* What the n-th (from 1) of `all` layers that keep everything on the device keeps, given KEEP_CHEAP. */
+static mt_keep keep_on_device(int n, int all, int cheap)
+{
+    if (n + all <= cheap) return MT_KEEP_ACT;
+    return n <= cheap ? MT_KEEP_NORMS : MT_KEEP_ALL;
+}
+
 /* Activations kept in host memory cost the device nothing, so those layers are the first to keep everything.  They are spread
  * evenly, because the link needs the time of the layers between them. */
 static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
 {
-    int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
-    int hosts = j->train ? (int)mt_min_i64(c->k[OFFLOADED], kept) : 0, all_there = (int)mt_min_i64(c->k[KEEP_ALL], hosts),
-        all_here = c->k[KEEP_ALL] - all_there;
-    const mt_keep cheap[] = { MT_KEEP_ALL, MT_KEEP_NORMS, MT_KEEP_ACT };
-    for (int l = 0, n = 0, there = 0, here = 0, others = 0; l < L; l++) {
-        p->layers[l] = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
+    const int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL]; /* layers that keep something */
+    const int on_host = j->train ? mt_min_int(c->k[OFFLOADED], kept) : 0;              /* of these */
+    const int all_on_host = mt_min_int(c->k[KEEP_ALL], on_host), all_on_device = c->k[KEEP_ALL] - all_on_host;
+    for (int l = 0, n = 0, n_host = 0, n_device = 0, others = 0; l < L; l++) {
+        mt_layer_place *at = &p->layers[l];
+        *at = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
         if (l % c->k[INTERVAL] != 0) continue;
-        bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
-        p->layers[l].place = host ? MT_HOST : MT_DEVICE;
-        if (!all)
-            p->layers[l].keep = others++ < c->k[KEEP_MIXER] ? MT_KEEP_MIXER : MT_KEEP_INPUT;
+        at->place = spread(n++, on_host, kept) ? MT_HOST : MT_DEVICE;
+        if (at->place == MT_HOST && spread(n_host++, all_on_host, on_host))
+            at->keep = MT_KEEP_ALL;
+        else if (at->place == MT_DEVICE && n_device++ < all_on_device)
+            at->keep = keep_on_device(n_device, all_on_device, c->k[KEEP_CHEAP]);
         else
-            p->layers[l].keep = cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])];
+            at->keep = others++ < c->k[KEEP_MIXER] ? MT_KEEP_MIXER : MT_KEEP_INPUT;
     }
 }
 

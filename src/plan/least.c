@@ -12,17 +12,18 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct hunt {
-    mt_plan *trial;
+typedef struct least_search {
+    mt_plan *trial; /* its placement is the current candidate's */
     const knob_ranges *range;
     const mt_machine *machine;
-    mt_least *least;
-    bool all;
-} hunt;
+    mt_least *least; /* the smallest so far */
+    bool all;        /* do not end with the first that fits */
+} least_search;
 
-static bool over(const hunt *h) { return h->least->fits && !h->all; }
+static bool is_over(const least_search *h) { return h->least->fits && !h->all; }
 
-static mt_rc look(hunt *h, const candidate *c, size_t *device, mt_err *err)
+/* Measures a candidate, and keeps it if it needs less host memory than others that fit the device. */
+static mt_rc measure_one(least_search *h, const candidate *c, size_t *device, mt_err *err)
 {
     mt_plan *t = h->trial;
     mt_least *best = h->least;
@@ -39,9 +40,12 @@ static mt_rc look(hunt *h, const candidate *c, size_t *device, mt_err *err)
 }
 
 /* The first `n` units have their home on the device, or staged updates if all homes must be the host. */
-static int most_units(const hunt *h) { return h->range->highest[HOMES] ? h->range->highest[HOMES] : h->range->highest[STAGED]; }
+static int most_units(const least_search *h)
+{
+    return h->range->highest[HOMES] ? h->range->highest[HOMES] : h->range->highest[STAGED];
+}
 
-static void set_units(const hunt *h, candidate *c, int n)
+static void set_units(const least_search *h, candidate *c, int n)
 {
     if (h->range->highest[HOMES])
         c->k[HOMES] = n;
@@ -49,120 +53,125 @@ static void set_units(const hunt *h, candidate *c, int n)
         c->k[STAGED] = c->k[OWN] = n;
 }
 
-static mt_rc look_with(hunt *h, candidate c, int units, size_t *device, mt_err *err)
+static mt_rc measure_with(least_search *h, candidate c, int units, size_t *device, mt_err *err)
 {
     set_units(h, &c, units);
-    return look(h, &c, device, err);
+    return measure_one(h, &c, device, err);
 }
 
-/* The most and the least that any layer keeps. */
+/* Bytes that a layer of a kind keeps at least. */
 static size_t kept_of_kind(const mt_plan *t, int kind)
 {
     size_t bytes = mt_kept_bytes(&t->model->kinds[kind], t->arithmetic.compute, MT_KEEP_INPUT, t->place.sweep_tokens);
     return mt_round_up(bytes, MT_DEVICE_ALIGN);
 }
 
-static size_t largest_kept(const mt_plan *t)
-{
-    size_t most = 0;
-    for (int k = 0; k < t->model->n_kinds; k++)
-        if (kept_of_kind(t, k) > most) most = kept_of_kind(t, k);
-    return most;
-}
+/* The most and the least that any layer keeps. */
+typedef struct kept_range {
+    size_t least, most;
+} kept_range;
 
-static size_t smallest_kept(const mt_plan *t)
+static kept_range kept_of_layers(const mt_plan *t)
 {
-    size_t least = SIZE_MAX;
-    for (int k = 0; k < t->model->n_kinds; k++)
-        if (kept_of_kind(t, k) < least) least = kept_of_kind(t, k);
-    return least;
+    kept_range r = { SIZE_MAX, 0 };
+    for (int k = 0; k < t->model->n_kinds; k++) {
+        const size_t bytes = kept_of_kind(t, k);
+        if (bytes < r.least) r.least = bytes;
+        if (bytes > r.most) r.most = bytes;
+    }
+    return r;
 }
 
 /* Keeps enough activations in host memory, through two device slots, for the rest to fit the device. *fits: whether that is
  * possible. */
-static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err *err)
+static mt_rc try_offloaded(least_search *h, candidate c, int units, bool *fits, mt_err *err)
 {
     const mt_plan *t = h->trial;
     size_t device, n = 2;
-    MT_TRY(look_with(h, c, units, &device, err));
+    MT_TRY(measure_with(h, c, units, &device, err));
     *fits = device <= h->machine->device_bytes;
     if (*fits || h->range->highest[OFFLOADED] == c.k[OFFLOADED]) return MT_OK;
-    const size_t host = mt_plan_host_total(t, h->machine), layer = largest_kept(t);
+    const size_t host = mt_plan_host_total(t, h->machine);
+    const kept_range layer = kept_of_layers(t);
     const size_t kept = (size_t)((h->range->highest[OFFLOADED] + c.k[INTERVAL] - 1) / c.k[INTERVAL]);
     while (device > h->machine->device_bytes) { /* one step if all layers keep the same amount */
-        n += (device - h->machine->device_bytes + layer - 1) / layer;
+        n += (device - h->machine->device_bytes + layer.most - 1) / layer.most;
         *fits = n <= kept;
-        if (!*fits || host + n * smallest_kept(t) >= h->least->need.host) return MT_OK;
+        if (!*fits || host + n * layer.least >= h->least->need.host) return MT_OK;
         c.k[OFFLOADED] = (int)n;
-        MT_TRY(look_with(h, c, units, &device, err));
+        MT_TRY(measure_with(h, c, units, &device, err));
     }
     return MT_OK;
 }
 
 /* How many units fit on the device; -1: not even the rest fits. */
-static mt_rc find_room(hunt *h, const candidate *c, int *out, mt_err *err)
+static mt_rc find_room(least_search *h, const candidate *c, int *out, mt_err *err)
 {
-    int lo = -1, hi = most_units(h) + 1;
-    /* None, all, between. */
-    for (int n = 0; hi - lo > 1 && !over(h); n = hi > most_units(h) ? most_units(h) : lo + (hi - lo) / 2) {
+    const int most = most_units(h);
+    int lo = -1, hi = most + 1; /* lo units fit; hi do not, or are too many */
+    for (int n = 0; hi - lo > 1 && !is_over(h);) {
         size_t device;
-        MT_TRY(look_with(h, *c, n, &device, err));
-        *(device <= h->machine->device_bytes ? &lo : &hi) = n;
+        MT_TRY(measure_with(h, *c, n, &device, err));
+        if (device <= h->machine->device_bytes)
+            lo = n;
+        else
+            hi = n;
+        n = hi > most ? most : lo + (hi - lo) / 2; /* none, then all, then between */
     }
     *out = lo;
     return MT_OK;
 }
 
-/* Considers device memory alone. */
-static mt_rc look_smallest(hunt *h, candidate c, mt_err *err)
+/* The smallest on the device, whatever it takes of the host. */
+static mt_rc measure_smallest(least_search *h, candidate c, mt_err *err)
 {
     size_t device;
     c.k[OFFLOADED] = h->range->highest[OFFLOADED];
-    return look(h, &c, &device, err);
+    return measure_one(h, &c, &device, err);
 }
 
 /* With thousands of units, not every number is tried, because each trial counts them all. */
-static mt_rc look_at_units(hunt *h, const candidate *c, mt_err *err)
+static mt_rc try_units(least_search *h, const candidate *c, mt_err *err)
 {
     enum { LOOKS = 256 };
     int room, most = most_units(h), stride = most / LOOKS + 1;
     bool fits = true;
     MT_TRY(find_room(h, c, &room, err));
     int last = room;
-    for (int n = room + 1; n < most && fits && !over(h); n = (n / stride + 1) * stride) {
-        MT_TRY(look_offloaded(h, *c, n, &fits, err));
+    for (int n = room + 1; n < most && fits && !is_over(h); n = (n / stride + 1) * stride) {
+        MT_TRY(try_offloaded(h, *c, n, &fits, err));
         if (fits) last = n;
     }
     fits = true;
-    for (int n = last + 1; n < most && n < last + stride && fits && !over(h); n++) /* the last of them, one by one */
-        MT_TRY(look_offloaded(h, *c, n, &fits, err));
-    if (!over(h) && room < most) MT_TRY(look_offloaded(h, *c, most, &fits, err));
-    return over(h) ? MT_OK : look_smallest(h, *c, err);
+    for (int n = last + 1; n < most && n < last + stride && fits && !is_over(h); n++) /* the last of them, one by one */
+        MT_TRY(try_offloaded(h, *c, n, &fits, err));
+    if (!is_over(h) && room < most) MT_TRY(try_offloaded(h, *c, most, &fits, err));
+    return is_over(h) ? MT_OK : measure_smallest(h, *c, err);
 }
 
-static mt_rc look_at_segments(hunt *h, candidate c, mt_err *err)
+static mt_rc try_segments(least_search *h, candidate c, mt_err *err)
 {
-    for (int i = h->range->lowest[INTERVAL]; i <= h->range->highest[INTERVAL] && !over(h); i += i < 8 ? 1 : i / 4)
-        for (int skip = 0; skip <= h->range->highest[HOMES_SKIP] && !over(h); skip++) {
+    for (int i = h->range->lowest[INTERVAL]; i <= h->range->highest[INTERVAL] && !is_over(h); i += i < 8 ? 1 : i / 4)
+        for (int skip = 0; skip <= h->range->highest[HOMES_SKIP] && !is_over(h); skip++) {
             c.k[INTERVAL] = i;
             c.k[HOMES_SKIP] = skip;
-            MT_TRY(look_at_units(h, &c, err));
+            MT_TRY(try_units(h, &c, err));
         }
     return MT_OK;
 }
 
 mt_rc mt__least_find(mt_least *out, mt_plan *trial, const knob_ranges *r, const mt_machine *m, bool all, mt_err *err)
 {
-    hunt h = { trial, r, m, out, all };
+    least_search h = { trial, r, m, out, all };
     candidate c;
     *out = (mt_least){ .need = { SIZE_MAX, SIZE_MAX } };
     memcpy(c.k, r->lowest, sizeof c.k);
     c.k[MICROS] = r->highest[MICROS];
-    MT_TRY(look_at_segments(&h, c, err));
+    MT_TRY(try_segments(&h, c, err));
     for (int host = 0; host <= r->highest[ACC_HOST] && r->highest[MICROS] > 1; host++) {
         c.k[MICROS] = 1;
         c.k[ACC_HOST] = host;
-        MT_TRY(look_at_segments(&h, c, err));
+        MT_TRY(try_segments(&h, c, err));
     }
     return MT_OK;
 }
