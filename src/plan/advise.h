@@ -1,4 +1,7 @@
-/* advise.h - answers before a run: whether it fits, which batch size to use, and what would help if it does not fit. */
+/* advise.h - answers before a run: whether it fits, which batch size to use, and what would help if it does not fit.
+ *
+ * The caller fills in a question, which borrows the model; answers are plain values.  All of it is planning: nothing is allocated
+ * on a device. */
 #ifndef MT_PLAN_ADVISE_H
 #define MT_PLAN_ADVISE_H
 
@@ -13,7 +16,7 @@ typedef struct mt_question {
     bool clip;
     int64_t seq_len;      /* most rows of a sample */
     int64_t batch;        /* samples of a step */
-    bool auto_batch;      /* `samples` is a minimum: if more fit, the step has the recommended number */
+    bool auto_batch;      /* `batch` is a minimum: if more fit, the step has the recommended number */
     int lanes;            /* devices that train together; 0: one */
     int machines, rank;   /* machines with that many devices each, one rank per machine; 0: one */
     int64_t accumulation; /* batches that gradient accumulation joins into a step, for advice in terms of the settings; 0: one */
@@ -34,6 +37,8 @@ typedef struct mt_batch_advice {
 
 #define MT_MOST_TOKENS ((int64_t)1 << 24)
 
+/* True if a step of this many samples fits. */
+bool mt_advise_fits(const mt_question *q, int64_t batch);
 /* Only the largest batch.  Takes a few milliseconds. */
 int64_t mt_advise_largest(const mt_question *q);
 /* Samples per step for batch_size auto: the recommended number, rounded to whole batches of `accumulation`. */
