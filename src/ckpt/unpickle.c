@@ -282,7 +282,7 @@ static mt_rc make_parameter(mt__unpickler *u, const mt__pk *args, mt__pk **out, 
     return MT_OK;
 }
 
-/* -- opcodes with more than a line to say ------------------------------------------------------------ */
+/* -- opcodes that need more than a line ------------------------------------------------------------- */
 
 static mt_rc global_line(mt__unpickler *u, mt_err *err)
 {

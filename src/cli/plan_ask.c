@@ -49,7 +49,7 @@ static void print_refusal(const mt_err *err)
 }
 
 /* Repeats until there is a valid answer; false: no more input. */
-static bool plan_ask_ask(asking *a, const char *question, const char *fallback, accept_fn accept)
+static bool ask_until_valid(asking *a, const char *question, const char *fallback, accept_fn accept)
 {
     char line[LINE];
     while (read_line(question, fallback, line)) {
@@ -140,8 +140,8 @@ static mt_rc accept_context(asking *a, const char *text, mt_err *err)
 
 static bool ask_own_model(asking *a)
 {
-    while (plan_ask_ask(a, "parameters, such as 13B:", "", accept_params) &&
-           plan_ask_ask(a, "hidden size:", "4096", accept_width) && plan_ask_ask(a, "layers:", "32", accept_layers)) {
+    while (ask_until_valid(a, "parameters, such as 13B:", "", accept_params) &&
+           ask_until_valid(a, "hidden size:", "4096", accept_width) && ask_until_valid(a, "layers:", "32", accept_layers)) {
         mt_err err = { 0 };
         if (!make_own(a, &err)) return true;
         print_refusal(&err); /* all three again: any of them may be the wrong one */
@@ -151,18 +151,18 @@ static bool ask_own_model(asking *a)
 
 static bool ask_batch(asking *a)
 {
-    if (!plan_ask_ask(a, "model (a published name, or custom):", "qwen2.5-7b", accept_model)) return false;
+    if (!ask_until_valid(a, "model (a published name, or custom):", "qwen2.5-7b", accept_model)) return false;
     if (strcmp(a->out->model, "custom") == 0 && !ask_own_model(a)) return false;
-    return plan_ask_ask(a, "GPU (a name such as h100, or here):", "here", accept_gpu) &&
-           plan_ask_ask(a, "host memory (such as 256G, or here):", "here", accept_ram) &&
-           plan_ask_ask(a, "tokens of context:", "2048", accept_context);
+    return ask_until_valid(a, "GPU (a name such as h100, or here):", "here", accept_gpu) &&
+           ask_until_valid(a, "host memory (such as 256G, or here):", "here", accept_ram) &&
+           ask_until_valid(a, "tokens of context:", "2048", accept_context);
 }
 
 mt_rc mt_plan_ask(mt_plan_asked *out, mt_settings *set, bool *ended, mt_err *err)
 {
     asking a = { .out = out, .set = set };
     printf("1  what can I train on this machine?\n2  which batch size for this model?\n");
-    *ended = !plan_ask_ask(&a, "which question:", "1", accept_question) || (!out->what_fits && !ask_batch(&a));
+    *ended = !ask_until_valid(&a, "which question:", "1", accept_question) || (!out->what_fits && !ask_batch(&a));
     if (*ended || out->what_fits) return MT_OK;
     printf("\n");
     return mt_settings_set(set, "training.batch_size", "auto", "plan", err);

@@ -10,7 +10,7 @@ enum { GATE_UP, ACT_WORK, ACT, ARRAYS };
 /* Columns of what the first product makes. */
 static int64_t gate_up_width(const mt_config *c, const mt_layer_spec *s) { return c->plain_mlp ? s->F : 2 * s->F; }
 
-/* -- what it says of itself ------------------------------------------------------------------------ */
+/* -- its weights, arrays, work and scratch --------------------------------------------------------- */
 
 static bool mlp_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {

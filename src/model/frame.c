@@ -18,7 +18,7 @@ static bool post_norms(const mt_layer_spec *s) { return s->norms != MT_NORMS_PRE
 static bool apart(const mt_layer_spec *s) { return s->ffn->experts != NULL; }
 static bool own_norm2(const mt_layer_spec *s) { return pre_norms(s) && s->form != MT_BLOCK_ONE_NORM; }
 
-/* -- what it says of itself ------------------------------------------------------------------------ */
+/* -- its weights, arrays, work and scratch --------------------------------------------------------- */
 
 static bool frame_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {

@@ -4,8 +4,7 @@
 #include "model/part.h"
 
 /* QKV is rotated in place unless there is a head norm or a bound (clip_qkv), whose backward needs what came in: then QK holds the
- * result.  QK has its
- * workspace either way, because sizes decide how many rows a fresh run takes at a time, and so its bits. */
+ * result.  QK has its workspace either way, because sizes decide how many rows a fresh run takes at a time, and so its bits. */
 enum { QKV, QK, ATTN, LSE, DQKV, DATTN, GATED, ARRAYS };
 
 /* Widths of a row. */
@@ -18,7 +17,7 @@ static int64_t qkv_width(const mt_config *c, const mt_layer_spec *s) { return ga
 
 static bool has_qk_norm(const mt_config *c, const mt_layer_spec *s) { return c->qk_norm && !s->no_qk_norm; }
 
-/* -- what it says of itself ------------------------------------------------------------------------ */
+/* -- its weights, arrays, work and scratch --------------------------------------------------------- */
 
 static bool attention_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {

@@ -18,7 +18,7 @@ static int64_t b_column(const mt_config *c) { return conv_width(c) + value_width
 static int64_t a_column(const mt_config *c) { return b_column(c) + c->delta.H; }
 static int64_t proj_width(const mt_config *c) { return a_column(c) + c->delta.H; }
 
-/* -- what it says of itself ------------------------------------------------------------------------ */
+/* -- its weights, arrays, work and scratch --------------------------------------------------------- */
 
 static bool delta_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {

@@ -37,7 +37,7 @@ static int64_t dkv_column(const mt_config *c, const mt_layer_spec *s)
 static int64_t dk_column(const mt_config *c, const mt_layer_spec *s) { return dkv_column(c, s) + kv_width(c, s); }
 static int64_t grad_width(const mt_config *c, const mt_layer_spec *s) { return dk_column(c, s) + q_width(s); }
 
-/* -- what it says of itself ------------------------------------------------------------------------ */
+/* -- its weights, arrays, work and scratch --------------------------------------------------------- */
 
 static bool latent_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {

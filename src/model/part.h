@@ -118,7 +118,7 @@ mt_rc mt_products_forward(const mt_pass *p, const mt_products *f, int64_t n, con
 mt_rc mt_products_backward(const mt_pass *p, const mt_products *f, int64_t n, const void *x, const void *dy, void *dx,
                            bool dx_add, mt_err *err);
 
-/* -- what a part says of itself -- */
+/* -- a part describes its weights, arrays, work and scratch -- */
 
 struct mt_part {
     const char *name; /* as plans and messages call it */

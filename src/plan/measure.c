@@ -352,7 +352,7 @@ static mt_rc measure_cpu(mt_machine *m, mt_device *dev, int threads, mt_err *err
 
 /* -- a GPU ----------------------------------------------------------------------------------------- */
 
-static mt_rc measure_measure(mt_machine *m, mt_device *dev, int cores, mt_err *err)
+static mt_rc measure_gpu(mt_machine *m, mt_device *dev, int cores, mt_err *err)
 {
     lab l = { .dev = dev };
     double attention = m->attention / m->flops; /* what is known of its kind */
@@ -413,7 +413,7 @@ static void remember(mt_machine *m, const char *path, bool calm)
 /* -- all of it ------------------------------------------------------------------------------------- */
 
 /* True if it is as fast as others of its kind. */
-static bool itself(const mt_machine *m, const mt_gpu *known)
+static bool is_usual(const mt_machine *m, const mt_gpu *known)
 {
     if (!known || mt_gpu_reaches(known, m->flops)) return true;
     mt_warn("this GPU multiplies at %.0f TFLOP/s, others of its kind at %.0f: something else runs on it (nvidia-smi), or it is "
@@ -449,7 +449,7 @@ static mt_rc measure_within(mt_machine *m, mt_device *dev, int cores, size_t roo
     if (room / 2 < MEASURING_BYTES)
         return mt_fail(err, MT_ENOMEM, "%s of host memory for a moment, of %s", mt_bytes_text(MEASURING_BYTES).s,
                        mt_bytes_text(room).s);
-    return measure_measure(m, dev, cores, err);
+    return measure_gpu(m, dev, cores, err);
 }
 
 static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, size_t room,
@@ -467,7 +467,7 @@ static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, co
     if (known && known->held && agree(m->flops, kind.flops))
         m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
     if (known && known->held && agree(m->device_bandwidth, kind.device_bandwidth)) m->device_bandwidth = kind.device_bandwidth;
-    bool calm = itself(m, known);
+    bool calm = is_usual(m, known);
     remember(m, path, calm && !crowded_since(&before, cores));
     return MT_OK;
 }

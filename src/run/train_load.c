@@ -37,11 +37,12 @@ static mt_rc write_state(void *user, mt_state_range r, const void *src, mt_err *
 
 static bool is_stored(void *user, mt_state_range r) { return mt_engine_stores(user, r); }
 
-static mt_rc train_load_load(mt_trainer *t, mt_err *err)
+/* From a checkpoint, from the model's files, or at random. */
+static mt_rc load_weights(mt_trainer *t, mt_err *err)
 {
     if (t->resume.from) return mt_ckpt_load(t->resume.from, t->net.model, &t->exec.io, err);
-    return t->net.shards ? mt_engine_load(t->exec.engine, t->net.model, t->net.shards, err)
-                         : mt_engine_init(t->exec.engine, t->net.model, (uint64_t)t->s->training.seed, err);
+    if (t->net.shards) return mt_engine_load(t->exec.engine, t->net.model, t->net.shards, err);
+    return mt_engine_init(t->exec.engine, t->net.model, (uint64_t)t->s->training.seed, err);
 }
 
 mt_rc mt__train_load(mt_trainer *t, mt_err *err)
@@ -60,9 +61,9 @@ mt_rc mt__train_load(mt_trainer *t, mt_err *err)
                                 .wants = t->comm->n_ranks > 1 ? is_stored : NULL,
                                 .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };
     mt_state_set_updates(mt_engine_state(t->exec.engine), t->at.updates);
-    if (!t->hooks.loading) return train_load_load(t, err);
+    if (!t->hooks.loading) return load_weights(t, err);
     mt_engine_watch_writes(t->exec.engine, train_load_count, &c);
-    mt_rc rc = train_load_load(t, err);
+    mt_rc rc = load_weights(t, err);
     mt_engine_watch_writes(t->exec.engine, NULL, NULL);
     t->hooks.loading(t->hooks.user, rc ? c.done : c.total, c.total);
     return rc;
