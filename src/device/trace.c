@@ -63,7 +63,10 @@ void mt_trace_turn(mt_trace *t)
 {
     if (!t || t->window == OVER) return;
     pthread_mutex_lock(&t->lock);
-    *(t->window == BEFORE ? &t->start_ns : &t->end_ns) = mt_now_ns();
+    if (t->window == BEFORE)
+        t->start_ns = mt_now_ns();
+    else
+        t->end_ns = mt_now_ns();
     t->window++;
     pthread_mutex_unlock(&t->lock);
 }

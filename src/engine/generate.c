@@ -150,8 +150,13 @@ static mt_rc run_pass(generation *g, mt_err *err)
         MT_TRY(take_token(g, s, logits, err));
         logits += g->e->model->config->V;
     }
-    *(has_prompt ? &g->stats.prompt_ns : &g->stats.decode_ns) += mt_now_ns() - start;
-    if (!has_prompt) g->stats.n_decoded += g->stats.n_new_tokens - n_before;
+    const int64_t took = mt_now_ns() - start;
+    if (has_prompt) {
+        g->stats.prompt_ns += took;
+    } else {
+        g->stats.decode_ns += took;
+        g->stats.n_decoded += g->stats.n_new_tokens - n_before;
+    }
     g->stats.n_passes++;
     return MT_OK;
 }

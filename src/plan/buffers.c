@@ -36,15 +36,19 @@ bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place)
     }
 }
 
+/* Adds a buffer: i and j are its index (see the list), -1 for none. */
 static mt_rc plan_add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, size_t bytes, mt_err *err)
 {
     if (bytes == 0) return MT_OK;
-    const size_t of_lanes = place == MT_HOST && mt_buffer_of_lane(kind, place) ? (size_t)mt_plan_lanes(p) : 1;
-    *(place == MT_DEVICE ? &p->device_bytes : &p->host_bytes) += mt_round_up(bytes, MT_DEVICE_ALIGN) * of_lanes;
+    const size_t rounded = mt_round_up(bytes, MT_DEVICE_ALIGN);
+    if (place == MT_DEVICE)
+        p->device_bytes += rounded;
+    else
+        p->host_bytes += rounded * (mt_buffer_of_lane(kind, place) ? (size_t)mt_plan_lanes(p) : 1);
     if (p->counting) return MT_OK;
     MT_TRY(mt_grow(&p->buffers, &p->cap_buffers, p->n_buffers + 1, sizeof *p->buffers, err));
     mt_buffer *b = &p->buffers[p->n_buffers++];
-    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, MT_DEVICE_ALIGN) };
+    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = rounded };
     int n = snprintf(b->name, sizeof b->name, "%s", kind_names[kind]);
     if (i >= 0) n += snprintf(b->name + n, sizeof b->name - (size_t)n, " %d", i);
     if (j >= 0) snprintf(b->name + n, sizeof b->name - (size_t)n, ".%d", j);
@@ -204,8 +208,10 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, trains = p->job.train && l->n_train > 0;
     for (int s = 0; s < mt_min_int(at->streamed, at->ring_slots); s++) {
         MT_TRY(plan_add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * mt_dtype_bytes(p->arithmetic.compute), err));
-        MT_TRY(f32 ? plan_add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_elems + l->n_low) * 2, err)
-                   : plan_add(p, MT_BUF_EXACT, g, s, MT_DEVICE, (size_t)l->n_exact * 8, err));
+        if (f32)
+            MT_TRY(plan_add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_elems + l->n_low) * 2, err));
+        else
+            MT_TRY(plan_add(p, MT_BUF_EXACT, g, s, MT_DEVICE, (size_t)l->n_exact * 8, err));
     }
     if (!trains) return MT_OK;
     for (int s = 0; s < mt_min_int(at->members, at->sum_slots) && plan_sums_pass_through(p); s++)

@@ -309,7 +309,10 @@ static void fill_parts(const simulation *sim, mt_times *out)
                   { out->data, "data" } };
     double most = -1;
     for (size_t i = 0; i < MT_COUNT(parts); i++)
-        if (parts[i].seconds > most) most = parts[i].seconds, out->bound = parts[i].what;
+        if (parts[i].seconds > most) {
+            most = parts[i].seconds;
+            out->bound = parts[i].what;
+        }
     out->step = least_seconds(sim, most);
 }
 
