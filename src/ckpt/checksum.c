@@ -2,7 +2,6 @@
  * of the lane and of the word, which is why one changed word cannot go unnoticed. */
 #include "ckpt/checksum.h"
 
-#include "base/fault.h"
 #include "base/file.h"
 #include "base/rng.h"
 

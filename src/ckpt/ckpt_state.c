@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/split.h"
 #include "ckpt/safetensors_write.h"
 
 #include <math.h>

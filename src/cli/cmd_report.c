@@ -7,7 +7,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <unistd.h>
 
 enum { MAX_RUNS = 6 }; /* distinguishable colors */
 

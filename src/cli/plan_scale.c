@@ -3,8 +3,6 @@
 #include "base/units.h"
 #include "plan/network.h"
 
-#include <stdio.h>
-
 enum { MOST_DOUBLINGS = 6 };
 #define NEARLY 1.05 /* times the compute alone: less waiting than that does not matter */
 

@@ -4,7 +4,6 @@
 #include "base/units.h"
 
 #include <math.h>
-#include <string.h>
 
 #define REDRAW_S 0.1 /* on a terminal */
 #define LINE_S   5.0 /* between lines of a log */

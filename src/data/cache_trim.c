@@ -1,7 +1,6 @@
 #include "data/cache_trim.h"
 
 #include "base/disk.h"
-#include "base/file.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -2,8 +2,6 @@
 
 #include "base/le.h"
 
-#include <string.h>
-
 static bool inside(mt_flatbuf *b, size_t at, size_t n)
 {
     if (at <= b->size && n <= b->size - at) return true;

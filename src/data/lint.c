@@ -4,7 +4,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 static const double cut_warns = 0.01, cut_keeps = 0.95;
 

@@ -3,7 +3,6 @@
 
 #include "base/rng.h"
 
-#include <stdio.h>
 #include <string.h>
 
 mt_rc mt__map_start(const mt_chat_reader *r, mt__map_maker *m, size_t room)

@@ -1,7 +1,5 @@
 #include "data/report.h"
 
-#include <string.h>
-
 void mt_report_reasons(mt_str *out, const mt_store_counts *c)
 {
     const char *between = "";

@@ -1,8 +1,6 @@
 #include "data/sampler_impl.h"
 
 #include "base/log.h"
-#include "base/rng.h"
-#include "data/templates.h"
 #include "data/thoughts.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* dataset.c - the files of a dataset's split, from the nearest place that has all of them. */
 #include "base/file.h"
 #include "hub/internal.h"
-#include "hub/names.h"
 
 #include <stdlib.h>
 #include <string.h>

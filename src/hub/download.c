@@ -17,7 +17,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
-#include <unistd.h>
 
 typedef enum file_state { WAITING, OPEN, COMPLETE } file_state;
 

@@ -3,9 +3,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "hub/internal.h"
-#include "hub/names.h"
-
-#include <string.h>
 
 mt_rc mt_hub_open(mt_hub **out, const mt_hub_options *o, mt_err *err)
 {

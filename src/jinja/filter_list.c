@@ -1,7 +1,6 @@
 /* filter_list.c - filters over whole sequences. */
 #include "jinja/filter.h"
 
-#include "jinja/chars.h"
 #include "jinja/method.h"
 
 #define FILTER(name) mt_rc name(jrender *r, jval v, const jval *a, const jargs *args, jval *out)

@@ -1,8 +1,6 @@
 /* percent.c - "%5.1f" % values. */
 #include "jinja/format.h"
 
-#include "jinja/chars.h"
-
 #include <ctype.h>
 #include <math.h>
 

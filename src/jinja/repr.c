@@ -4,8 +4,6 @@
 #include "jinja/chars.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 /* The shortest digits that read back, in Python's choice of form. */
 void mt__j_put_float(mt_str *out, double f)

@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #define LLAMA(D, F, L, H, K, V, REST)                                                                                            \
     "{\"model_type\":\"llama\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                    \

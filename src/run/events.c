@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "ckpt/outdir.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>

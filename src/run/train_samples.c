@@ -5,8 +5,6 @@
 #include "engine/generate.h"
 #include "run/train_internal.h"
 
-#include <string.h>
-
 enum { NEW_TOKENS = 128 };
 
 /* -- before the first step ------------------------------------------------------------------------- */

@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <string.h>
 
 mt_rc mt__problems_add(mt__problems *p, mt_rc rc, const mt_err *one, mt_err *err)

@@ -3,8 +3,6 @@
 #include "tokenizer/json_read.h"
 #include "tokenizer/tokenizer_impl.h"
 
-#include <string.h>
-
 static mt_rc read_vocab(mt_vocab *vocab, const mt_value *model, const char *what, mt_err *err)
 {
     const mt_value *map;

@@ -4,8 +4,6 @@
 #include "tokenizer/model.h"
 #include "tokenizer/text.h"
 
-#include <string.h>
-
 static mt_rc put_unknown(const mt_word_model *m, size_t n, mt_pieces *out, mt_err *err)
 {
     if (m->wordpiece.unk_id >= 0) return mt_pieces_push(out, m->wordpiece.unk_id, n, err);
