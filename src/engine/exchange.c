@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "engine/engine.h"
 
 #include <assert.h>
 #include <string.h>
@@ -144,7 +145,8 @@ static mt_rc exchange_allocate(mt_state *s, mt_err *err)
     const mt_arithmetic *a = &s->plan->arithmetic;
     const size_t n = (size_t)s->model->n_units, parts = (size_t)mt_arithmetic_parts(a);
     x->cap = most_parcels(s);
-    x->record.most = 256 + parts * (sizeof(mt_loss_sum) + sizeof(double)) + (size_t)mt_plan_loads(s->plan) * sizeof(int32_t);
+    x->record.most =
+        MT_ENGINE_RECORD + parts * (sizeof(mt_loss_sum) + sizeof(double)) + (size_t)mt_plan_loads(s->plan) * sizeof(int32_t);
     x->queue = mt_calloc(x->cap, sizeof *x->queue);
     x->order = mt_calloc(n, sizeof *x->order);
     x->layer_rank = mt_calloc(n, sizeof *x->layer_rank);
