@@ -36,7 +36,7 @@ static mt_rc get_number(const mt_gguf *g, const char *key, double fallback, doub
 
 enum { LLAMA3_ORIGINAL = 8192, LLAMA3_LOW = 1, LLAMA3_HIGH = 4 }; /* of every published Llama 3.x */
 
-/* What llama 3's scaling divides frequency i by. */
+/* The divisor of frequency i in llama 3's scaling. */
 static double llama3_divisor(double theta, int64_t dr, size_t i, double factor)
 {
     double wave = 2 * acos(-1.0) * pow(theta, 2.0 * (double)i / (double)dr);

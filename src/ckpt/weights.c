@@ -170,7 +170,7 @@ static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, m
     return rc;
 }
 
-/* What names of a layer's tensors begin with: "model.layers." */
+/* The beginning of the names of layers' tensors: "model.layers." */
 static size_t layer_prefix(const mt_model *m, char name[MT_NAME_BYTES])
 {
     for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {

@@ -37,7 +37,7 @@ typedef struct exchange_unit {
     char sum[MT_NAME_BYTES + 32], norm[MT_NAME_BYTES + 32], weights[MT_NAME_BYTES + 32]; /* what parcels are called */
 } exchange_unit;
 
-/* What another machine stores, on its way to a thread that reads. */
+/* A read of state that another machine stores. */
 typedef struct read_request {
     int32_t op, unit, kind, reader;
     int64_t first, n;
@@ -76,7 +76,7 @@ struct exchange {
     int64_t queued, posted; /* counted from the first */
     int64_t done;           /* only the thread's own: posted ones that have arrived */
 
-    /* Of a training pass.  Item e is unit order[e mod n_order] of turn e / n_order: all machines have the same items. */
+    /* A training pass.  Item e is unit order[e mod n_order] of turn e / n_order: all machines have the same items. */
     int *order;      /* [n_order] trained units, as backward finishes them */
     int *layer_rank; /* [n_order] how many of those before it take turns in the first slots */
     int n_order, n_layers;

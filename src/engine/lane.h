@@ -25,7 +25,7 @@ typedef struct mt_continued {
     const int32_t *slot; /* [n_docs] cache slot */
 } mt_continued;
 
-/* What a lane has summed in a pass. */
+/* The sums of a lane in a pass. */
 typedef struct mt_lane_sums {
     int64_t n_bad;               /* total number of weights that became non-finite in device updates */
     const mt_loss_sum *losses;   /* [bundles * shares] loss of each share; zero for one without documents */

@@ -150,7 +150,7 @@ void mt__exchange_begin(mt_state *s); /* a training pass, after the folder knows
 void *mt__exchange_slot(const mt_state *s, int *unit);
 void mt__exchange_folded(mt_state *s); /* it is there */
 typedef enum exchange_work { EXCHANGE_NOTHING, EXCHANGE_REDUCE, EXCHANGE_APPLY } exchange_work;
-/* What the updater's thread can do now. */
+/* The work that the updater's thread can do now. */
 exchange_work mt__exchange_ready(const mt_state *s);
 mt_rc mt__exchange_run(mt_state *s, exchange_work what, mt_err *err);
 /* This machine's slice of the unit has this version: the others get its weights, and when theirs are here the gate opens. */

@@ -41,7 +41,7 @@ typedef struct mt_rope_spec {
     int64_t q_period, q_shift;                                    /* as there */
 } mt_rope_spec;
 
-/* Where the norms of a layer stand. */
+/* The places of a layer's norms. */
 typedef enum mt_norms {
     MT_NORMS_PRE,      /* before attention and before the mlp */
     MT_NORMS_SANDWICH, /* and after each, before it is added */
@@ -57,7 +57,7 @@ typedef enum mt_block_form {
 
 typedef enum mt_layer_rope { MT_LAYER_NOPE, MT_LAYER_ROPE, MT_LAYER_ROPE_LOCAL } mt_layer_rope;
 
-/* What layers may differ in: the parts they are made of (part.h), and what those read besides the model-wide numbers. */
+/* The properties in which layers may differ: the parts they are made of (part.h), and what those read besides the model-wide numbers. */
 typedef struct mt_mixer mt_mixer;
 typedef struct mt_ffn mt_ffn;
 typedef struct mt_layer_spec {
@@ -76,7 +76,7 @@ typedef struct mt_layer_spec {
     int64_t unit_experts; /* of a unit; settled by the model, in its kinds of layers */
 } mt_layer_spec;
 
-/* What is the same in all layers with experts. */
+/* Properties that all layers with experts share. */
 typedef struct mt_moe {
     mt_route_kind router;
     bool norm_topk; /* weights are divided by their sum */

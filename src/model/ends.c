@@ -10,7 +10,7 @@ static const void *at_role(const mt_run *r, const mt_layout *l, const mt_weights
     return l->at[role] < 0 ? NULL : (const char *)w->w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
 }
 
-/* Where a role's gradient is added up; NULL: not needed. */
+/* The sum of a role's gradient; NULL: there is none. */
 static float *grad_at(const mt_layout *l, float *g, mt_role role) { return g && l->trains[role] ? g + l->at[role] : NULL; }
 
 /* Some families multiply by a tensor of the compute dtype, which rounds the number. */

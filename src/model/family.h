@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "model/config.h"
 
-/* What a tensor is for.  Biases follow their weights. */
+/* The use of a tensor in its layer.  Biases follow their weights. */
 typedef enum mt_role {
     MT_W_EMBED,
     MT_W_POS,
@@ -140,7 +140,7 @@ typedef struct mt_tensor_row {
     bool fixed;      /* never trained */
 } mt_tensor_row;
 
-/* Where a bias comes from. */
+/* How a family decides whether there is a bias. */
 /* Absent: no; absent: yes. */
 typedef enum mt_bias_rule { MT_BIAS_NEVER, MT_BIAS_ALWAYS, MT_BIAS_BY_KEY, MT_BIAS_UNLESS_KEY } mt_bias_rule;
 

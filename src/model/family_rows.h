@@ -73,7 +73,7 @@
         MT_ROW_PACKED(MT_W_V_B, P "kv_b_proj.weight", MT_PACK_QUERY_HEADS, MT_H_DV, MT_KV_RANK),                                 \
         MT_ROW(MT_W_O, P "o_proj.weight", MT_D, MT_H_DV), MT_ROW(MT_B_O, P "o_proj.bias", MT_D)
 
-/* What a gated delta net has besides its projections. */
+/* Weights of a gated delta net besides its projections. */
 #define MT_ROWS_DELTA(P)                                                                                                         \
     MT_ROW_PACKED(MT_W_DELTA_CONV, P "conv1d.weight", MT_PACK_CHANNELS, MT_DELTA_CHANNELS, MT_DELTA_WIDTH),                      \
         MT_ROW_EXACT(MT_W_DELTA_A_LOG, P "A_log", MT_DELTA_H), MT_ROW_EXACT(MT_B_DELTA_DT, P "dt_bias", MT_DELTA_H),             \

@@ -38,7 +38,7 @@ static bool frame_has_role(const mt_config *c, const mt_layer_spec *s, mt_role r
 static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
     const size_t row = (size_t)c->D * mt_dtype_bytes(t), one = sizeof(float);
-    /* What experts need is there as long as a layer's units take turns, and xmid is never made again. */
+    /* Arrays that experts need exist as long as a layer's units take turns, and xmid is never made again. */
     const mt_extent h2 = apart(s) ? MT_EXTENT_SWEEP : MT_EXTENT_MICRO;
     const mt_keep xmid = apart(s) ? MT_KEEP_INPUT : MT_KEEP_ALL;
     const int instead_h2 = apart(s) ? 0 : 1 + H, instead_rstd2 = apart(s) ? 0 : 1 + RSTD;
@@ -174,7 +174,7 @@ static norm_id ffn_norm(const mt_pass *p) { return p->s->form == MT_BLOCK_ONE_NO
 /* The residual stream as the layer finds it. */
 static void *stream_of(const mt_pass *p) { return mt_pass_array(p, p->s->input_norm ? X0 : X); }
 
-/* What a norm before a branch reads. */
+/* The input of a norm before a branch. */
 static const void *norm_input(const mt_pass *p, norm_id id)
 {
     return id == NORM2 && p->s->form == MT_BLOCK_SERIAL ? mt_pass_array(p, XMID) : stream_of(p);

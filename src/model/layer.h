@@ -104,7 +104,7 @@ typedef struct mt_carving {
     size_t at[MT_MAX_ARRAYS]; /* SIZE_MAX: not in this block */
     size_t bytes;
 } mt_carving;
-/* What a layer keeps of `rows` rows. */
+/* The arrays that a layer keeps of `rows` rows, and their bytes. */
 void mt_carve_kept(mt_carving *out, const mt_layer_kind *k, mt_dtype t, mt_keep keep, int64_t rows);
 size_t mt_kept_bytes(const mt_layer_kind *k, mt_dtype t, mt_keep keep, int64_t rows);
 size_t mt_kept_row_bytes(const mt_layer_kind *k, mt_dtype t, mt_keep keep);
@@ -136,7 +136,7 @@ typedef struct mt_micro {
     const int32_t *cache_slot;   /* [n_docs] and its slot, for state that does not depend on its length */
 } mt_micro;
 
-/* What training learns of routes.  First what the load-balancing loss needs of a micro-batch, over all of its layers (mt_route). */
+/* Statistics of routes in training.  First those that the load-balancing loss needs of a micro-batch, over all of its layers (mt_route). */
 typedef struct mt_router_sums {
     int32_t *counts; /* [E]; NULL: no such loss */
     float *probs;    /* [E] */
@@ -250,7 +250,7 @@ size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_
 size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
 /* Bytes that experts work in for each row of a pass: the most of any kind of layer. */
 size_t mt_model_pass_bytes(const mt_model *m, mt_dtype t);
-/* What a layer's cache takes for each row of a sequence, and for each sequence however long it is. */
+/* Bytes of a layer's cache for each row of a sequence, and for each sequence however long it is. */
 typedef struct mt_cache_bytes {
     size_t row, sequence;
 } mt_cache_bytes;

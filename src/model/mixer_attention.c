@@ -327,7 +327,7 @@ static mt_rc attention_forward(const mt_pass *p, const void *h, mt_err *err)
     return p->r->ops->attention_fwd(p->r->stream, &a, err);
 }
 
-/* What was kept is from before head norm and rotation. */
+/* Kept queries and keys are from before head norm and rotation. */
 static mt_rc attention_restore(const mt_pass *p, mt_err *err) { return qk_apart(p->c, p->s) ? turn(p, err) : MT_OK; }
 
 static mt_rc attention_output(const mt_pass *p, void *y, const void *add, mt_err *err)

@@ -56,7 +56,7 @@ typedef struct mt_layout {
     bool trains[MT_ROLES];
 } mt_layout;
 
-/* What there is of a unit: its masters as two halves (base/split.h) over the whole block, and Adam's moments over the trained
+/* The state of a unit: its masters as two halves (base/split.h) over the whole block, and Adam's moments over the trained
  * part. */
 typedef enum mt_state_kind { MT_STATE_HI, MT_STATE_LO, MT_STATE_M, MT_STATE_V, MT_STATE_KINDS } mt_state_kind;
 

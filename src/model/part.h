@@ -37,7 +37,7 @@ struct mt_row_range {
     int64_t first, n;
 };
 
-/* What an op needs to know to say how much scratch it takes. */
+/* The shapes from which an op computes its scratch. */
 struct mt_scratch_shape {
     mt_dtype t;
     int64_t rows, chunk; /* of a micro-batch, of a row chunk */
@@ -57,7 +57,7 @@ static inline const void *mt_pass_weight(const mt_pass *p, mt_role role)
 /* The same of a role whose numbers stay exact: always in fp32. */
 static inline const float *mt_pass_exact(const mt_pass *p, mt_role role) { return mt_exact_weight(p->w, p->l, p->r->t, role); }
 
-/* Where a role's gradient is added up; NULL: it is not wanted. */
+/* The sum of a role's gradient; NULL: there is none. */
 static inline float *mt_pass_grad(const mt_pass *p, mt_role role)
 {
     return p->g && p->l->at[role] >= 0 && p->l->trains[role] ? p->g + p->l->at[role] : NULL;
@@ -134,14 +134,14 @@ struct mt_part {
 
 struct mt_mixer {
     mt_part part;
-    /* What generation keeps of a sequence; NULL: it cannot continue one. */
+    /* The cache that generation keeps of a sequence; NULL: the mixer cannot continue one. */
     mt_cache_bytes (*cache_bytes)(const mt_config *c, const mt_layer_spec *s, mt_dtype t);
     size_t (*cache_scratch)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
     /* From h, the branch's input, all that comes before the output projection. */
     mt_rc (*forward)(const mt_pass *p, const void *h, mt_err *err);
     /* y = alpha * output projection (+ add). */
     mt_rc (*output)(const mt_pass *p, void *y, const void *add, mt_err *err);
-    /* Whatever of forward is never kept, again, from what MT_KEEP_MIXER keeps. */
+    /* Recomputes the arrays of forward that are never kept, from those that MT_KEEP_MIXER keeps. */
     mt_rc (*restore)(const mt_pass *p, mt_err *err);
     /* From the gradient of y to that of what output() read, which stays in the part's arrays. */
     mt_rc (*backward_output)(const mt_pass *p, const void *dy, mt_err *err);

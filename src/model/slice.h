@@ -28,7 +28,7 @@ struct mt_layout;
 static inline int64_t mt_slice_elems(const mt_tensor_slice *s) { return s->shape[0] * s->shape[1] * s->shape[2]; }
 static inline int64_t mt_slice_slab(const mt_tensor_slice *s) { return s->slab[0] * s->slab[1]; }
 
-/* Where the weight's slab begins in the tensor: which expert a weight is of follows from its unit. */
+/* Offset of the weight's slab in the tensor.  The unit decides which expert a weight belongs to. */
 int64_t mt_weight_slab(const struct mt_unit *u, const struct mt_weight *w);
 /* The weight's first row, counted over all slabs: it distinguishes weights of one tensor. */
 int64_t mt_weight_first_row(const struct mt_unit *u, const struct mt_weight *w);
@@ -39,7 +39,7 @@ int mt_slab_next(const struct mt_layout *l, int k);
 /* The slab is this weight and nothing else, number by number. */
 bool mt_weight_is_plain(const struct mt_weight *w);
 
-/* Where in its slab number i of the weight is; *run: how many from it on are side by side in both. */
+/* Offset in its slab of number i of the weight; *run: how many numbers from it on are contiguous in both. */
 int64_t mt_weight_place(const struct mt_weight *w, int64_t i, int64_t *run);
 /* Numbers [first, first + n) of the weight out of its slab; `size` bytes each. */
 void mt_weight_gather(const struct mt_weight *w, const void *slab, size_t size, int64_t first, int64_t n, void *out);

@@ -61,7 +61,7 @@ static float activate(mt_act act, curve shape, float x, float *slope)
     return x * cdf;
 }
 
-/* What a gate and its up become: y = act * by, with the derivatives of both. */
+/* The result of a gate and its up: y = act * by, with the derivatives of both. */
 typedef struct gated {
     float act, by, act_slope, by_slope;
 } gated;

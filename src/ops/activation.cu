@@ -57,7 +57,7 @@ template <mt_act ACT> __device__ __forceinline__ float activate(const curve &sha
     return x * cdf;
 }
 
-/* What a gate and its up become: y = act * by, with the derivatives of both. */
+/* The result of a gate and its up: y = act * by, with the derivatives of both. */
 typedef struct gated {
     float act, by, act_slope, by_slope;
 } gated;

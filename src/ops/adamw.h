@@ -26,7 +26,7 @@
 
 #include "ops/moments.h"
 
-/* What a person sets, and where the run stands. */
+/* Adam's settings, and the number of the update. */
 typedef struct mt_adamw_step {
     double lr; /* of this step: after the schedule */
     double beta1, beta2, eps;

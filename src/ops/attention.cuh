@@ -41,7 +41,7 @@ __device__ __forceinline__ int end_query(const mt_attention &a, int j)
     return to < end ? (int)to : end;
 }
 
-/* What becomes of a score: ALiBi takes off a share of the distance, then the cap bends it. */
+/* A score as softmax reads it: ALiBi subtracts a multiple of the distance, then the cap limits it. */
 typedef struct bending {
     float scale;           /* of q k' */
     float per_row;         /* ALiBi's slope of this head */

@@ -30,7 +30,7 @@ enum tensor_id {
 };
 /* clang-format on */
 
-/* What a plan is made for. */
+/* The shape for which a plan is made. */
 typedef struct plan_key {
     int64_t backward, way; /* way: 0 in forward */
     int64_t docs, longest, keys, H, K, Dh, Dv, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed, capped;
@@ -482,7 +482,7 @@ static const void *heads_from(const void *rows, int64_t head, int64_t width) { r
 
 static int64_t value_width(const mt_attention *a) { return mt_value_width(a->Dh, a->Dv); }
 
-/* What both directions have. */
+/* Tensors that both directions have. */
 static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at, const uint32_t used[],
                        int n_used)
 {

@@ -46,7 +46,7 @@ __device__ __forceinline__ float row_sum(float x)
 
 /* -- the side that owns queries -------------------------------------------------------------------- */
 
-/* What a lane knows of its two query rows, and of all its team's. */
+/* A lane's values of its two query rows, and of its team's rows. */
 typedef struct queries {
     int row0, row1;            /* this lane's */
     int from0, from1;          /* first key each sees; INT_MAX past the end */

@@ -11,7 +11,7 @@ enum { TILE = 128, PART_ALIGN = 512, NARROW = 512, LONG = 4096 };
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 && ld % 8 == 0; }
 
-/* What every tensor-core kernel asks: rows of 16-byte pieces. */
+/* True if tensor-core kernels can compute it: bf16 in rows of 16-byte pieces. */
 static bool wide_rows(const mt_attention *a, bool backward)
 {
     const int64_t Dv = mt_value_width(a->Dh, a->Dv);
@@ -192,7 +192,7 @@ static mt_cudnn_size part_of(const mt_attention *a, int64_t longest)
     return part.docs ? part : in_pieces(a, longest, 1, longest / MT_CUDNN_FEWEST_KEYS);
 }
 
-/* What goes through at a time; docs 0: nothing fits. */
+/* The documents and rows of one launch; docs 0: none fits. */
 static mt_cudnn_size most_of(const mt_attention *a, bool squares, int64_t longest)
 {
     mt_cudnn_size most = { power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS), longest, a->H, longest };
@@ -260,7 +260,7 @@ static size_t attention_ways_take(size_t *at, uint64_t bytes)
 /* The fast backward ignores the row layout of its accumulator and uses q's: results are 40% off with another one. */
 int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way) { return way == MT_ATTENTION_CUDNN_FAST ? a->ldq : a->ld_d; }
 
-/* What launches of a size take of the scratch.  Of parcels the most that any may: a shorter document may have more pieces than
+/* Bytes of scratch that launches of a size use.  Of parcels the most that any may: a shorter document may have more pieces than
  * the longest. */
 typedef struct need {
     uint64_t squares, dq; /* bytes; dq: where it is made in pieces */

@@ -168,7 +168,7 @@ template <int HELD> __device__ __forceinline__ int find(const piece<HELD> &p, fl
     return at;
 }
 
-/* What this warp holds.  KEEP: the logits stay; else exp(z - top) takes their place. */
+/* The sum over the logits that this warp holds.  KEEP: the logits stay; else exp(z - top) takes their place. */
 template <int HELD, bool KEEP> __device__ __forceinline__ partial sum_piece(piece<HELD> &p)
 {
     partial w = NOTHING;

@@ -110,7 +110,7 @@ typedef struct job {
     atomic_bool no_memory;
 } job;
 
-/* What a row brings to one value head, and what of it backward needs again. */
+/* A row's inputs to one value head, and the values of them that backward needs again. */
 typedef struct row {
     float *q, *k, *v; /* normed, normed, plain */
     float rq, rk;     /* what q and k were divided by, inverted; q's without 1 / sqrt(Dk) */

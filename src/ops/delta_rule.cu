@@ -316,7 +316,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dstates_kernel(
     }
 }
 
-/* What is summed over columns for a row of a chunk. */
+/* Sums over columns for a row of a chunk. */
 struct row_sums {
     float q[ROWS], z[ROWS], y[ROWS], v[ROWS]; /* q . dq, k . dk, k . y, dr . v */
     float across[ROWS], down[ROWS];           /* of E + G, but for the diagonal */

@@ -364,7 +364,7 @@ template <int MT, int BV> __device__ __forceinline__ void scale_state(float (&st
             for (int e = 0; e < 4; e++) state[m][n][e] *= by;
 }
 
-/* What the rows add to the state: U - W S, to memory where U was, and with the decay that is left to the tile `v`. */
+/* The rows' contribution to the state, U - W S: to memory in place of U, and times the remaining decay to the tile `v`. */
 template <int D, int BV>
 __device__ __forceinline__ void write_added(const delta_group &g, states_shared<D, BV> &s, const float (&acc)[BV / 8][4],
                                             const walk &at, int chunk, int warp, int lane)
@@ -576,7 +576,7 @@ template <int D, bool SMALL> struct rest_shared {
     float warp_sums[REST_THREADS / 32], two[2][2];
 };
 
-/* What a block works on, and where a warp's results are: rows row(0) and row(1), columns col(pass, n) and the next. */
+/* The work of a block, and the places of a warp's results: rows row(0) and row(1), columns col(pass, n) and the next. */
 struct spot {
     mt_delta_chunk c;
     int h, head; /* value head, in the group and in all */
@@ -818,7 +818,7 @@ __device__ __forceinline__ void fetch_keys(const delta_group &g, rest_shared<D, 
     fetch<D, tile_row<D>, REST_THREADS>(s.dr, g.rows<bf16>(g.l.k, p.key, p.c.row, D), D, p.c.rows, D);
 }
 
-/* What comes through the state before the chunk: S is in its tile, or the first rows of it. */
+/* The contribution of the state before the chunk: S is in its tile, or the first rows of it. */
 template <int D, bool SMALL>
 __device__ __forceinline__ void through_before(const delta_group &g, rest_shared<D, SMALL> &s, float (&dq)[D / 64][4][4],
                                                float (&dk)[D / 64][4][4], const spot &p)

@@ -47,7 +47,7 @@ static size_t shared_bytes(int64_t c, grouped_product kind)
 
 typedef float results[BLOCKS][4];
 
-/* What a block's threads share. */
+/* Shared memory of a block. */
 typedef struct common {
     bf16 *tiles;
     uint64_t *full, *empty;

@@ -153,7 +153,7 @@ static void db_of_expert(void *arg, int64_t e)
     }
 }
 
-/* What a weight would change through the bias of its row's expert. */
+/* The gradient of a routing weight through the bias of its row's expert. */
 static void dweights_of_expert(void *arg, int64_t e)
 {
     const mt_grouped_linear *a = ((const product *)arg)->a;

@@ -44,7 +44,7 @@ enum { MT_MOMENT_BLOCK = 256 };
 
 /* Bytes of one moment of n numbers. */
 size_t mt_moments_bytes(mt_moments form, size_t n);
-/* What a moment is read and written as from outside: float32, or bfloat16 for both smaller forms. */
+/* The type in which callers read and write a moment: float32, or bfloat16 for both smaller forms. */
 mt_dtype mt_moments_type(mt_moments form);
 /* "float32", "bf16", "8bit", as the setting has it. */
 const char *mt_moments_name(mt_moments form);
@@ -124,7 +124,7 @@ enum { MT_MOMENT_E_BITS_M = 4, MT_MOMENT_E_BITS_V = 5 };
 /* A magnitude with its 16 random bits added below the three of f: truncating it rounds the number. */
 MT_ANYWHERE uint32_t mt_moment_raised(float x, uint32_t r) { return (mt__bits_of(x) & 0x7fffffff) + (r << 4); }
 
-/* What a block stores for the largest of its raised magnitudes: a block of zeros stores 0. */
+/* The exponent that a block stores for the largest of its raised magnitudes: a block of zeros stores 0. */
 MT_ANYWHERE uint32_t mt_moment_exponent(uint32_t largest)
 {
     uint32_t e = largest >> 23;

@@ -150,7 +150,7 @@ typedef enum mt_attention_way {
     MT_ATTENTION_WAYS
 } mt_attention_way;
 
-/* What a run may use.  Part of its arithmetic: it decides bits. */
+/* The attention kernels that a run may use.  Part of its arithmetic: they decide bits. */
 typedef struct mt_attention_use {
     uint32_t ways;      /* a bit for each mt_attention_way; 0: our own two */
     int32_t cudnn_head; /* widest heads cuDNN computes right here */
@@ -524,7 +524,7 @@ typedef struct mt_bound {
     void *x, *dx; /* [N, D] */
 } mt_bound;
 
-/* What a step's loss adds up to, on the device; added to row by row in order. */
+/* The sums of a step's loss, on the device; rows are added in order. */
 typedef struct mt_loss_sum {
     double loss;     /* sum over rows of -log p(target) */
     int64_t correct; /* rows whose target has the largest logit */
@@ -658,7 +658,7 @@ const mt_ops *mt_ops_of(const mt_device *dev);
 mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool plain, size_t device_bytes);
 /* The same for a server GPU with cuDNN that is not here: for planning. */
 mt_attention_use mt_attention_use_typical(bool deterministic, bool plain, size_t device_bytes);
-/* What `workspace` would be on a device of this size. */
+/* The `workspace` for a device of this size. */
 uint64_t mt_attention_workspace(const mt_attention_use *use, size_t device_bytes);
 /* The attention kernel for this call: a pure function of its arguments. */
 mt_attention_way mt_attention_choose(const mt_attention *a, bool backward);

@@ -48,7 +48,7 @@ static float weight(const mt_qk_prepare *a, int64_t h, int64_t d)
     return mt_get(w, a->t, at) + (a->one_plus ? 1.0f : 0.0f);
 }
 
-/* What the query heads of a row are multiplied by, after their rotation. */
+/* Multiplies a query head of a row by its factor, after the rotation. */
 static void scale_query(const mt_qk_prepare *a, float *x, int64_t h, int64_t pos)
 {
     if (a->q_beta == 0 || h >= a->H) return;
@@ -65,7 +65,7 @@ static void store(const mt_qk_prepare *a, void *row, int64_t head, const float *
     mt_from_f32(mt_at_mut(row, a->t, head * a->Dh), a->t, x, (size_t)a->Dh);
 }
 
-/* What the norm of a head reads. */
+/* The input of a head's norm. */
 static void load_input(const mt_qk_prepare *a, float *x, const void *row, int64_t head, int64_t pos)
 {
     qk_prepare_load(a, x, row, head);

@@ -7,7 +7,7 @@
 
 enum { THREADS = 256, MAX_HEAD = 512 };
 
-/* What head h of a row at this position is multiplied by after its rotation. */
+/* The factor of head h of a row at this position, after its rotation. */
 __device__ __forceinline__ float query_scale(const mt_qk_prepare &a, int64_t h, int pos)
 {
     return h < a.H ? 1.0f + a.q_beta * logf((float)(1 + (pos + a.q_shift) / a.q_period)) : 1.0f;
@@ -39,7 +39,7 @@ __global__ void rotate_kernel(mt_qk_prepare a, const T *in, int64_t ld_in, T *ou
     store<T, W>(y + second, v2);
 }
 
-/* What does not rotate: dimensions from `from` on of every head. */
+/* Dimensions that do not rotate: those from `from` on of every head. */
 template <typename T>
 __global__ void rest_kernel(mt_qk_prepare a, const T *in, int64_t ld_in, T *out, int64_t ld_out, int64_t from)
 {

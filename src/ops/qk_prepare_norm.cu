@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(MOST) whole_backward_kernel(mt_qk_prepare a)
 
 /* -- any norm -------------------------------------------------------------------------------------- */
 
-/* What rotates together: a pair, or one dimension past them (d1 < 0). */
+/* Dimensions that rotate together: a pair, or one dimension past the pairs (d1 < 0). */
 typedef struct place {
     int d0, d1;
     float c, s;
@@ -374,7 +374,7 @@ template <typename T> __device__ __forceinline__ stats stats_of(const mt_qk_prep
     return n;
 }
 
-/* What the norm reads at a place of head h. */
+/* The norm's input at a place of head h. */
 template <typename T, bool LAST>
 __device__ __forceinline__ void input_at(const row_of<T> &row, const place &p, int64_t head, float *x0, float *x1)
 {

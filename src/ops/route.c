@@ -94,7 +94,7 @@ static void mixer_set(const mt_route *a, const float *logits, const bool *left, 
     }
 }
 
-/* What the weights are made of: the scores of all experts.  MIXER has no such thing. */
+/* The scores of all experts, from which weights are computed.  MIXER has none. */
 static void scores_of(const mt_route *a, const float *logits, const bool *chosen, float *score)
 {
     if (a->kind == MT_ROUTE_SOFTMAX) softmax(score, logits, NULL, a->E);
@@ -103,7 +103,7 @@ static void scores_of(const mt_route *a, const float *logits, const bool *chosen
         for (int64_t e = 0; e < a->E; e++) score[e] = sigmoid(logits[e]);
 }
 
-/* What the experts are chosen by. */
+/* The scores by which experts are chosen. */
 static void choice_of(const mt_route *a, const float *logits, float *value)
 {
     bool by_score = a->kind == MT_ROUTE_SIGMOID || (a->kind == MT_ROUTE_SOFTMAX && a->bias);

@@ -126,7 +126,7 @@ template <int PER> __device__ __forceinline__ float sum_over(const float x[PER],
     return warp_sum(sum);
 }
 
-/* What the weights are made of; not for MIXER. */
+/* The scores that weights are computed from; not for MIXER. */
 template <int PER>
 __device__ __forceinline__ void scores_of(const mt_route &a, const float logits[PER], uint32_t all, uint32_t chosen,
                                           float score[PER])

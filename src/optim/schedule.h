@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-/* What a person sets.  Numbers that are not given are NAN; transformers' defaults then hold.  The names in comments are those of
+/* The settings of a schedule.  Numbers that are not given are NAN; transformers' defaults then hold.  The names in comments are those of
  * transformers' lr_scheduler_kwargs. */
 typedef struct mt_schedule_config {
     const char *name;    /* "cosine"; mt_schedule_names() lists them */

@@ -75,7 +75,7 @@ static bool is_our_name(const char *host)
     return false;
 }
 
-/* What follows "/KEY" in a path, or NULL.  It takes as long for a wrong key as for the right one. */
+/* The part of a path after "/KEY", or NULL.  It takes as long for a wrong key as for the right one. */
 static const char *behind_key(const mt__asked *of, const char *path)
 {
     unsigned char differs = 0;
