@@ -28,6 +28,7 @@ set(sources
   side_files.c
   tensor.c
   unpickle.c
+  unpickle_globals.c
   weight_file.c
   weights.c
   writers.c

@@ -1,15 +1,15 @@
-/* unpickle.c - the machine: a stack, a memo, and one function for each thing an opcode does.
+/* unpickle.c - the machine: a stack, a memo, and one function for each thing an opcode does.  unpickle_globals.c decides what a
+ * pickle may name and call.
  *
  * Every opcode takes at least a byte and allocates a bounded amount.  A call that copies items counts them (u->copied), and no
  * more are copied than the pickle has bytes.  So memory is bounded by the size of the pickle.  Nothing recurses. */
-#include "ckpt/unpickle.h"
-
 #include "base/le.h"
+#include "ckpt/unpickle_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static mt_rc unpickle_bad(const mt__unpickler *u, const char *problem, mt_err *err)
+mt_rc mt__pk_bad(const mt__unpickler *u, const char *problem, mt_err *err)
 {
     return mt_fail(err, MT_EFORMAT, "%s: %s at byte %zu of the pickle; the file is damaged, or was not written by torch.save",
                    u->path, problem, (size_t)(u->at - u->begin));
@@ -17,7 +17,7 @@ static mt_rc unpickle_bad(const mt__unpickler *u, const char *problem, mt_err *e
 
 /* -- the stack ------------------------------------------------------------------------------------- */
 
-static mt__pk *make(mt__unpickler *u, mt__pk_type type)
+mt__pk *mt__pk_make(mt__unpickler *u, mt__pk_type type)
 {
     mt__pk *v = mt_arena_calloc(&u->arena, 1, sizeof *v);
     if (v) v->type = type;
@@ -26,7 +26,7 @@ static mt__pk *make(mt__unpickler *u, mt__pk_type type)
 
 static mt_rc unpickle_push(mt__unpickler *u, mt__pk *v, mt_err *err)
 {
-    if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
+    if (!v) return pk_no_memory(u, err);
     MT_TRY(mt_grow(&u->stack, &u->cap_stack, u->n_stack + 1, sizeof *u->stack, err));
     u->stack[u->n_stack++] = v;
     return MT_OK;
@@ -34,7 +34,7 @@ static mt_rc unpickle_push(mt__unpickler *u, mt__pk *v, mt_err *err)
 
 static mt_rc push_int(mt__unpickler *u, mt__pk_type type, int64_t i, mt_err *err)
 {
-    mt__pk *v = make(u, type);
+    mt__pk *v = mt__pk_make(u, type);
     if (v) v->i = i;
     return unpickle_push(u, v, err);
 }
@@ -51,7 +51,10 @@ static mt__pk *unpickle_peek(const mt__unpickler *u, size_t n)
 static bool above_mark(const mt__unpickler *u, size_t *first)
 {
     for (size_t i = u->n_stack; i-- > 0;)
-        if (u->stack[i]->type == MT_PK_MARK) return *first = i + 1, true;
+        if (u->stack[i]->type == MT_PK_MARK) {
+            *first = i + 1;
+            return true;
+        }
     return false;
 }
 
@@ -62,7 +65,7 @@ static mt_rc unpickle_append(mt__unpickler *u, mt__pk *to, size_t first, mt_err 
     if (need > to->list.cap) {
         size_t cap = to->type == MT_PK_TUPLE ? need : need * 2; /* old arrays stay in the arena: at most as much again */
         mt__pk **items = mt_arena_calloc(&u->arena, cap, sizeof *items);
-        if (!items) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
+        if (!items) return pk_no_memory(u, err);
         if (to->list.n) memcpy(items, to->list.items, to->list.n * sizeof *items);
         to->list.items = items;
         to->list.cap = cap;
@@ -86,7 +89,7 @@ static bool unpickle_take(mt__unpickler *u, size_t n, const uint8_t **bytes)
 static mt_rc take_number(mt__unpickler *u, size_t width, uint64_t *out, mt_err *err)
 {
     const uint8_t *p;
-    if (!unpickle_take(u, width, &p)) return unpickle_bad(u, "it breaks off", err);
+    if (!unpickle_take(u, width, &p)) return mt__pk_bad(u, "it breaks off", err);
     switch (width) {
     case 1: *out = p[0]; break;
     case 2: *out = mt__le16(p); break;
@@ -99,7 +102,7 @@ static mt_rc take_number(mt__unpickler *u, size_t width, uint64_t *out, mt_err *
 static mt_rc take_line(mt__unpickler *u, const char **s, size_t *n, mt_err *err)
 {
     const uint8_t *nl = u->at < u->end ? memchr(u->at, '\n', (size_t)(u->end - u->at)) : NULL;
-    if (!nl) return unpickle_bad(u, "it breaks off", err);
+    if (!nl) return mt__pk_bad(u, "it breaks off", err);
     *s = (const char *)u->at;
     *n = (size_t)(nl - u->at);
     u->at = nl + 1;
@@ -111,10 +114,12 @@ static mt_rc push_text(mt__unpickler *u, size_t width, mt_err *err)
     uint64_t n;
     const uint8_t *s;
     MT_TRY(take_number(u, width, &n, err));
-    if (n > SIZE_MAX || !unpickle_take(u, (size_t)n, &s)) return unpickle_bad(u, "a string reaches past the end", err);
-    mt__pk *v = make(u, MT_PK_STR);
-    if (v) v->str.s = mt_arena_strndup(&u->arena, (const char *)s, (size_t)n), v->str.n = (size_t)n;
-    return v && !v->str.s ? mt_no_memory(err, "reading the list of tensors of %s", u->path) : unpickle_push(u, v, err);
+    if (n > SIZE_MAX || !unpickle_take(u, (size_t)n, &s)) return mt__pk_bad(u, "a string reaches past the end", err);
+    mt__pk *v = mt__pk_make(u, MT_PK_STR);
+    if (!v) return pk_no_memory(u, err);
+    v->str.s = mt_arena_strndup(&u->arena, (const char *)s, (size_t)n);
+    v->str.n = (size_t)n;
+    return v->str.s ? unpickle_push(u, v, err) : pk_no_memory(u, err);
 }
 
 /* A little-endian signed integer of any width.  Those past 64 bits (none that weights use) keep their low ones. */
@@ -123,7 +128,7 @@ static mt_rc push_long(mt__unpickler *u, size_t width, mt_err *err)
     uint64_t n, value = 0;
     const uint8_t *p;
     MT_TRY(take_number(u, width, &n, err));
-    if (n > 255 || !unpickle_take(u, (size_t)n, &p)) return unpickle_bad(u, "an integer reaches past the end", err);
+    if (n > 255 || !unpickle_take(u, (size_t)n, &p)) return mt__pk_bad(u, "an integer reaches past the end", err);
     for (size_t i = 0; i < n && i < 8; i++) value |= (uint64_t)p[i] << 8 * i;
     if (n && n < 8 && p[n - 1] & 0x80) value |= ~UINT64_C(0) << 8 * n;
     return push_int(u, MT_PK_INT, (int64_t)value, err);
@@ -133,156 +138,29 @@ static mt_rc push_float(mt__unpickler *u, mt_err *err)
 {
     const uint8_t *p;
     uint64_t bits = 0;
-    if (!unpickle_take(u, 8, &p)) return unpickle_bad(u, "it breaks off", err);
+    if (!unpickle_take(u, 8, &p)) return mt__pk_bad(u, "it breaks off", err);
     for (int i = 0; i < 8; i++) bits = bits << 8 | p[i]; /* big-endian, unlike everything else */
-    mt__pk *v = make(u, MT_PK_FLOAT);
+    mt__pk *v = mt__pk_make(u, MT_PK_FLOAT);
     if (v) memcpy(&v->f, &bits, sizeof bits);
     return unpickle_push(u, v, err);
 }
 
-/* -- what may be named, and what calling it makes ---------------------------------------------------- */
-
-typedef mt_rc (*maker)(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
-
-static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
-static mt_rc make_size(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
-static mt_rc make_tensor(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
-static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
-static mt_rc make_parameter(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
-
-typedef enum global_kind { CALLED, TYPED_STORAGE, UNTYPED_STORAGE, DTYPE } global_kind;
-
-static const struct {
-    const char *module, *name;
-    global_kind kind;
-    maker call;     /* CALLED */
-    mt_dtype dtype; /* TYPED_STORAGE, DTYPE */
-} globals[] = { { "collections", "OrderedDict", CALLED, make_dict, MT_DTYPE_F32 },
-                { "torch", "Size", CALLED, make_size, MT_DTYPE_F32 },
-                { "torch._utils", "_rebuild_tensor", CALLED, make_tensor, MT_DTYPE_F32 },
-                { "torch._utils", "_rebuild_tensor_v2", CALLED, make_tensor, MT_DTYPE_F32 },
-                { "torch._utils", "_rebuild_tensor_v3", CALLED, make_tensor_v3, MT_DTYPE_F32 },
-                { "torch._utils", "_rebuild_parameter", CALLED, make_parameter, MT_DTYPE_F32 },
-                { "torch", "FloatStorage", TYPED_STORAGE, NULL, MT_DTYPE_F32 },
-                { "torch", "HalfStorage", TYPED_STORAGE, NULL, MT_DTYPE_F16 },
-                { "torch", "BFloat16Storage", TYPED_STORAGE, NULL, MT_DTYPE_BF16 },
-                { "torch", "DoubleStorage", TYPED_STORAGE, NULL, MT_DTYPE_F64 },
-                { "torch", "LongStorage", TYPED_STORAGE, NULL, MT_DTYPE_I64 },
-                { "torch", "IntStorage", TYPED_STORAGE, NULL, MT_DTYPE_I32 },
-                { "torch", "ShortStorage", TYPED_STORAGE, NULL, MT_DTYPE_I16 },
-                { "torch", "CharStorage", TYPED_STORAGE, NULL, MT_DTYPE_I8 },
-                { "torch", "ByteStorage", TYPED_STORAGE, NULL, MT_DTYPE_U8 },
-                { "torch", "BoolStorage", TYPED_STORAGE, NULL, MT_DTYPE_BOOL },
-                { "torch", "UntypedStorage", UNTYPED_STORAGE, NULL, MT_DTYPE_U8 },
-                { "torch.storage", "UntypedStorage", UNTYPED_STORAGE, NULL, MT_DTYPE_U8 },
-#define DTYPE_ROW(n, bytes, st, torch) { "torch", torch, DTYPE, NULL, MT_DTYPE_##n },
-                MT_DTYPE_LIST(DTYPE_ROW)
-#undef DTYPE_ROW
-};
-
-static bool same(const char *a, const char *b, size_t n) { return strlen(a) == n && memcmp(a, b, n) == 0; }
+/* -- opcodes that need more than a line ------------------------------------------------------------- */
 
 static mt_rc push_global(mt__unpickler *u, const char *module, size_t n_module, const char *name, size_t n_name, mt_err *err)
 {
-    for (size_t i = 0; i < MT_COUNT(globals); i++) {
-        if (!same(globals[i].module, module, n_module) || !same(globals[i].name, name, n_name)) continue;
-        mt__pk *v = make(u, MT_PK_GLOBAL);
-        if (v) v->global = i;
-        return unpickle_push(u, v, err);
-    }
-    return mt_fail(err, MT_EUNSUPPORTED,
-                   "%s: refused: calls %.*s.%.*s\n"
-                   "  A pickle can run code; this reader takes tensors and nothing else.  If you trust the file, load it with\n"
-                   "  PyTorch and save its tensors as safetensors",
-                   u->path, (int)(n_module < 200 ? n_module : 200), module, (int)(n_name < 200 ? n_name : 200), name);
+    size_t row;
+    if (!mt__pk_find_global(module, n_module, name, n_name, &row))
+        return mt_fail(
+            err, MT_EUNSUPPORTED,
+            "%s: refused: calls %.*s.%.*s\n"
+            "  A pickle can run code; this reader takes tensors and nothing else.  If you trust the file, load it with\n"
+            "  PyTorch and save its tensors as safetensors",
+            u->path, (int)mt_min_i64((int64_t)n_module, 200), module, (int)mt_min_i64((int64_t)n_name, 200), name);
+    mt__pk *v = mt__pk_make(u, MT_PK_GLOBAL);
+    if (v) v->global = row;
+    return unpickle_push(u, v, err);
 }
-
-static const mt__pk *arg(const mt__pk *args, size_t i) { return i < args->list.n ? args->list.items[i] : NULL; }
-
-/* OrderedDict() or OrderedDict([(key, value), ...]). */
-static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
-{
-    const mt__pk *pairs = arg(args, 0);
-    *out = make(u, MT_PK_DICT);
-    if (!*out) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    if (!pairs) return MT_OK;
-    if (args->list.n != 1 || pairs->type != MT_PK_LIST) return unpickle_bad(u, "OrderedDict is called in an unknown way", err);
-    /* Each item took at least one byte to enter its list, and a real pickle turns a list into a dict once. */
-    u->copied += pairs->list.n;
-    if (u->copied > (size_t)(u->end - u->begin))
-        return unpickle_bad(u, "OrderedDict is called on the same list over and over", err);
-    mt__pk **items = mt_arena_calloc(&u->arena, pairs->list.n, 2 * sizeof *items);
-    if (!items) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    for (size_t i = 0; i < pairs->list.n; i++) {
-        const mt__pk *pair = pairs->list.items[i];
-        if ((pair->type != MT_PK_TUPLE && pair->type != MT_PK_LIST) || pair->list.n != 2)
-            return unpickle_bad(u, "OrderedDict is called in an unknown way", err);
-        items[2 * i] = pair->list.items[0];
-        items[2 * i + 1] = pair->list.items[1];
-    }
-    (*out)->list.items = items;
-    (*out)->list.n = (*out)->list.cap = 2 * pairs->list.n;
-    return MT_OK;
-}
-
-static mt_rc make_size(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
-{
-    if (args->list.n != 1 || arg(args, 0)->type != MT_PK_TUPLE)
-        return unpickle_bad(u, "torch.Size is called in an unknown way", err);
-    *out = args->list.items[0];
-    return MT_OK;
-}
-
-static bool read_ints(const mt__pk *tuple, int64_t out[MT_ST_MAX_DIMS], int *n)
-{
-    if (!tuple || tuple->type != MT_PK_TUPLE || tuple->list.n > MT_ST_MAX_DIMS) return false;
-    for (size_t i = 0; i < tuple->list.n; i++) {
-        if (tuple->list.items[i]->type != MT_PK_INT || tuple->list.items[i]->i < 0) return false;
-        out[i] = tuple->list.items[i]->i;
-    }
-    *n = (int)tuple->list.n;
-    return true;
-}
-
-/* _rebuild_tensor_v2(storage, offset, size, stride, ...); what follows concerns gradients. */
-static mt_rc make_tensor(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
-{
-    const mt__pk *storage = arg(args, 0), *offset = arg(args, 1);
-    int n_strides;
-    mt__pk_tensor *t = mt_arena_calloc(&u->arena, 1, sizeof *t);
-    *out = make(u, MT_PK_TENSOR);
-    if (!t || !*out) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    if (!storage || storage->type != MT_PK_STORAGE || !offset || offset->type != MT_PK_INT || offset->i < 0 ||
-        !read_ints(arg(args, 2), t->shape, &t->n_dims) || !read_ints(arg(args, 3), t->stride, &n_strides) ||
-        n_strides != t->n_dims)
-        return unpickle_bad(u, "a tensor is described in an unknown way", err);
-    t->storage = storage->storage;
-    t->dtype = t->storage->dtype;
-    t->offset = (uint64_t)offset->i;
-    (*out)->tensor = t;
-    return MT_OK;
-}
-
-/* _rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype, ...): the storage is bytes. */
-static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
-{
-    const mt__pk *dtype = arg(args, 6);
-    MT_TRY(make_tensor(u, args, out, err));
-    if (!dtype || dtype->type != MT_PK_GLOBAL || globals[dtype->global].kind != DTYPE)
-        return unpickle_bad(u, "a tensor is described in an unknown way", err);
-    (*out)->tensor->dtype = globals[dtype->global].dtype;
-    return MT_OK;
-}
-
-static mt_rc make_parameter(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
-{
-    if (args->list.n < 1 || arg(args, 0)->type != MT_PK_TENSOR)
-        return unpickle_bad(u, "a parameter is described in an unknown way", err);
-    *out = args->list.items[0];
-    return MT_OK;
-}
-
-/* -- opcodes that need more than a line ------------------------------------------------------------- */
 
 static mt_rc global_line(mt__unpickler *u, mt_err *err)
 {
@@ -296,7 +174,7 @@ static mt_rc global_line(mt__unpickler *u, mt_err *err)
 static mt_rc global_from_stack(mt__unpickler *u, mt_err *err)
 {
     const mt__pk *name = unpickle_peek(u, 0), *module = name ? unpickle_peek(u, 1) : NULL;
-    if (!module || name->type != MT_PK_STR || module->type != MT_PK_STR) return unpickle_bad(u, "a function has no name", err);
+    if (!module || name->type != MT_PK_STR || module->type != MT_PK_STR) return mt__pk_bad(u, "a function has no name", err);
     u->n_stack -= 2;
     return push_global(u, module->str.s, module->str.n, name->str.s, name->str.n, err);
 }
@@ -306,11 +184,8 @@ static mt_rc reduce(mt__unpickler *u, mt_err *err)
     const mt__pk *args = unpickle_peek(u, 0), *fn = args ? unpickle_peek(u, 1) : NULL;
     mt__pk *made = NULL;
     if (!fn || args->type != MT_PK_TUPLE || fn->type != MT_PK_GLOBAL)
-        return unpickle_bad(u, "something that is not a function is called", err);
-    if (globals[fn->global].kind != CALLED)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: refused: calls %s.%s, which weights only name", u->path,
-                       globals[fn->global].module, globals[fn->global].name);
-    MT_TRY(globals[fn->global].call(u, args, &made, err));
+        return mt__pk_bad(u, "something that is not a function is called", err);
+    MT_TRY(mt__pk_call(u, fn, args, &made, err));
     u->n_stack -= 2;
     return unpickle_push(u, made, err);
 }
@@ -320,78 +195,25 @@ static mt_rc build(mt__unpickler *u, mt_err *err)
 {
     const mt__pk *state = unpickle_peek(u, 0), *object = state ? unpickle_peek(u, 1) : NULL;
     if (!object || (object->type != MT_PK_DICT && object->type != MT_PK_TENSOR))
-        return unpickle_bad(u, "state is set on something that has none", err);
+        return mt__pk_bad(u, "state is set on something that has none", err);
     u->n_stack--;
     return MT_OK;
 }
 
-/* Room for one more key: the table has a fixed size, so a full one is made anew at twice that. */
-static mt_rc grow_keys(mt__unpickler *u, mt_err *err)
-{
-    if (u->n_storages < u->cap_keys) return MT_OK;
-    size_t cap = u->cap_keys ? 2 * u->cap_keys : 64;
-    mt__names wider;
-    if (!mt__names_init(&wider, cap)) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    for (size_t i = 0; i < u->n_storages; i++) mt__names_add(&wider, u->storages[i]->key, i);
-    mt__names_deinit(&u->keys);
-    u->keys = wider;
-    u->cap_keys = cap;
-    return MT_OK;
-}
-
-static mt_rc find_storage(mt__unpickler *u, const mt__pk_storage *like, mt__pk_storage **out, mt_err *err)
-{
-    size_t i;
-    if (mt__names_find(&u->keys, like->key, &i)) {
-        *out = u->storages[i];
-        if ((*out)->n == like->n && (*out)->dtype == like->dtype && (*out)->untyped == like->untyped) return MT_OK;
-        return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is described in two ways; the file is damaged", u->path,
-                       like->key);
-    }
-    mt__pk_storage *s = mt_arena_alloc(&u->arena, sizeof *s);
-    if (!s) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    *s = *like;
-    MT_TRY(mt_grow(&u->storages, &u->cap_storages, u->n_storages + 1, sizeof *u->storages, err));
-    MT_TRY(grow_keys(u, err));
-    mt__names_add(&u->keys, s->key, u->n_storages);
-    u->storages[u->n_storages++] = *out = s;
-    return MT_OK;
-}
-
-/* ('storage', type, key, place, count) or, in the old format, with a view as a sixth. */
 static mt_rc persistent(mt__unpickler *u, mt_err *err)
 {
-    const mt__pk *id = unpickle_peek(u, 0);
-    if (!id || id->type != MT_PK_TUPLE || id->list.n < 5 || id->list.n > 6)
-        return unpickle_bad(u, "a storage is described in an unknown way", err);
-    const mt__pk *kind = arg(id, 0), *type = arg(id, 1), *key = arg(id, 2), *n = arg(id, 4), *view = arg(id, 5);
-    if (kind->type != MT_PK_STR || strcmp(kind->str.s, "storage") != 0 || type->type != MT_PK_GLOBAL || key->type != MT_PK_STR ||
-        n->type != MT_PK_INT || n->i < 0)
-        return unpickle_bad(u, "a storage is described in an unknown way", err);
-    if (globals[type->global].kind != TYPED_STORAGE && globals[type->global].kind != UNTYPED_STORAGE)
-        return unpickle_bad(u, "a storage has no type", err);
-    if (view && view->type != MT_PK_NONE)
-        return mt_fail(
-            err, MT_EUNSUPPORTED,
-            "%s: storage \"%.100s\" is a view of another, as very old versions of PyTorch wrote them; load and save it again",
-            u->path, key->str.s);
-    mt__pk *v = make(u, MT_PK_STORAGE);
-    if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    mt__pk_storage like = { .key = key->str.s,
-                            .dtype = globals[type->global].dtype,
-                            .untyped = globals[type->global].kind == UNTYPED_STORAGE,
-                            .n = (uint64_t)n->i };
-    MT_TRY(find_storage(u, &like, &v->storage, err));
+    mt__pk *storage;
+    MT_TRY(mt__pk_name_storage(u, unpickle_peek(u, 0), &storage, err));
     u->n_stack--;
-    return unpickle_push(u, v, err);
+    return unpickle_push(u, storage, err);
 }
 
 static mt_rc tuple_of(mt__unpickler *u, size_t n, mt_err *err)
 {
     for (size_t i = 0; i < n; i++)
-        if (!unpickle_peek(u, i)) return unpickle_bad(u, "a tuple lacks items", err);
-    mt__pk *v = make(u, MT_PK_TUPLE);
-    if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
+        if (!unpickle_peek(u, i)) return mt__pk_bad(u, "a tuple lacks items", err);
+    mt__pk *v = mt__pk_make(u, MT_PK_TUPLE);
+    if (!v) return pk_no_memory(u, err);
     MT_TRY(unpickle_append(u, v, u->n_stack - n, err));
     u->n_stack -= n;
     return unpickle_push(u, v, err);
@@ -401,10 +223,10 @@ static mt_rc tuple_of(mt__unpickler *u, size_t n, mt_err *err)
 static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
 {
     size_t first;
-    if (!above_mark(u, &first)) return unpickle_bad(u, "there is no mark", err);
-    mt__pk *v = make(u, type);
-    if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
-    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return unpickle_bad(u, "a key has no value", err);
+    if (!above_mark(u, &first)) return mt__pk_bad(u, "there is no mark", err);
+    mt__pk *v = mt__pk_make(u, type);
+    if (!v) return pk_no_memory(u, err);
+    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return mt__pk_bad(u, "a key has no value", err);
     MT_TRY(unpickle_append(u, v, first, err));
     u->n_stack = first - 1;
     return unpickle_push(u, v, err);
@@ -413,9 +235,8 @@ static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
 /* Items from stack[first ..] go into the list or dict below; keep: what remains of the stack. */
 static mt_rc add_items(mt__unpickler *u, mt__pk_type type, size_t first, size_t keep, mt_err *err)
 {
-    if (keep == 0 || u->stack[keep - 1]->type != type)
-        return unpickle_bad(u, "items are added to something that holds none", err);
-    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return unpickle_bad(u, "a key has no value", err);
+    if (keep == 0 || u->stack[keep - 1]->type != type) return mt__pk_bad(u, "items are added to something that holds none", err);
+    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return mt__pk_bad(u, "a key has no value", err);
     MT_TRY(unpickle_append(u, u->stack[keep - 1], first, err));
     u->n_stack = keep;
     return MT_OK;
@@ -424,14 +245,14 @@ static mt_rc add_items(mt__unpickler *u, mt__pk_type type, size_t first, size_t 
 static mt_rc add_marked(mt__unpickler *u, mt__pk_type type, mt_err *err)
 {
     size_t first;
-    if (!above_mark(u, &first)) return unpickle_bad(u, "there is no mark", err);
+    if (!above_mark(u, &first)) return mt__pk_bad(u, "there is no mark", err);
     return add_items(u, type, first, first - 1, err);
 }
 
 static mt_rc add_top(mt__unpickler *u, mt__pk_type type, size_t n, mt_err *err)
 {
     for (size_t i = 0; i <= n; i++)
-        if (!unpickle_peek(u, i)) return unpickle_bad(u, "the stack is too short", err);
+        if (!unpickle_peek(u, i)) return mt__pk_bad(u, "the stack is too short", err);
     return add_items(u, type, u->n_stack - n, u->n_stack - n, err);
 }
 
@@ -439,7 +260,7 @@ static mt_rc add_top(mt__unpickler *u, mt__pk_type type, size_t n, mt_err *err)
 static mt_rc remember(mt__unpickler *u, uint64_t i, mt_err *err)
 {
     mt__pk *v = unpickle_peek(u, 0);
-    if (!v || i > (uint64_t)(u->end - u->begin)) return unpickle_bad(u, "something impossible is remembered", err);
+    if (!v || i > (uint64_t)(u->end - u->begin)) return mt__pk_bad(u, "something impossible is remembered", err);
     MT_TRY(mt_grow(&u->memo, &u->cap_memo, (size_t)i + 1, sizeof *u->memo, err));
     while (u->n_memo <= i) u->memo[u->n_memo++] = NULL;
     u->memo[i] = v;
@@ -457,7 +278,7 @@ static mt_rc recall(mt__unpickler *u, size_t width, mt_err *err)
 {
     uint64_t i;
     MT_TRY(take_number(u, width, &i, err));
-    if (i >= u->n_memo || !u->memo[i]) return unpickle_bad(u, "something is recalled that was never remembered", err);
+    if (i >= u->n_memo || !u->memo[i]) return mt__pk_bad(u, "something is recalled that was never remembered", err);
     return unpickle_push(u, u->memo[i], err);
 }
 
@@ -478,7 +299,7 @@ static mt_rc protocol(mt__unpickler *u, mt_err *err)
 
 static mt_rc pop(mt__unpickler *u, mt_err *err)
 {
-    if (!u->n_stack) return unpickle_bad(u, "the stack is empty", err);
+    if (!u->n_stack) return mt__pk_bad(u, "the stack is empty", err);
     u->n_stack--;
     return MT_OK;
 }
@@ -497,7 +318,7 @@ static mt_rc unknown(const mt__unpickler *u, uint8_t op, mt_err *err)
                            u->path, known[i].name, (size_t)(u->at - u->begin) - 1);
     char text[40];
     snprintf(text, sizeof text, "opcode 0x%02x is none weights use,", op);
-    return unpickle_bad(u, text, err);
+    return mt__pk_bad(u, text, err);
 }
 
 /* -- the machine ------------------------------------------------------------------------------------- */
@@ -508,11 +329,11 @@ static mt_rc unpickle_step(mt__unpickler *u, uint8_t op, mt_err *err)
     switch (op) {
     case 0x80: return protocol(u, err);
     case 0x95: return take_number(u, 8, &skipped, err); /* FRAME: a hint for buffering */
-    case '(': return unpickle_push(u, make(u, MT_PK_MARK), err);
-    case ')': return unpickle_push(u, make(u, MT_PK_TUPLE), err);
-    case ']': return unpickle_push(u, make(u, MT_PK_LIST), err);
-    case '}': return unpickle_push(u, make(u, MT_PK_DICT), err);
-    case 'N': return unpickle_push(u, make(u, MT_PK_NONE), err);
+    case '(': return unpickle_push(u, mt__pk_make(u, MT_PK_MARK), err);
+    case ')': return unpickle_push(u, mt__pk_make(u, MT_PK_TUPLE), err);
+    case ']': return unpickle_push(u, mt__pk_make(u, MT_PK_LIST), err);
+    case '}': return unpickle_push(u, mt__pk_make(u, MT_PK_DICT), err);
+    case 'N': return unpickle_push(u, mt__pk_make(u, MT_PK_NONE), err);
     case 0x88: return push_int(u, MT_PK_BOOL, 1, err);
     case 0x89: return push_int(u, MT_PK_BOOL, 0, err);
     case 'K': return push_number(u, 1, err);
@@ -561,13 +382,13 @@ mt_rc mt__unpickle(mt__unpickler *u, const uint8_t *bytes, size_t n, size_t *use
     u->n_stack = u->n_memo = u->copied = 0;
     for (;;) {
         if (u->at == u->end)
-            return unpickle_bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
+            return mt__pk_bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
         uint8_t op = *u->at++;
         if (op == '.') break;
         MT_TRY(unpickle_step(u, op, err));
     }
-    if (u->n_stack != 1 || !unpickle_peek(u, 0)) return unpickle_bad(u, "it does not end in one value", err);
-    if (!used && u->at != u->end) return unpickle_bad(u, "something follows its end", err);
+    if (u->n_stack != 1 || !unpickle_peek(u, 0)) return mt__pk_bad(u, "it does not end in one value", err);
+    if (!used && u->at != u->end) return mt__pk_bad(u, "something follows its end", err);
     *out = u->stack[0];
     if (used) *used = (size_t)(u->at - bytes);
     return MT_OK;

@@ -1,7 +1,7 @@
 /* unpickle.h - the part of Python's pickle language that weights are written in, and nothing more.
  *
  * A pickle is a program: it names functions and calls them, so a hostile one can do anything its reader can.  This
- * reader calls nothing.  It knows by name what torch.save uses (a table in unpickle.c), turns those calls into plain values,
+ * reader calls nothing.  It knows by name what torch.save uses (a table in unpickle_globals.c), turns those calls into plain values,
  * and refuses every other name or opcode with a message that says which.
  *
  * Values live in the machine's arena.  Lists and dicts can be shared and can hold themselves: walk them with a bound. */
