@@ -5,7 +5,15 @@
  *               bits of a run; it is hashed, stored with the run, and reused on resume.
  *   placement   where things are and when they move: sweeps, ring, what is kept, homes, residency, update
  *               sites.  It never changes a bit (tests/equiv/test_placement.c).
- * From both follows every large buffer, by name, size and place; the engine allocates exactly those. */
+ * From both follows every large buffer, by name, size and place; the engine allocates exactly those.
+ *
+ *     search.h    chooses both halves and makes a plan
+ *     create      makes a plan from given halves, which are copied; measure only counts its bytes
+ *     derived.h   what follows from a plan: shares, slices, layouts of slots, sizes
+ *     cut.h       documents into micro-batches and sweeps
+ *     free
+ *
+ * A plan owns its copies and its list of buffers, and borrows the model.  Nothing changes it once it is made. */
 #ifndef MT_PLAN_PLAN_H
 #define MT_PLAN_PLAN_H
 
@@ -223,6 +231,12 @@ void mt_plan_free(mt_plan *plan);
  * borrows the placement.  Allocates nothing. */
 mt_rc mt_plan_measure(mt_plan *plan, mt_err *err);
 
+/* Fills in everything that follows from where units and layers are placed, in linear time.  False: there are too few lenders.  A
+ * layer's lender is the layer itself or a later one, whose backward ends sooner and whose forward comes later: the further away,
+ * the more time copies have.  So the last unit that reuses memory takes the last layer, and so on downward.  The embedding, whose
+ * backward is the last, takes layers that are left over. */
+bool mt_plan_settle(mt_plan *p);
+
 /* Allocates a placement for the model's units, groups and layers, all zero; release it with mt_placement_free. */
 mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err);
 /* Sets the same numbers of slots for every group. */
@@ -236,229 +250,18 @@ mt_rc mt_limits_check(const mt_limits *l, const mt_model *model, mt_err *err);
 /* The longest segment (layers recomputed from one kept input) that the limits allow. */
 int mt_limits_longest(const mt_limits *l, const mt_model *model);
 
-/* What a plan is chosen for; all borrowed for the call. */
-typedef struct mt_plan_inputs {
-    const mt_model *model;
-    const mt_job *job;
-    const mt_arithmetic *arithmetic; /* of a fresh run: everything except the numbers of rows */
-    const mt_machine *machine;
-} mt_plan_inputs;
-
-/* Finds the fastest placement that fits, by the step time model (step_time.c).  If nothing fits, the error names what is
- * short. */
-mt_rc mt_plan_search(mt_plan **out, mt_plan_inputs in, mt_err *err);
-/* The same with a shorter search, for comparisons; *out = NULL if no placement found is faster than `seconds`. */
-mt_rc mt_plan_search_faster(mt_plan **out, mt_plan_inputs in, double seconds, mt_err *err);
-/* True if some placement fits, in a millisecond or two.  The searches find a plan if and only if this is true. */
-bool mt_plan_fits(mt_plan_inputs in);
-/* The least memory of any placement: on the device; on the host, among placements that fit the device (SIZE_MAX: none does). */
-typedef struct mt_need {
-    size_t device, host;
-} mt_need;
-mt_rc mt_plan_need(mt_need *out, mt_plan_inputs in, mt_err *err);
-/* Rows that pass an expert together in a fresh run, once its micro-batches are chosen; 0: each micro-batch alone. */
-int64_t mt_plan_moe_tokens(mt_plan_inputs in);
-/* Chooses placement and arithmetic of a fresh run. */
-mt_rc mt_plan_auto(mt_plan **out, mt_plan_inputs in, mt_err *err);
-/* Approximate seconds of a step, to compare steps of several sizes.  Start with the largest and *hint 0, and pass the hint on. */
-mt_rc mt_plan_quick(double *seconds, mt_plan_inputs in, int64_t *hint, mt_err *err);
-/* Finds the arithmetic of a fresh run that needs the least memory, and whether it fits: there is a plan if and only if it
- * does. */
-mt_arithmetic mt_plan_smallest(mt_plan_inputs in);
-bool mt_plan_auto_fits(mt_plan_inputs in);
-/* mt_plan_search for a typical machine with this much device memory (0: no limit). */
-mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes,
-                     mt_err *err);
-
 /* Describes the placement in a sentence. */
 void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
 /* Describes what its layers keep, compared with the limits. */
 void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *out, size_t n);
 /* Writes the list "buffers": name, place and bytes of each. */
 void mt_plan_put_buffers(struct mt_json_out *j, const mt_plan *p);
-/* The attention options, with the most documents and rows that a micro-batch can have. */
-mt_attention_use mt_plan_attention(const mt_plan *plan);
 /* Hashes the arithmetic to one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
-static inline int mt_plan_lanes(const mt_plan *p) { return p->job.lanes > 1 ? p->job.lanes : 1; }
-static inline int mt_plan_machines(const mt_plan *p) { return p->job.machines > 1 ? p->job.machines : 1; }
-/* True if lanes pass the sum of each share to the host, which adds them: with several lanes or several machines. */
-static inline bool mt_plan_by_shares(const mt_plan *p) { return mt_plan_lanes(p) > 1 || mt_plan_machines(p) > 1; }
-
-/* Which lane computes which share.  Machine m of n takes bundles m, m + n, ... one after the other.  So bundles are finished in
- * the order in which they are added (D2), and a machine needs only one sum of them.  A machine beyond the number of bundles
- * computes nothing but still stores slices.  In a round each lane computes one share.  On one machine, lanes take the step's
- * shares in turn.  With several machines, a round has shares of one bundle only, so all machines finish bundles in the same
- * order. */
-/* Rounds per bundle, with several machines. */
-static inline int mt_plan_bundle_rounds(const mt_plan *p)
-{
-    return (mt_arithmetic_shares(&p->arithmetic) + mt_plan_lanes(p) - 1) / mt_plan_lanes(p);
-}
-/* The most bundles of any machine. */
-static inline int mt_plan_turns(const mt_plan *p)
-{
-    return (mt_arithmetic_bundles(&p->arithmetic) + mt_plan_machines(p) - 1) / mt_plan_machines(p);
-}
-static inline int mt_plan_rounds(const mt_plan *p)
-{
-    if (mt_plan_machines(p) > 1) return mt_plan_turns(p) * mt_plan_bundle_rounds(p);
-    return (mt_arithmetic_parts(&p->arithmetic) + mt_plan_lanes(p) - 1) / mt_plan_lanes(p);
-}
-/* The share that a lane computes in a round; -1: none. */
-int mt_plan_share(const mt_plan *p, int round, int lane);
-
-/* Trained elements [first, first + n) of a unit.  One machine stores their low halves, moments and gradient for all machines.
- * Slices are whole chunks of the norm (ops/sqnorm.h) and whole blocks of moments. */
-typedef struct mt_stretch {
-    int64_t first, n;
-} mt_stretch;
-mt_stretch mt_plan_slice(const mt_plan *p, int unit, int machine);
-static inline mt_stretch mt_plan_own_slice(const mt_plan *p, int unit) { return mt_plan_slice(p, unit, p->job.machine); }
-/* Bytes per number of a bundle's sum on its way between machines. */
-static inline size_t mt_plan_sent_bytes(const mt_plan *p) { return mt_arithmetic_rounds(&p->arithmetic) ? 2 : sizeof(float); }
-/* True if every machine stores all low halves of the unit, because the device's weights are made from them. */
-bool mt_plan_low_is_whole(const mt_plan *p, int unit);
-/* The part of a unit's state that this machine stores: up to two runs of elements, consecutive in memory.  Returns their number.
- * Every machine stores all of hi. */
-int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[2]);
-/* True if they include any element of a range. */
-bool mt_plan_stores(const mt_plan *p, mt_state_range r);
-/* Their number of elements. */
-int64_t mt_plan_stored(const mt_plan *p, int unit, mt_state_kind kind);
-/* Most rows that a lane adds to one sum: the step's, or with several lanes a share's. */
-int64_t mt_plan_part_tokens(const mt_plan *p);
-static inline bool mt_plan_many_sweeps(const mt_plan *p)
-{
-    return p->place.sweep_tokens < (mt_plan_by_shares(p) ? p->part_tokens : p->job.step_tokens);
-}
-/* Number of a unit's sums in host memory (MT_BUF_TOTAL); twice as many for a tied unit. */
-int mt_plan_total_count(const mt_plan *p);
-/* True for a buffer that each lane has separately. */
-bool mt_buffer_of_lane(mt_buffer_kind kind, mt_place place);
-/* Landing slots of a lane: layers and experts take turns in the first two, so that one is filled while the other is read; the
- * embedding and the head, which may be much larger, have the last. */
-enum { MT_LAND_TURNS = 2, MT_LAND_ENDS = MT_LAND_TURNS, MT_LAND_SLOTS };
-/* Number of sums of a gradient on a single device: the step's; with several bundles also a bundle's; with several shares also a
- * share's (deal.h). */
-static inline int mt_plan_acc_count(const mt_plan *p)
-{
-    if (mt_plan_by_shares(p)) return 1; /* the host adds */
-    return 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1) + (mt_arithmetic_shares(&p->arithmetic) > 1);
-}
-/* Distance from one such sum of n numbers to the next, and bytes of all of them. */
-int64_t mt_plan_acc_stride(int64_t n);
-size_t mt_plan_acc_bytes(const mt_plan *p, int64_t n);
-/* Where unit u's staged state and gradient begin in reused memory, and bytes used of each lender (a layer whose kept memory is
- * reused).  A layer's unit has one lender, and its v comes first there.  The embedding's state is larger than what a layer keeps,
- * so it has two. */
-typedef struct mt_reuse_layout {
-    size_t v, lo, g, hi, bytes[2];
-} mt_reuse_layout;
-mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit);
-/* Fills in everything that follows from where units and layers are placed, in linear time.  False: there are too few lenders.  A
- * layer's lender is the layer itself or a later one, whose backward ends sooner and whose forward comes later: the further away,
- * the more time copies have.  So the last unit that reuses memory takes the last layer, and so on downward.  The embedding, whose
- * backward is the last, takes layers that are left over. */
-bool mt_plan_settle(mt_plan *p);
-/* The unit whose host memory stores unit u's state: u itself, unless layers share memory (alias). */
-int mt_plan_alias(const mt_plan *p, int unit);
-/* The layer whose host memory stores a layer's kept activations, if they go there. */
-int mt_plan_alias_kept(const mt_plan *p, int layer);
-/* Grants reused memory to units in ascending order; all zero before the first. */
-typedef struct mt_reuse_search {
-    int next;       /* layers before this one are taken or too small */
-    size_t refused; /* no layer from `next` on has this much; 0: not known */
-} mt_reuse_search;
-/* True if unit u's staged state can reuse memory besides the units granted before it; it then takes its share of *l.  The unit's
- * sums must have their own memory, and layers must keep enough on the device. */
-bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit);
-/* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
-int mt_plan_segment_start(const mt_plan *p, int layer);
-
-/* Unit u's private staging slot.  The state stays there until the next update, which reads it instead of the host's copy; it is
- * still written back each time. -1: the unit needs no slot, or there are too few for each unit to have one. */
-static inline int mt_plan_private_slot(const mt_plan *p, int unit) { return p->place.units[unit].private_slot; }
-/* Offsets of unit u's state in a staging slot, after its m; hi is not there if it is updated in place. */
-typedef struct mt_staging_layout {
-    size_t v, hi, lo, bytes;
-} mt_staging_layout;
-mt_staging_layout mt_plan_staging(const mt_plan *p, int unit);
-
-/* A unit that is updated in pieces: the workers update [0, mt_plan_host_share), and piece i starts at mt_plan_piece_first.  Each
- * piece begins at a block of moments, so neither the cut nor the size of the pieces changes a bit. */
-static inline int64_t mt_plan_host_share(const mt_plan *p, int unit)
-{
-    return p->model->units[unit].layout->n_train - p->place.units[unit].in_pieces;
-}
-static inline int mt_plan_pieces(const mt_plan *p, int unit)
-{
-    int64_t n = p->place.units[unit].in_pieces, each = p->place.piece_elems;
-    return n ? (int)((n + each - 1) / each) : 0;
-}
-static inline int64_t mt_plan_piece_first(const mt_plan *p, int unit, int piece)
-{
-    return mt_plan_host_share(p, unit) + piece * p->place.piece_elems;
-}
-static inline int64_t mt_plan_piece_elems(const mt_plan *p, int unit, int piece)
-{
-    int64_t left = p->model->units[unit].layout->n_train - mt_plan_piece_first(p, unit, piece);
-    return left < p->place.piece_elems ? left : p->place.piece_elems;
-}
-/* Where the parts of a piece of n elements are in its slot, after its m. */
-typedef struct mt_piece_layout {
-    size_t v, hi, lo, g, bytes;
-} mt_piece_layout;
-mt_piece_layout mt_plan_piece(const mt_plan *p, int64_t n);
-
-/* Host memory of the runtime besides the plan's buffers: the machine's base item, and on a CPU the scratch in which its threads
- * widen bf16. */
-size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
-/* All host memory the plan uses: on a CPU this includes the device's. */
-size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m);
-/* Bytes of Adam's two moments per trained parameter, rounded; mt_moments_bytes has the exact bytes of one moment of n numbers. */
-size_t mt_plan_moment_bytes(const mt_plan *p);
-
-/* True if the load-balancing loss is part of the step; rows of its table: the most micro-batches a step can have. */
-static inline bool mt_plan_balances(const mt_plan *p)
-{
-    return p->job.train && p->job.router_loss > 0 && p->model->unit_experts > 0;
-}
-int64_t mt_plan_most_micros(const mt_plan *p);
-/* Numbers in the table of rows per expert, [L, E]; 0: nothing is trained, or there are no experts. */
-int64_t mt_plan_loads(const mt_plan *p);
-/* Bytes of a step's sums: loss, norms, loads (engine/lane.h). */
-size_t mt_plan_sums_bytes(const mt_plan *p);
-/* Bytes of one piece on its way: MT_BOUNCE_BYTES, or less if every unit is smaller. */
-size_t mt_plan_bounce_bytes(const mt_plan *p);
-
-/* Rows of the layers' workspace. */
-mt_work_rows mt_plan_work_rows(const mt_plan *p);
-/* Bytes that a layer keeps for a sweep. */
-size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep);
-
-/* -- micro-batches -- */
-
-typedef struct mt_cut {
-    int64_t first_doc, n_docs, first_row, n_rows, longest;
-} mt_cut;
-
-/* Micro-batches [first, end) that pass experts together. */
-typedef struct mt_cut_pass {
-    int64_t first, end, first_row, n_rows;
-} mt_cut_pass;
-
-/* Cuts documents, in order, into micro-batches of at most micro_tokens rows (a longer document is alone): as few as possible, as
- * equal as possible.  Returns their number; cuts must have room for n_docs. */
-int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens);
-/* Joins micro-batches, in order, into passes of at most moe_tokens rows (a larger one is alone) by the same rule.  Returns their
- * number; passes must have room for n_cuts. */
-int64_t mt_cut_passes(mt_cut_pass *passes, const mt_cut *cuts, int64_t n_cuts, int64_t moe_tokens);
-/* The end of the sweep that starts with pass `first`: as few sweeps as possible, as equal as possible, because a short last sweep
- * would not hide staged updates. */
-int64_t mt_cut_sweep(const mt_cut_pass *passes, int64_t n_passes, int64_t first, int64_t sweep_tokens);
-/* Rows of the largest possible pass. */
-int64_t mt_pass_rows_at_most(const mt_arithmetic *a);
+/* The rest of the contract. */
+#include "plan/cut.h"
+#include "plan/derived.h"
+#include "plan/search.h"
 
 #endif
