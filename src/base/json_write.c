@@ -32,7 +32,7 @@ void mt_json_key(mt_json_out *j, const char *key, size_t n)
     j->keyed = true;
 }
 
-/* What comes before a value.  False: none may come here. */
+/* Writes the key, or what separates list items, before a value.  False: no value may come here. */
 static bool begin_value(mt_json_out *j, const char *key)
 {
     if (key) mt_json_key(j, key, strlen(key));

@@ -305,7 +305,7 @@ static size_t *find_key(size_t *slots, size_t mask, const mt_pair *pairs, const 
     return &slots[at];
 }
 
-/* What push_pair does, for a whole map of many keys (a vocabulary) at its end. */
+/* The same as push_pair for a whole map of many keys (a vocabulary), at its end. */
 static mt_rc unite_keys(reader *r, size_t base)
 {
     mt_pair *pairs = r->keep->stack + base;

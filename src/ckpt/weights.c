@@ -39,7 +39,7 @@ static bool has_expert(const mt_model *m, const mt_shards *shards, mt_role role,
     return expert_tensor(m->config, &m->names, role, layer, expert, name) && mt_shards_find(shards, name);
 }
 
-/* What else the files have of the experts that the model expects of a layer. */
+/* Fails because an expert's tensor is missing; the message counts those that the files have. */
 static mt_rc missing_expert(const mt_model *m, int layer, mt_role role, const char *name, const mt_shards *shards, mt_err *err)
 {
     const int E = (int)m->config->layers[layer].E;

@@ -68,7 +68,7 @@ static mt_rc cycler_attr(jval v, jval name, jval *out)
     return MT_OK;
 }
 
-/* What a value offers besides methods and keys. */
+/* Attributes of a value besides methods and keys. */
 static mt_rc own_attr(jrender *r, jval v, jval name, jval *out)
 {
     switch (v.type) {

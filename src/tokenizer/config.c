@@ -195,7 +195,7 @@ static mt_rc complete_model(mt_tokenizer *tok, const mt_value *config, const cha
     return tok->bare_model ? set_around(tok, config, err) : MT_OK;
 }
 
-/* What tokenizer_config.json says by itself. */
+/* Keys of tokenizer_config.json that need no other file. */
 static mt_rc apply_config(mt_tokenizer *tok, const mt_value *config, const char *what, mt_err *err)
 {
     MT_TRY(read_roles(tok, config, true, what, err));

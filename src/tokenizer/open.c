@@ -84,7 +84,7 @@ static mt_rc finish_added(mt_tokenizer *tok, mt_err *err)
     return rc;
 }
 
-/* What every way of opening ends with. */
+/* The end of every way of opening: hands the tokenizer out, or closes it and names the file in the error. */
 static mt_rc open_finish(mt_tokenizer **out, mt_tokenizer *tok, mt_rc rc, const char *what, mt_err *err)
 {
     if (!rc) rc = finish_added(tok, err);

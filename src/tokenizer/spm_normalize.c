@@ -7,7 +7,7 @@
 
 #define MARKER "\xe2\x96\x81"
 
-/* What the text at i becomes: *to, *n_to.  Returns the bytes of input it stands for. */
+/* Normalizes the text at i to *to, of *n_to bytes.  Returns the bytes of input that this replaces. */
 static size_t map_prefix(const mt_norm_step *step, const mt_view *in, size_t i, const char **to, size_t *n_to)
 {
     int32_t ignored;
