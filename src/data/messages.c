@@ -294,7 +294,7 @@ static mt_rc messages_join(const reader *r, const mt_value *a, const mt_value *b
     return MT_OK;
 }
 
-/* a + empty line + b, in a.  Thoughts are joined like texts; calls follow the text. */
+/* a + empty line + b, in a, both trained or both not.  Thoughts are joined like texts; calls follow the text. */
 static mt_rc merge(const reader *r, mt_message *a, const mt_message *b)
 {
     if (a->thought.type == MT_VALUE_STR && b->thought.type == MT_VALUE_STR) {
@@ -318,11 +318,19 @@ static mt_rc merge(const reader *r, mt_message *a, const mt_message *b)
         a->calls.list.items = items;
         a->calls.list.n = n;
     }
-    a->trained = a->trained || b->trained;
     return MT_OK;
 }
 
 static const char *const role_names[] = { "system", "user", "assistant", "tool" };
+
+/* Only the last answer is trained.  Turns that will be joined are one answer. */
+static void mask_history(mt_chat *c)
+{
+    size_t n = c->n;
+    while (n && c->items[n - 1].role != MT_ROLE_ASSISTANT) n--;
+    while (n && c->items[n - 1].role == MT_ROLE_ASSISTANT) n--;
+    for (size_t i = 0; i < n; i++) c->items[i].trained = false;
+}
 
 static mt_rc check_order(const reader *r)
 {
@@ -340,6 +348,11 @@ static mt_rc check_order(const reader *r)
             return mt__chat_bad(&r->base, MT_REASON_REPEATED_SIDE,
                                 "turns %zu and %zu are both the %s's (merge_turns: true joins them)", i, i + 1,
                                 role_names[c->items[i].role]);
+        if (c->items[n - 1].trained != c->items[i].trained) /* the mask of an answer has no parts */
+            return mt__chat_bad(&r->base, MT_REASON_REPEATED_SIDE,
+                                "turns %zu and %zu are both the assistant's and only one of them is to be trained, so "
+                                "merge_turns cannot join them",
+                                i, i + 1);
         MT_TRY(merge(r, &c->items[n - 1], &c->items[i]));
     }
     c->n = n;
@@ -354,10 +367,7 @@ static mt_rc check_answers(const reader *r)
     if (!n) return mt__chat_bad(&r->base, MT_REASON_NO_ANSWER, "it has no answer");
     c->cut_at_end = n < c->n;
     c->n = n;
-    for (size_t i = 0; i < n; i++) {
-        if (r->rules->mask_history && i + 1 < n) c->items[i].trained = false;
-        n_trained += c->items[i].trained;
-    }
+    for (size_t i = 0; i < n; i++) n_trained += c->items[i].trained;
     return n_trained ? MT_OK : mt__chat_bad(&r->base, MT_REASON_NO_ANSWER, "none of its answers is to be trained");
 }
 
@@ -475,6 +485,7 @@ static mt_rc read_record(reader *r)
     MT_TRY(read_system(r));
     if (tools) MT_TRY(mt__chat_tools(&r->base, tools, &r->chat->tools));
     if (!r->rules->as_is) {
+        if (r->rules->mask_history) mask_history(r->chat);
         MT_TRY(check_order(r));
         MT_TRY(check_answers(r));
     }

@@ -37,7 +37,8 @@ typedef struct mt_chat {
 typedef struct mt_chat_rules {
     const char *system_prompt;  /* replaces the system turn; "" or NULL: keep it */
     const char *default_system; /* fills in a missing one; "" or NULL: none */
-    bool merge_turns;           /* join two turns of one side (with an empty line between) instead of refusing them */
+    bool merge_turns;           /* join two turns of one side (with an empty line between) instead of refusing them, but not an
+                                 * answer that is trained and one that is not */
     bool mask_history;          /* only the last answer is trained */
     bool calls_as_text;         /* arguments of calls as JSON text: what some templates want */
     bool as_is;                 /* take the turns as they are, in any order: to look at, not to train on */

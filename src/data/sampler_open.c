@@ -252,6 +252,7 @@ static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     h = hash_text(s->calls_end, h);
     if (s->n_header) h = hash_text(s->header, h);
     if (s->n_thought) h = hash_text(s->thought, h + s->thought_in_prompt);
+    if (c->merge_turns) h = hash_text("answers merged if both are trained or neither is", h);
     if (s->rules.drop_thoughts) h = hash_text("without thoughts", h);
     if (s->rules.no_system && s->rules.merge_system) h = hash_text("system in the question", h);
     mt_value variables = mt__map_of(s->variables, s->n_variables);

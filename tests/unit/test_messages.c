@@ -209,6 +209,28 @@ static void what_is_trained_is_marked(void **state)
                 U("a") " {\"role\": \"assistant\", \"content\": \"b\"} " U("c") " " A("d"));
 }
 
+/* A joined answer has one mask, so an answer that is not to be trained is never joined to a trained one. */
+static void merged_answers_are_all_trained_or_none(void **state)
+{
+    (void)state;
+#define SAID(text, more)  "{\"role\":\"assistant\",\"content\":\"" text "\"" more "}"
+#define QUIET(text)       SAID(text, ",\"train\":false")
+#define UNTRAINED(text)   "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+#define CHAT_OF(messages) "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"}," messages "]}"
+#define REFUSED(a, b)                                                                                                            \
+    "two turns of one side in a row: turns " a " and " b " are both the assistant's and only one of them is to be trained, so "  \
+    "merge_turns cannot join them"
+    const mt_chat_rules merge = { .merge_turns = true }, last = { .merge_turns = true, .mask_history = true };
+    expect_with(openai(), merge, CHAT_OF(QUIET("A") "," SAID("B", "")), REFUSED("2", "3"));
+    expect_with(openai(), merge, CHAT_OF(SAID("A", "") "," SAID("B", "") "," SAID("C", ",\"weight\":0")), REFUSED("3", "4"));
+#define AGAIN ",{\"role\":\"user\",\"content\":\"R\"}," SAID("C", "") "," SAID("D", "")
+    expect_with(openai(), merge, CHAT_OF(QUIET("A") "," QUIET("B") AGAIN),
+                U("Q") " " UNTRAINED("A\\n\\nB") " " U("R") " " A("C\\n\\nD"));
+    /* mask_history trains neither of the first two, and both parts of the last answer. */
+    expect_with(openai(), last, CHAT_OF(QUIET("A") "," SAID("B", "") AGAIN),
+                U("Q") " " UNTRAINED("A\\n\\nB") " " U("R") " " A("C\\n\\nD"));
+}
+
 #define CALL(id) "{\"type\": \"function\", \"id\": \"" id "\", \"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1}}}"
 
 static void calls_and_tools_take_transformers_form(void **state)
@@ -274,4 +296,5 @@ MT_TEST_MAIN(cmocka_unit_test(alpaca_records_are_read), cmocka_unit_test(chats_a
              cmocka_unit_test(content_in_parts_is_joined_and_pictures_are_refused), cmocka_unit_test(bad_records_are_named),
              cmocka_unit_test(odd_records_are_used), cmocka_unit_test(a_thought_under_any_key_reaches_the_template),
              cmocka_unit_test(system_prompts_replace_or_fill_in), cmocka_unit_test(what_is_trained_is_marked),
-             cmocka_unit_test(calls_and_tools_take_transformers_form), cmocka_unit_test(malformed_calls_and_tools_are_bad))
+             cmocka_unit_test(merged_answers_are_all_trained_or_none), cmocka_unit_test(calls_and_tools_take_transformers_form),
+             cmocka_unit_test(malformed_calls_and_tools_are_bad))
