@@ -59,7 +59,8 @@ bool mt__j_is_numeric(uint32_t cp)
 bool mt__j_is_word(uint32_t cp) { return cp == '_' || mt__j_is_alpha(cp) || mt__j_is_numeric(cp); }
 bool mt__j_is_upper(uint32_t cp)
 {
-    return category(cp) == UTF8PROC_CATEGORY_LU || (cp >= 0x2160 && cp <= 0x216f) || (cp >= 0x24b6 && cp <= 0x24cf);
+    return category(cp) == UTF8PROC_CATEGORY_LU || (cp >= 0x2160 && cp <= 0x216f) || (cp >= 0x24b6 && cp <= 0x24cf) ||
+           (cp >= 0x1f130 && cp <= 0x1f149) || (cp >= 0x1f150 && cp <= 0x1f169) || (cp >= 0x1f170 && cp <= 0x1f189);
 }
 bool mt__j_is_lower(uint32_t cp)
 {
@@ -211,14 +212,33 @@ void mt__j_put_case(mt_str *out, uint32_t cp, jcase to)
                  (uint32_t)(to == CASE_UPPER ? utf8proc_toupper((utf8proc_int32_t)cp) : utf8proc_totitle((utf8proc_int32_t)cp)));
 }
 
+static bool is_cased(uint32_t cp) { return mt__j_is_upper(cp) || mt__j_is_lower(cp) || mt__j_is_title(cp); }
+
+/* Unicode's Case_Ignorable: marks and signs that do not end a word. */
+static bool is_case_ignorable(uint32_t cp)
+{
+    static const uint16_t signs[] = { '\'',   '.',    ':',    0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019,
+                                      0x2024, 0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a };
+    switch (category(cp)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK: return true;
+    default: break;
+    }
+    for (size_t i = 0; i < MT_COUNT(signs); i++)
+        if (signs[i] == cp) return true;
+    return false;
+}
+
 static bool cased_before(const char *s, size_t at)
 {
     while (at) {
         size_t i = at - 1, len;
         while (i && ((unsigned char)s[i] & 0xc0) == 0x80) i--;
         uint32_t cp = mt__j_cp(s + i, at - i, &len);
-        if (mt__j_is_alpha(cp)) return true;
-        if (cp != '\'' && cp != '.' && cp != 0xad && category(cp) != UTF8PROC_CATEGORY_MN) return false;
+        if (!is_case_ignorable(cp)) return is_cased(cp);
         at = i;
     }
     return false;
@@ -228,23 +248,27 @@ static bool cased_after(const char *s, size_t n, size_t at)
 {
     for (size_t len; at < n; at += len) {
         uint32_t cp = mt__j_cp(s + at, n - at, &len);
-        if (mt__j_is_alpha(cp)) return true;
-        if (cp != '\'' && cp != '.' && cp != 0xad && category(cp) != UTF8PROC_CATEGORY_MN) return false;
+        if (!is_case_ignorable(cp)) return is_cased(cp);
     }
     return false;
 }
 
+size_t mt__j_put_lower_at(mt_str *out, const char *s, size_t n, size_t at)
+{
+    size_t len;
+    uint32_t cp = mt__j_cp(s + at, n - at, &len);
+    if (cp < 0x80)
+        mt_str_putc(out, (char)(cp >= 'A' && cp <= 'Z' ? cp | 32 : cp));
+    else if (cp == 0x3a3 && cased_before(s, at) && !cased_after(s, n, at + len))
+        mt__j_put_cp(out, 0x3c2);
+    else
+        mt__j_put_case(out, cp, CASE_LOWER);
+    return len;
+}
+
 void mt__j_put_lower(mt_str *out, const char *s, size_t n)
 {
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t cp = mt__j_cp(s + i, n - i, &len);
-        if (cp < 0x80)
-            mt_str_putc(out, (char)(cp >= 'A' && cp <= 'Z' ? cp | 32 : cp));
-        else if (cp == 0x3a3 && cased_before(s, i) && !cased_after(s, n, i + len))
-            mt__j_put_cp(out, 0x3c2);
-        else
-            mt__j_put_case(out, cp, CASE_LOWER);
-    }
+    for (size_t i = 0; i < n;) i += mt__j_put_lower_at(out, s, n, i);
 }
 
 void mt__j_put_upper(mt_str *out, const char *s, size_t n)

@@ -37,7 +37,10 @@ uint32_t mt__j_cp(const char *s, size_t n, size_t *len);
 typedef enum jcase { CASE_UPPER, CASE_LOWER, CASE_TITLE } jcase;
 /* Append one code point in another case, with the few that become several. */
 void mt__j_put_case(mt_str *out, uint32_t cp, jcase to);
-/* Append a whole string; a capital sigma at the end of a word becomes the final one, as str.lower does. */
+/* Append the code point at byte `at` of a string in lower case, and return its bytes: as Python does it, a capital sigma at the end
+ * of a word becomes the final one. */
+size_t mt__j_put_lower_at(mt_str *out, const char *s, size_t n, size_t at);
+/* Append a whole string. */
 void mt__j_put_lower(mt_str *out, const char *s, size_t n);
 void mt__j_put_upper(mt_str *out, const char *s, size_t n);
 void mt__j_put_cp(mt_str *out, uint32_t cp);

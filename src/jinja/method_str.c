@@ -262,7 +262,7 @@ mt_rc mt__j_capitalize(jrender *r, jval s, jval *out)
 {
     size_t mark = mt__j_mark(r), len = 0;
     if (s.n) mt__j_put_case(r->out, mt__j_cp(s.s, s.n, &len), CASE_TITLE);
-    mt__j_put_lower(r->out, s.s + len, s.n - len);
+    for (size_t i = len; i < s.n;) i += mt__j_put_lower_at(r->out, s.s, s.n, i);
     return cut_as(r, mark, s, out);
 }
 
@@ -280,8 +280,10 @@ METHOD(mt__j_str_title)
     for (size_t i = 0, len; i < self.n; i += len) {
         uint32_t cp = mt__j_cp(self.s + i, self.n - i, &len);
         bool cased = mt__j_is_upper(cp) || mt__j_is_lower(cp) || mt__j_is_title(cp);
-        if (cased)
-            mt__j_put_case(r->out, cp, inside ? CASE_LOWER : CASE_TITLE);
+        if (cased && inside)
+            mt__j_put_lower_at(r->out, self.s, self.n, i);
+        else if (cased)
+            mt__j_put_case(r->out, cp, CASE_TITLE);
         else
             mt_str_add(r->out, self.s + i, len);
         inside = cased;
@@ -295,8 +297,10 @@ METHOD(mt__j_str_swapcase)
     size_t mark = mt__j_mark(r);
     for (size_t i = 0, len; i < self.n; i += len) {
         uint32_t cp = mt__j_cp(self.s + i, self.n - i, &len);
-        if (mt__j_is_upper(cp) || mt__j_is_lower(cp))
-            mt__j_put_case(r->out, cp, mt__j_is_upper(cp) ? CASE_LOWER : CASE_UPPER);
+        if (mt__j_is_upper(cp))
+            mt__j_put_lower_at(r->out, self.s, self.n, i);
+        else if (mt__j_is_lower(cp))
+            mt__j_put_case(r->out, cp, CASE_UPPER);
         else
             mt_str_add(r->out, self.s + i, len);
     }

@@ -182,6 +182,15 @@ s.lower()
 s.title()
 s.capitalize()
 s.swapcase()
+'ΟΔΟΣ ΣΟΦΟΣ Σ ΑΣ.'.lower()
+'ΟΔΟΣ ΣΟΦΟΣ Σ ΑΣ.'.title()
+'ΟΔΟΣ ΣΟΦΟΣ Σ ΑΣ.'.capitalize()
+'ΟΔΟΣ ΣΟΦΟΣ Σ ΑΣ.'.swapcase()
+'ΑΣ'.capitalize()
+'ΑΣ'.title()
+'日Σ 日Σ日 ΑΣ日 ΑΣ:Α ΑΣ:1 ʰΣ ΑʰΣ 1Σ 🄰Σ'.lower()
+'日Σ 日Σ日 ΑΣ日 ΑΣ:Α ΑΣ:1 ʰΣ ΑʰΣ 1Σ'.title()
+'日Σ 日Σ日 ΑΣ日 ΑΣ:Α ΑΣ:1 ʰΣ ΑʰΣ 1Σ'.swapcase()
 s.strip('Hd')
 s.lstrip('H')
 s.rstrip('d')
@@ -318,6 +327,9 @@ s|upper
 s|lower
 'hello wORLD-foo (bar)'|title
 'hELLO'|capitalize
+'ΟΔΟΣ ΣΟΦΟΣ ΑΣ'|capitalize
+'ΟΔΟΣ ΣΟΦΟΣ ΑΣ'|title
+'ΟΔΟΣ ΣΟΦΟΣ ΑΣ'|lower
 s|replace('o', '0')
 s|replace('o', '0', 1)
 5|replace(5, 6)
