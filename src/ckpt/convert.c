@@ -1,13 +1,11 @@
 #include "ckpt/convert.h"
 
 #include "base/disk.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/outfile.h"
-#include "ckpt/model_files.h"
 #include "ckpt/shards.h"
 #include "ckpt/shards_write.h"
+#include "ckpt/side_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,12 +14,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PIECE = 1 << 16, MAX_FILE_BYTES = 1 << 28 };
+enum { PIECE = 1 << 16 };
 
 typedef struct job {
     const mt_convert *c;
     mt_shards *shards;
     mt_shards_writer *writer;
+    mt_side_files files;
     mt_convert_result *result;
     float *numbers;   /* [PIECE] */
     uint16_t *halves; /* [PIECE] */
@@ -107,122 +106,41 @@ static mt_rc write_weights(job *j, mt_err *err)
 
 /* -- the files beside them -------------------------------------------------------------------------- */
 
-static mt_rc save(const job *j, const char *name, const char *text, size_t n, mt_err *err)
+/* config.json comes last, by itself. */
+static mt_rc write_side_files(const job *j, mt_err *err)
 {
-    char *path = mt_path_join(j->c->out, name);
-    if (!path) return mt_no_memory(err, "writing %s", name);
-    mt_rc rc = mt_outfile_save(path, text, n, err);
-    mt_free(path);
-    return rc;
-}
-
-/* *found false: the input has no such file. */
-static mt_rc copy_file(const job *j, const char *name, bool *found, mt_err *err)
-{
-    char *path = mt_path_join(j->c->in, name), *bytes = NULL;
-    size_t n = 0;
-    if (!path) return mt_no_memory(err, "copying %s", name);
-    *found = mt_dir_exists(j->c->in) && mt_file_exists(path);
-    mt_rc rc = *found ? mt_file_read(&bytes, &n, path, MAX_FILE_BYTES, err) : MT_OK;
-    if (bytes) rc = save(j, name, bytes, n, err);
-    mt_free(bytes);
-    mt_free(path);
-    return rc;
-}
-
-typedef mt_rc (*gguf_text)(const mt_gguf *g, mt_str *out, mt_err *err);
-
-static mt_rc write_gguf_text(const job *j, const char *name, gguf_text make, mt_err *err)
-{
-    mt_str text = { 0 };
-    mt_rc rc = make(mt_shards_gguf(j->shards), &text, err);
-    if (!rc) rc = save(j, name, text.s, text.n, err);
-    mt_str_free(&text);
-    return rc;
-}
-
-/* If the tokenizer cannot be written, write the weights anyway. */
-static mt_rc write_gguf_tokenizer(job *j, mt_err *err)
-{
-    mt_err why = { 0 };
-    mt_rc rc = write_gguf_text(j, "tokenizer.json", mt_gguf_tokenizer, &why);
-    if (!rc) rc = write_gguf_text(j, "tokenizer_config.json", mt_gguf_tokenizer_config, &why);
-    if (rc == MT_EUNSUPPORTED || rc == MT_ENOENT || rc == MT_EFORMAT) {
-        mt_warn("no tokenizer is written: %s", why.msg);
-        return MT_OK;
-    }
-    if (rc) return mt_fail(err, rc, "%s", why.msg);
-    j->result->tokenizer = true;
+    static const char *const tokenizers[] = { "tokenizer.json", "tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken",
+                                              "spiece.model" };
+    for (size_t i = 0; i < j->files.n; i++)
+        if (strcmp(j->files.items[i].name, "config.json") != 0) MT_TRY(mt_side_file_save(&j->files.items[i], j->c->out, err));
+    for (size_t i = 0; i < MT_COUNT(tokenizers); i++)
+        if (mt_side_files_find(&j->files, tokenizers[i])) j->result->tokenizer = true;
     return MT_OK;
-}
-
-static mt_rc write_tokenizer(job *j, mt_err *err)
-{
-    static const char *const names[] = { "tokenizer.json",
-                                         "tokenizer.model",
-                                         "qwen.tiktoken",
-                                         "tokenizer.tiktoken",
-                                         "spiece.model",
-                                         "tokenizer_config.json",
-                                         "special_tokens_map.json",
-                                         "added_tokens.json",
-                                         "vocab.json",
-                                         "merges.txt",
-                                         "chat_template.json",
-                                         "chat_template.jinja",
-                                         "preprocessor_config.json",
-                                         "processor_config.json" };
-    for (size_t i = 0; i < MT_COUNT(names); i++) {
-        bool found;
-        MT_TRY(copy_file(j, names[i], &found, err));
-        if (found && i < 5) j->result->tokenizer = true; /* the first five are tokenizers, the others go with one */
-    }
-    return mt_shards_gguf(j->shards) && !j->result->tokenizer ? write_gguf_tokenizer(j, err) : MT_OK;
-}
-
-static mt_rc write_generation_config(const job *j, mt_err *err)
-{
-    static const char name[] = "generation_config.json";
-    bool found;
-    MT_TRY(copy_file(j, name, &found, err));
-    return !found && mt_shards_gguf(j->shards) ? write_gguf_text(j, name, mt_gguf_generation_config, err) : MT_OK;
 }
 
 static mt_rc read_config(const job *j, const mt_value **out, mt_err *err)
 {
-    mt_str text = { 0 };
-    char *path = mt_path_join(j->c->in, "config.json");
-    mt_rc rc = MT_OK;
-    if (!path)
-        rc = mt_no_memory(err, "reading config.json");
-    else if (mt_dir_exists(j->c->in) && mt_file_exists(path))
-        rc = mt_json_read(out, path, err);
-    else if (mt_shards_gguf(j->shards)) {
-        rc = mt_gguf_config(mt_shards_gguf(j->shards), &text, err);
-        if (!rc) rc = mt_json_parse(out, text.s, text.n, "config.json", err);
-    } else
-        rc = mt_fail(err, MT_ENOENT, "%s has no config.json; download it too", j->c->in);
-    if (!rc && !mt_value_has(*out, MT_VALUE_MAP)) rc = mt_fail(err, MT_EFORMAT, "%s: config.json is not an object", j->c->in);
-    mt_str_free(&text);
-    mt_free(path);
-    return rc;
+    const mt_side_file *f = mt_side_files_find(&j->files, "config.json");
+    if (!f) return mt_fail(err, MT_ENOENT, "%s has no config.json; download it too", j->c->in);
+    MT_TRY(mt_json_parse(out, f->text, f->n, "config.json", err));
+    if (mt_value_has(*out, MT_VALUE_MAP)) return MT_OK;
+    return mt_fail(err, MT_EFORMAT, "%s: config.json is not an object", j->c->in);
 }
 
 /* As it was, unless it would say something else about the weights than is true now. */
 static mt_rc write_config(const job *j, const mt_value *config, mt_err *err)
 {
     const char *as, *key = mt_value_get(config, "dtype") ? "dtype" : "torch_dtype";
-    bool quantized = mt_shards_quantised(j->shards, &as) > 0, found;
-    if (!quantized && !j->c->recast) {
-        MT_TRY(copy_file(j, "config.json", &found, err));
-        if (found) return MT_OK;
-    }
+    bool quantized = mt_shards_quantised(j->shards, &as) > 0;
+    if (!quantized && !j->c->recast) return mt_side_file_save(mt_side_files_find(&j->files, "config.json"), j->c->out, err);
     mt_value dtype = mt_json_text(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16));
     if (quantized) MT_TRY(mt_json_set(config, config, "quantization_config", NULL, err));
-    if (quantized || j->c->recast) MT_TRY(mt_json_set(config, config, key, &dtype, err));
+    MT_TRY(mt_json_set(config, config, key, &dtype, err));
     mt_str text = { 0 };
+    char name[] = "config.json";
     mt_value_write_indented(&text, config);
-    mt_rc rc = mt_str_ok(&text) ? save(j, "config.json", text.s, text.n, err) : mt_no_memory(err, "writing config.json");
+    mt_rc rc = mt_str_ok(&text) ? mt_side_file_save(&(mt_side_file){ name, text.s, text.n }, j->c->out, err)
+                                : mt_no_memory(err, "writing config.json");
     mt_str_free(&text);
     return rc;
 }
@@ -245,12 +163,11 @@ static mt_rc convert_run(job *j, mt_err *err)
 {
     const mt_value *config = NULL;
     MT_TRY(mt_shards_open(&j->shards, j->c->in, err));
-    MT_TRY(read_config(j, &config, err));
-    mt_rc rc = make_out(j->c->out, err);
+    MT_TRY(mt_side_files_read(&j->files, j->c->in, err));
+    mt_rc rc = read_config(j, &config, err);
+    if (!rc) rc = make_out(j->c->out, err);
     if (!rc) rc = write_weights(j, err);
-    if (!rc) rc = write_tokenizer(j, err);
-    if (!rc) rc = write_generation_config(j, err);
-    if (!rc) rc = mt_model_files_copy_code(j->c->in, j->c->out, err);
+    if (!rc) rc = write_side_files(j, err);
     if (!rc) rc = write_config(j, config, err);
     mt_json_free(config);
     return rc;
@@ -263,6 +180,7 @@ mt_rc mt_convert_run(const mt_convert *c, mt_convert_result *result, mt_err *err
     };
     *result = (mt_convert_result){ 0 };
     mt_rc rc = j.numbers && j.halves ? convert_run(&j, err) : mt_no_memory(err, "converting numbers");
+    mt_side_files_free(&j.files);
     mt_shards_writer_free(j.writer);
     mt_shards_close(j.shards);
     mt_free(j.numbers);

@@ -172,10 +172,11 @@ static bool is_fixed(const char *name)
 
 /* -- files ----------------------------------------------------------------------------------------- */
 
+/* Mistral's tokenizer in tekken.json has its template in its code. */
 static bool is_template(const char *name)
 {
-    return strcmp(name, "chat_template.jinja") == 0 || strcmp(name, "chat_template.json") == 0 ||
-           strncmp(name, "additional_chat_templates/", 26) == 0;
+    return strcmp(name, "tekken.json") == 0 || strcmp(name, "chat_template.jinja") == 0 ||
+           strcmp(name, "chat_template.json") == 0 || strncmp(name, "additional_chat_templates/", 26) == 0;
 }
 
 static mt_rc save_fixed(const mt_export *x, const mt_side_file *f, const char *to, mt_err *err)
@@ -188,23 +189,11 @@ static mt_rc save_fixed(const mt_export *x, const mt_side_file *f, const char *t
     return rc;
 }
 
-/* The folder in `dir` that the file belongs to, if there is one in its name. */
-static mt_rc make_folder(const char *dir, const char *name, mt_err *err)
-{
-    const char *slash = strrchr(name, '/');
-    if (!slash) return MT_OK;
-    char *path = mt_asprintf("%s/%.*s", dir, (int)(slash - name), name);
-    mt_rc rc = path ? mt_dir_make(path, err) : mt_no_memory(err, "%s", dir);
-    mt_free(path);
-    return rc;
-}
-
 static mt_rc write_file(const mt_export *x, const mt_side_file *f, const char *dir, mt_err *err)
 {
-    MT_TRY(make_folder(dir, f->name, err));
+    if (!is_fixed(f->name)) return mt_side_file_save(f, dir, err);
     char *to = mt_path_join(dir, f->name);
-    if (!to) return mt_no_memory(err, "%s", dir);
-    mt_rc rc = is_fixed(f->name) ? save_fixed(x, f, to, err) : mt_outfile_save(to, f->text, f->n, err);
+    mt_rc rc = to ? save_fixed(x, f, to, err) : mt_no_memory(err, "%s", dir);
     mt_free(to);
     return rc;
 }

@@ -1,7 +1,6 @@
 #include "ckpt/model_files.h"
 
 #include "base/file.h"
-#include "base/outfile.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -38,31 +37,6 @@ mt_rc mt_model_files_check(const char *path, mt_err *err)
     for (const struct dirent *e; d && !rc && (e = readdir(d));)
         if (is_model_file(e->d_name)) rc = mt_path_stays_inside(path, e->d_name, err);
     if (d) closedir(d);
-    return rc;
-}
-
-static mt_rc copy(const char *from_dir, const char *to_dir, const char *name, mt_err *err)
-{
-    char *from = mt_path_join(from_dir, name), *to = mt_path_join(to_dir, name);
-    mt_map map = { 0 };
-    mt_rc rc = from && to ? mt_path_stays_inside(from_dir, name, err) : mt_no_memory(err, "copying %s", name);
-    if (!rc) rc = mt_map_open(&map, from, err);
-    if (!rc) rc = mt_outfile_save(to, map.data, map.size, err);
-    mt_map_close(&map);
-    mt_free(from);
-    mt_free(to);
-    return rc;
-}
-
-mt_rc mt_model_files_copy_code(const char *from_dir, const char *to_dir, mt_err *err)
-{
-    DIR *d = opendir(from_dir);
-    mt_rc rc = MT_OK;
-    if (!d)
-        return mt_dir_exists(from_dir) ? mt_fail_errno(err, MT_EIO, "opening %s", from_dir) : MT_OK; /* a GGUF file has none */
-    for (const struct dirent *e; !rc && (e = readdir(d));)
-        if (ends_with(e->d_name, ".py")) rc = copy(from_dir, to_dir, e->d_name, err);
-    closedir(d);
     return rc;
 }
 

@@ -29,8 +29,4 @@ bool mt_model_files_exist(const char *path);
 /* The .gguf file that `path` is, or that a directory without safetensors has exactly one of; *out NULL: there is none. */
 mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err);
 
-/* Copies the *.py files of a model directory: some families come with code that transformers needs to open the model again.
- * megatrain never runs it. */
-mt_rc mt_model_files_copy_code(const char *from_dir, const char *to_dir, mt_err *err);
-
 #endif

@@ -6,16 +6,24 @@
 
 #include <string.h>
 
-/* What is taken when it is there, and all *.py: some families come with code that transformers needs to open them.  Here nothing runs it. */
+/* What is taken when it is there, beside the kinds below. */
 /* clang-format off */
 static const char *const known[] = {
     "tokenizer.json",          "tokenizer.model",        "vocab.json",          "merges.txt",
     "special_tokens_map.json", "added_tokens.json",      "chat_template.jinja", "chat_template.json",
     "qwen.tiktoken",           "tokenizer.tiktoken",     "spiece.model",        "preprocessor_config.json",
     "processor_config.json",   "tokenizer_config.json",  "generation_config.json", "config.json",
-    "additional_chat_templates/tool_use.jinja",
+    "video_preprocessor_config.json", "vocab.txt",       "tekken.json",
 };
 /* clang-format on */
+
+/* All files of a folder whose names end so. */
+static const struct {
+    const char *folder, *ending;
+} kinds[] = {
+    { "", ".py" }, /* some families come with code that transformers needs to open them; here nothing runs it */
+    { "additional_chat_templates/", ".jinja" },
+};
 
 const mt_side_file *mt_side_files_find(const mt_side_files *f, const char *name)
 {
@@ -53,19 +61,26 @@ static mt_rc side_files_take(mt_side_files *f, const char *source, const char *n
     return text ? side_files_add(f, name, text, n, err) : MT_OK;
 }
 
-static bool is_code(const char *name)
+static bool is_of_kind(const char *name, const char *ending)
 {
-    size_t n = strlen(name);
-    return name[0] != '.' && n > 3 && strcmp(name + n - 3, ".py") == 0;
+    size_t n = strlen(name), k = strlen(ending);
+    return name[0] != '.' && n > k && strcmp(name + n - k, ending) == 0;
 }
 
-static mt_rc take_code(mt_side_files *f, const char *source, mt_err *err)
+static mt_rc take_kind(mt_side_files *f, const char *source, const char *folder, const char *ending, mt_err *err)
 {
-    mt_dir_names names;
-    mt_rc rc = mt_dir_list(&names, source, err);
-    for (size_t i = 0; !rc && i < names.n; i++)
-        if (is_code(names.items[i])) rc = side_files_take(f, source, names.items[i], err);
+    mt_dir_names names = { 0 };
+    char *dir = mt_path_join(source, folder);
+    mt_rc rc = dir ? MT_OK : mt_no_memory(err, "%s", source);
+    if (!rc && mt_dir_exists(dir)) rc = mt_dir_list(&names, dir, err);
+    for (size_t i = 0; !rc && i < names.n; i++) {
+        if (!is_of_kind(names.items[i], ending)) continue;
+        char *name = mt_asprintf("%s%s", folder, names.items[i]);
+        rc = name ? side_files_take(f, source, name, err) : mt_no_memory(err, "%s", names.items[i]);
+        mt_free(name);
+    }
     mt_dir_names_free(&names);
+    mt_free(dir);
     return rc;
 }
 
@@ -74,7 +89,7 @@ mt_rc mt_side_files_read(mt_side_files *out, const char *source, mt_err *err)
     *out = (mt_side_files){ 0 };
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < MT_COUNT(known); i++) rc = side_files_take(out, source, known[i], err);
-    if (!rc && mt_dir_exists(source)) rc = take_code(out, source, err); /* a .gguf file has none beside it */
+    for (size_t i = 0; !rc && i < MT_COUNT(kinds); i++) rc = take_kind(out, source, kinds[i].folder, kinds[i].ending, err);
     if (rc) mt_side_files_free(out);
     return rc;
 }
@@ -87,4 +102,25 @@ void mt_side_files_free(mt_side_files *f)
     }
     mt_free(f->items);
     *f = (mt_side_files){ 0 };
+}
+
+/* The folder in `dir` that the file belongs to, if there is one in its name. */
+static mt_rc make_folder(const char *dir, const char *name, mt_err *err)
+{
+    const char *slash = strrchr(name, '/');
+    if (!slash) return MT_OK;
+    char *path = mt_asprintf("%s/%.*s", dir, (int)(slash - name), name);
+    mt_rc rc = path ? mt_dir_make(path, err) : mt_no_memory(err, "%s", dir);
+    mt_free(path);
+    return rc;
+}
+
+mt_rc mt_side_file_save(const mt_side_file *f, const char *dir, mt_err *err)
+{
+    MT_TRY(make_folder(dir, f->name, err));
+    char *to = mt_path_join(dir, f->name);
+    if (!to) return mt_no_memory(err, "%s", dir);
+    mt_rc rc = mt_outfile_save(to, f->text, f->n, err);
+    mt_free(to);
+    return rc;
 }

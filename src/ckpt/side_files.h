@@ -1,4 +1,4 @@
-/* side_files.h - the files beside a model's weights: config.json, the tokenizer's files, the model's own code.
+/* side_files.h - the files beside a model's weights: config.json, the tokenizer's files, chat templates, the model's own code.
  *
  * A run takes them at its start and writes them with every checkpoint, so that a directory which is moved, changed or removed meanwhile
  * does not change what is saved. */
@@ -23,5 +23,8 @@ void mt_side_files_free(mt_side_files *f); /* accepts zeros */
 
 /* NULL: there is none of that name. */
 const mt_side_file *mt_side_files_find(const mt_side_files *f, const char *name);
+
+/* Writes it into `dir`, in its folder there. */
+mt_rc mt_side_file_save(const mt_side_file *f, const char *dir, mt_err *err);
 
 #endif

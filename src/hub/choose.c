@@ -28,7 +28,11 @@ static const struct {
     { MT_HUB_TOKENIZER, "*.tiktoken" },
     { MT_HUB_TOKENIZER, "chat_template.jinja" },
     { MT_HUB_TOKENIZER, "chat_template.json" },
-    { MT_HUB_TOKENIZER, "additional_chat_templates/tool_use.jinja" },
+    { MT_HUB_TOKENIZER, "additional_chat_templates/*.jinja" },
+    { MT_HUB_TOKENIZER, "tekken.json" },
+    { MT_HUB_TOKENIZER, "processor_config.json" },
+    { MT_HUB_TOKENIZER, "preprocessor_config.json" },
+    { MT_HUB_TOKENIZER, "video_preprocessor_config.json" },
 };
 
 /* In order of preference; all files of the first kind that is there are taken, and its index. */

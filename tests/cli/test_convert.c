@@ -3,6 +3,8 @@
 #include "tempdir.h"
 
 #include "base/json.h"
+#include "base/outfile.h"
+#include "ckpt/outdir.h"
 #include "ckpt/shards.h"
 
 #include <unistd.h>
@@ -134,6 +136,46 @@ static void infinity_stays_a_number(void **state)
     mt_free(text);
 }
 
+/* The same files as a run saves with its model, those of folders too. */
+static void the_files_beside_the_weights_come_along(void **state)
+{
+    static const char *const names[] = { "chat_template.jinja",
+                                         "additional_chat_templates/tool_use.jinja",
+                                         "additional_chat_templates/rag.jinja",
+                                         "video_preprocessor_config.json",
+                                         "vocab.txt",
+                                         "modeling_own.py",
+                                         "generation_config.json" };
+    const char *in = *state;
+    mt_err err = { 0 };
+    char path[1200], args[3000];
+    snprintf(args, sizeof args, "cp '" DIR "fp8/model.safetensors' '" DIR "fp8/config.json' '%s'", in);
+    assert_int_equal(run_shell(args, path, sizeof path), 0);
+    snprintf(path, sizeof path, "%s/additional_chat_templates", in);
+    assert_ok(mt_dir_make(path, &err));
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", in, names[i]);
+        assert_ok(mt_outfile_save(path, names[i], strlen(names[i]), &err));
+    }
+    snprintf(path, sizeof path, "%s/additional_chat_templates/notes.txt", in);
+    assert_ok(mt_outfile_save(path, "mine", 4, &err));
+    snprintf(args, sizeof args, "convert '%s' '%s'", in, out);
+    expect_program(args, 0, "8 tensors");
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        char *text;
+        snprintf(path, sizeof path, "%s/%s", out, names[i]);
+        assert_ok(mt_file_read(&text, NULL, path, 1 << 20, &err));
+        assert_string_equal(text, names[i]);
+        mt_free(text);
+    }
+    snprintf(path, sizeof path, "%s/additional_chat_templates/notes.txt", out);
+    assert_false(mt_file_exists(path));
+    for (int i = 0; i < 2; i++) { /* the teardown removes no folders */
+        snprintf(path, sizeof path, "%s/additional_chat_templates", i ? in : out);
+        assert_ok(mt_dir_remove(path, &err));
+    }
+}
+
 static void shards_are_dealt(void **state)
 {
     (void)state;
@@ -170,5 +212,5 @@ static void what_cannot_be_converted_says_why(void **state)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
 
 MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(mxfp4_experts_become_bfloat16),
-             CASE(infinity_stays_a_number), CASE(shards_are_dealt), CASE(a_gemma_is_a_gemma_again),
-             CASE(what_cannot_be_converted_says_why))
+             CASE(infinity_stays_a_number), CASE(the_files_beside_the_weights_come_along), CASE(shards_are_dealt),
+             CASE(a_gemma_is_a_gemma_again), CASE(what_cannot_be_converted_says_why))

@@ -591,6 +591,7 @@ static void a_config_that_is_still_true_is_copied_byte_for_byte(void **state)
     workspace_write(*state, "model/secret.txt", "not a model's file");
     assert_ok(mt_dir_make(workspace_path("%s/additional_chat_templates", a.source.s).s, &err));
     workspace_write(*state, "model/additional_chat_templates/tool_use.jinja", "{{ tools }}");
+    workspace_write(*state, "model/additional_chat_templates/rag.jinja", "{{ documents }}");
     export_to(&a, out.s);
     assert_true(workspace_same_file(workspace_path("%s/config.json", a.source.s).s, workspace_path("%s/config.json", out.s).s));
     assert_true(
@@ -598,6 +599,8 @@ static void a_config_that_is_still_true_is_copied_byte_for_byte(void **state)
     assert_false(mt_file_exists(workspace_path("%s/secret.txt", out.s).s));
     assert_true(workspace_same_file(workspace_path("%s/additional_chat_templates/tool_use.jinja", a.source.s).s,
                                     workspace_path("%s/additional_chat_templates/tool_use.jinja", out.s).s));
+    assert_true(workspace_same_file(workspace_path("%s/additional_chat_templates/rag.jinja", a.source.s).s,
+                                    workspace_path("%s/additional_chat_templates/rag.jinja", out.s).s));
     fake_close(&a);
 }
 
@@ -613,8 +616,10 @@ static void a_template_of_the_run_takes_the_place_of_the_models(void **state)
     workspace_write(*state, "model/tokenizer_config.json", "{\"eos_token\": \"</s>\", \"chat_template\": \"old\"}");
     workspace_write(*state, "model/chat_template.json", "{\"chat_template\": \"old\"}");
     workspace_write(*state, "model/chat_template.jinja", "old");
+    workspace_write(*state, "model/tekken.json", "{}");
     a.export.chat_template = "{{ \"new\" }}\n";
     export_to(&a, out.s);
+    assert_false(mt_file_exists(workspace_path("%s/tekken.json", out.s).s));
     assert_ok(mt_file_read(&text, &n, workspace_path("%s/chat_template.jinja", out.s).s, 1000, &err));
     assert_string_equal(text, "{{ \"new\" }}\n");
     const mt_value *tokenizer = read_json(out.s, "tokenizer_config.json");

@@ -126,14 +126,16 @@ static void names_that_lead_elsewhere_are_refused(void **state)
 
 /* -- what is fetched, and where it goes ------------------------------------------------------------ */
 
-static void the_template_for_tools_arrives_in_its_folder(void **state)
+static void further_templates_arrive_in_their_folder(void **state)
 {
-    static const char path[] = "additional_chat_templates/tool_use.jinja";
+    static const char tools[] = "additional_chat_templates/tool_use.jinja", rag[] = "additional_chat_templates/rag.jinja";
     rig *r = *state;
     mt_err err = { 0 };
-    hub_add_file(r->tiny, path, "{{ tools }}", 11, false);
+    hub_add_file(r->tiny, tools, "{{ tools }}", 11, false);
+    hub_add_file(r->tiny, rag, "{{ documents }}", 15, false);
     assert_ok(fetch(r, &err));
-    holds(r, r->tiny, path);
+    holds(r, r->tiny, tools);
+    holds(r, r->tiny, rag);
     assert_true(lacks(r, r->tiny, "onnx/model.safetensors"));
 }
 
@@ -727,16 +729,15 @@ static void a_request_to_stop_ends_a_download_at_once(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_test(fast_and_plain_hashes_are_equal),
              cmocka_unit_test(names_that_lead_elsewhere_are_refused), RIG(what_is_needed_arrives_and_no_more),
-             RIG(the_template_for_tools_arrives_in_its_folder), RIG(the_layout_is_huggingface_hubs),
-             RIG(a_second_call_asks_nobody), RIG(a_branch_that_moved_is_followed_when_asked_for),
-             RIG(a_directory_of_that_name_comes_first), RIG(config_alone_is_small),
-             RIG(the_token_goes_to_the_hub_and_nowhere_else), RIG(a_token_that_is_no_good_any_more_is_told),
-             RIG(tokens_come_from_four_places), RIG(pages_may_be_linked_to_without_the_host),
-             RIG(what_mends_itself_ends_in_the_right_files), RIG(a_server_is_given_the_time_it_asks_for),
-             RIG(a_repository_that_was_renamed_is_found_by_its_old_name), RIG(a_blob_may_be_a_link_to_a_shared_one),
-             RIG(refusals_are_told_in_plain_words), RIG(an_unknown_name_is_answered_with_the_nearest),
-             RIG(without_a_network_it_says_how_to_bring_it), RIG(a_file_name_that_leads_out_is_refused),
-             RIG(a_full_disk_is_known_first), RIG(sizes_that_overflow_do_not_fit),
+             RIG(further_templates_arrive_in_their_folder), RIG(the_layout_is_huggingface_hubs), RIG(a_second_call_asks_nobody),
+             RIG(a_branch_that_moved_is_followed_when_asked_for), RIG(a_directory_of_that_name_comes_first),
+             RIG(config_alone_is_small), RIG(the_token_goes_to_the_hub_and_nowhere_else),
+             RIG(a_token_that_is_no_good_any_more_is_told), RIG(tokens_come_from_four_places),
+             RIG(pages_may_be_linked_to_without_the_host), RIG(what_mends_itself_ends_in_the_right_files),
+             RIG(a_server_is_given_the_time_it_asks_for), RIG(a_repository_that_was_renamed_is_found_by_its_old_name),
+             RIG(a_blob_may_be_a_link_to_a_shared_one), RIG(refusals_are_told_in_plain_words),
+             RIG(an_unknown_name_is_answered_with_the_nearest), RIG(without_a_network_it_says_how_to_bring_it),
+             RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first), RIG(sizes_that_overflow_do_not_fit),
              RIG(a_file_that_was_begun_and_has_grown_does_not_fit), RIG(every_failing_file_call_leaves_a_cache_that_works),
              RIG(a_broken_download_goes_on_where_it_was), RIG(what_was_left_by_a_stranger_is_not_believed),
              RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again), RIG(a_request_to_stop_ends_a_download_at_once),
