@@ -36,7 +36,12 @@ static mt_rc check_devices(mt_settings *s, mt_err *err)
         if (d->items[i] < 0 && d->n > 1) return refuse(s, "model", "devices", err, "all stands alone; list numbers, or all");
     if (d->n > MT_SET_MOST_DEVICES) return refuse(s, "model", "devices", err, "at most 64 devices train together in one machine");
     const bool all = d->items[0] < 0, given = check_given(s, "model", "device");
-    if (given && m->device.kind == MT_SET_DEVICE_CPU && d->n > 1) return MT_OK; /* lanes on the CPU */
+    const bool cpu = given && m->device.kind == MT_SET_DEVICE_CPU;
+    if (cpu && all)
+        return refuse(s, "model", "devices", err,
+                      "all means every GPU, and model.device is cpu.  Leave one of them out, or list a number for each lane on "
+                      "the CPU, such as 0,0");
+    if (cpu) return MT_OK; /* lanes on the CPU */
     const int first = all ? 0 : (int)d->items[0];
     if (given && !all && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == first))
         MT_TRY(mt__settings_notice(s, err, "model.devices names GPU %d; model.device is ignored", first));

@@ -228,12 +228,15 @@ static void devices_are_a_list_or_all(void **state)
     mt_str_free(&yaml);
     mt_settings_deinit(&s);
 
-    s = open_settings(NULL);
-    assert_ok(args(&s, "train --device cpu --devices 0,0", rest, &err));
-    assert_ok(mt_settings_check(&s, 0, &err));
-    assert_int_equal(s.model.device.kind, MT_SET_DEVICE_CPU);
-    assert_int_equal(s.model.devices.n, 2);
-    mt_settings_deinit(&s);
+    static const char *const lanes[] = { "train --device cpu --devices 0", "train --device cpu --devices 0,0" };
+    for (size_t n = 1; n <= MT_COUNT(lanes); n++) {
+        s = open_settings(NULL);
+        assert_ok(args(&s, lanes[n - 1], rest, &err));
+        assert_ok(mt_settings_check(&s, 0, &err));
+        assert_int_equal(s.model.device.kind, MT_SET_DEVICE_CPU);
+        assert_int_equal(s.model.devices.n, n);
+        mt_settings_deinit(&s);
+    }
 }
 
 /* LLaMA-Factory's batch is of each device; one that a flag gives is not. */

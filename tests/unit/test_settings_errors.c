@@ -69,6 +69,8 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "dataset: {interleave_probs: [0, 1]}", MT_ERANGE, "each above 0 and at most 1" },
         /* settings against each other */
         { "model:\n  devices: [0, all]", MT_EINVAL, "c.yaml:2: model.devices: all stands alone" },
+        { "model:\n  device: cpu\n  devices: all", MT_EINVAL,
+          "c.yaml:3: model.devices: all means every GPU, and model.device is cpu." },
         { "model: {devices: [0, 1]}\ntraining: {tune_products: true}", MT_EINVAL,
           "training.tune_products: kernels chosen by timing" },
         { "model: {devices: all}\ntraining: {tune_products: true}", MT_EINVAL,
