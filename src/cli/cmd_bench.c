@@ -2,6 +2,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/hub_bar.h"
 #include "device/tuned.h"
 #include "plan/deal.h"
 #include "plan/flops.h"
@@ -180,7 +181,9 @@ static void print_text(const options *o, const char *name, const mt_bench_result
 
 static mt_rc open_config(mt_config **out, const options *o, const char *name, mt_err *err)
 {
-    return o->model ? mt_config_open(out, name, err) : mt_misused(mt_shape_open(out, name, err), err);
+    if (!o->model) return mt_misused(mt_shape_open(out, name, err), err);
+    MT_TRY(mt_refuse_run(name, err));
+    return mt_config_open(out, name, err);
 }
 
 enum { MAX_FREEZE = 64 };

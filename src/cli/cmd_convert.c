@@ -3,6 +3,7 @@
 #include "ckpt/convert.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/hub_bar.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
@@ -82,7 +83,8 @@ int mt_cmd_convert(int argc, char **argv)
     mt_convert c = { 0 };
     if (!rc && !help) {
         c = (mt_convert){ .in = paths[0], .out = paths[1], .max_shard_bytes = (size_t)shard };
-        rc = check_out(paths[1], &err);
+        rc = mt_refuse_run(paths[0], &err);
+        if (!rc) rc = check_out(paths[1], &err);
         if (!rc) rc = read_dtype(&c, dtype, &err);
         if (!rc) rc = convert(&c, &err);
     }

@@ -7,6 +7,7 @@
 #include "ckpt/safetensors_write.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/hub_bar.h"
 #include "engine/load.h"
 
 #include <stdio.h>
@@ -32,6 +33,7 @@ typedef struct job {
 static mt_rc open_model(job *j, const options *o, mt_err *err)
 {
     char notice[256];
+    MT_TRY(mt_refuse_run(o->model, err));
     MT_TRY(mt_model_files_config(&j->config, o->model, err));
     MT_TRY(mt_config_assume(&j->config, o->assume, err));
     MT_TRY(mt_config_check_known(j->config, err));

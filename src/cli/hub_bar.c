@@ -65,8 +65,7 @@ static bool has_file(const char *dir, const char *name)
 
 static bool is_model_dir(const char *dir) { return has_file(dir, "config.json"); }
 
-/* A run's directory in place of the model in it. */
-static mt_rc refuse_run(const char *dir, mt_err *err)
+mt_rc mt_refuse_run(const char *dir, mt_err *err)
 {
     if (is_model_dir(dir) || !has_file(dir, "plan.json")) return MT_OK;
     return mt_fail(err, MT_EINVAL, "%s is the directory of a run; name a model in it: final, or a checkpoint-N", dir);
@@ -86,7 +85,7 @@ mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char *
     char path[1024];
     const char *here = find_here(name, path, sizeof path);
     *dir = NULL;
-    if (here) MT_TRY(refuse_run(here, err));
+    if (here) MT_TRY(mt_refuse_run(here, err));
     if (here) { /* then the hub's environment variables are not needed either */
         *dir = mt_strdup(here);
         return *dir ? MT_OK : mt_no_memory(err, "a path");

@@ -30,6 +30,8 @@ mt_rc mt_hub_bar_open(mt_hub_bar *b, const mt_hub_options *o, mt_err *err); /* o
 void mt_hub_bar_finish(mt_hub_bar *b);
 void mt_hub_bar_close(mt_hub_bar *b); /* accepts a zeroed one */
 
+/* Fails if `dir` is the directory of a run, given in place of a model in it. */
+mt_rc mt_refuse_run(const char *dir, mt_err *err);
 /* The directory of a model given by path (local or installed) or by name; newly allocated. */
 mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err);
 /* A dataset of the hub (mt_feed_fetch_fn). */

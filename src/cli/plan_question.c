@@ -35,6 +35,7 @@ static mt_rc open_shape(mt_subject *s, const mt_shape *shape, const mt_settings 
 static mt_rc open_files(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
 {
     const mt_model_options o = mt_plan_model_options(set);
+    MT_TRY(mt_refuse_run(path, err));
     MT_TRY(mt_model_files_config(&s->config, path, err));
     MT_TRY(mt_config_assume(&s->config, set->model.family, err));
     return mt_model_create(&s->model, s->config, &o, err);

@@ -113,11 +113,17 @@ static void a_prompt_past_the_learned_positions_is_refused(void **state)
 
 static void a_run_in_place_of_its_model_is_named(void **state)
 {
+    static const char *const commands[] = { "generate RUN --device cpu --prompt a", "plan RUN --gpu H200", "convert RUN out",
+                                            "bench --device cpu --model RUN",
+                                            "grad RUN --device cpu --tokens " MT_TESTS_DIR "/CMakeLists.txt --out out" };
     char file[1024], args[2048];
     snprintf(file, sizeof file, "%s/plan.json", (char *)*state);
     write_text(file, "{}");
-    snprintf(args, sizeof args, "generate '%s' --device cpu --prompt a", (char *)*state);
-    expect_program(args, 2, "is the directory of a run; name a model in it: final");
+    for (size_t i = 0; i < MT_COUNT(commands); i++) {
+        const char *at = strstr(commands[i], "RUN");
+        snprintf(args, sizeof args, "%.*s'%s'%s", (int)(at - commands[i]), commands[i], (char *)*state, at + 3);
+        expect_program(args, 2, "is the directory of a run; name a model in it: final");
+    }
 }
 
 /* What a terminal obeys is shown as question marks there; a file gets every byte. */
