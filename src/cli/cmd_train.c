@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "ckpt/model_files.h"
-#include "ckpt/outdir.h"
 #include "cli/caches.h"
 #include "cli/commands.h"
 #include "cli/dashboard.h"
@@ -267,7 +266,7 @@ static void print_settings(const app *a)
 static mt_rc dry_run(app *a, mt_err *err)
 {
     mt_trainer *t = NULL;
-    mt_train_hooks hooks = { .user = a, .data = data_hooks(a) };
+    mt_train_hooks hooks = { .user = a, .data = data_hooks(a), .stop = asked_to_stop };
     print_settings(a);
     MT_TRY(cmd_train_prepare(a, &hooks, err));
     int n = (int)strlen(a->s.save.output_dir);
@@ -280,13 +279,12 @@ static mt_rc dry_run(app *a, mt_err *err)
     a->s.logging.metrics_file = "metrics.jsonl"; /* wherever the real one is */
     mt_rc rc = mt_output_dir_only_runs(dir, err);
     if (!rc) rc = mt_trainer_open(&t, &a->s, &hooks, err);
-    bool ours = t != NULL;
     if (!rc) rc = rehearse(a, t, err);
     mt_trainer_close(t);
-    if (ours && !rc)
-        rc = mt_dir_remove(dir, err);
-    else if (ours)
-        (void)mt_dir_remove(dir, &(mt_err){ 0 });
+    if (!rc)
+        rc = mt_output_dir_remove(dir, err);
+    else /* also what an opening that failed or was stopped has made; a directory that another rehearsal uses stays */
+        (void)mt_output_dir_remove(dir, &(mt_err){ 0 });
     mt_free(dir);
     return rc;
 }
@@ -394,7 +392,10 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
     MT_TRY(open_ranks(a, err));
     if (asked.dry && a->comm->n_ranks > 1)
         return mt_fail(err, MT_EINVAL, "--dry-run rehearses on one machine: start it without mpirun or srun");
-    if (asked.dry) return dry_run(a, err);
+    if (asked.dry) {
+        mt_stop_catch();
+        return dry_run(a, err);
+    }
     if (mt_verbosity_now() == MT_VERBOSE && is_first(a)) print_settings(a);
     if (is_first(a)) MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model is downloaded */
     mt_stop_catch();

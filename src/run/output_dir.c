@@ -251,6 +251,17 @@ mt_rc mt_output_dir_only_runs(const char *path, mt_err *err)
 
 /* -- removing -------------------------------------------------------------------------------------- */
 
+mt_rc mt_output_dir_remove(const char *path, mt_err *err)
+{
+    mt_output_dir d;
+    if (!mt_dir_exists(path)) return MT_OK;
+    MT_TRY(mt_output_dir_open(&d, path, err));
+    mt_rc rc = mt_output_dir_only_runs(path, err);
+    if (!rc) rc = mt_dir_remove(path, err);
+    mt_output_dir_close(&d);
+    return rc;
+}
+
 static mt_rc discard(const entry *e, mt_err *err)
 {
     return *e->tail && strcmp(e->tail, ".damaged") != 0 ? mt_dir_remove(e->path, err) : mt_dir_discard(e->path, err);

@@ -372,10 +372,17 @@ mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
     return MT_OK;
 }
 
+static mt_rc rehearsal_continues(const mt_trainer *t, mt_err *err)
+{
+    return stop_asked(t) ? mt_fail(err, MT_ESTOPPED, "stopped on request") : MT_OK;
+}
+
 mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err)
 {
     t->timing.clock = mt_now_s();
+    MT_TRY(rehearsal_continues(t, err));
     MT_TRY(take_step(t, step, err));
+    MT_TRY(rehearsal_continues(t, err));
     double start = mt_now_s();
     MT_TRY(mt__train_save(t, true, err));
     MT_TRY(mt__train_saved(t, true, err));

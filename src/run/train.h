@@ -147,8 +147,8 @@ void mt_trainer_info(const mt_trainer *t, mt_train_info *out);
 mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err);
 void mt_trainer_close(mt_trainer *t); /* accepts NULL and half-built ones */
 
-/* Makes one step and one checkpoint, written and verified.  The caller removes the directory, which should be a separate one.
- * *save_s: seconds of the writing. */
+/* Makes one step and one checkpoint, written and verified; hooks->stop ends it before either (MT_ESTOPPED).  The caller removes
+ * the directory, which should be a separate one.  *save_s: seconds of the writing. */
 mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err);
 /* The batch of a step, for inspection; cleared and filled. */
 mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err);

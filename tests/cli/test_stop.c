@@ -86,6 +86,51 @@ static void a_signal_while_tokenizing_stops_and_leaves_nothing(void **state)
     a_signal_ends_tokenizing(*state, "data", SIGINT);
 }
 
+static void start_rehearsal(program *p, const char *root)
+{
+    set_up(p, root, "train");
+    program_arg(p, "--dry-run");
+    program_start(p);
+}
+
+static void a_rehearsal_that_is_stopped_leaves_no_directory(void **state)
+{
+    static program first, second;
+    const char *root = *state;
+    test_path dir = workspace_path("%s/out.dry-run", root);
+    make_slow_data(root);
+    start_rehearsal(&first, root);
+    wait_for_tokenizing(root);
+    start_rehearsal(&second, root); /* it fails, and leaves the directory to the first */
+    assert_int_equal(wait_at_most(&second, 20), 1);
+    assert_printed(&second, "out.dry-run is in use by another run");
+    assert_true(mt_dir_exists(dir.s));
+    kill(first.pid, SIGTERM);
+    int status = wait_at_most(&first, 20);
+    if (status != 128 + SIGTERM) fail_msg("it ended with %d: %s", status, first.text);
+    assert_printed(&first, "stopped on request");
+    assert_false(mt_dir_exists(dir.s));
+}
+
+/* Even if the next one fails, too. */
+static void the_next_rehearsal_removes_what_a_killed_one_left(void **state)
+{
+    static program p;
+    const char *root = *state;
+    test_path dir = workspace_path("%s/out.dry-run", root);
+    make_slow_data(root);
+    start_rehearsal(&p, root);
+    wait_for_tokenizing(root);
+    kill(p.pid, SIGKILL);
+    (void)wait_at_most(&p, 20);
+    assert_true(mt_dir_exists(dir.s));
+    workspace_write(root, "chat.jsonl", "{\"query\": \"a\", \"response\": \"b\"}\n");
+    start_rehearsal(&p, root);
+    assert_int_equal(wait_at_most(&p, 20), 1);
+    assert_printed(&p, "set max_seq_len to 512 or less");
+    assert_false(mt_dir_exists(dir.s));
+}
+
 static void a_run_that_waits_for_another_can_be_stopped(void **state)
 {
     const char *root = *state;
@@ -153,4 +198,5 @@ static void a_store_that_outgrows_the_cache_ends_while_it_is_made(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_signal_while_tokenizing_stops_and_leaves_nothing), RUNS(a_run_that_waits_for_another_can_be_stopped),
+             RUNS(a_rehearsal_that_is_stopped_leaves_no_directory), RUNS(the_next_rehearsal_removes_what_a_killed_one_left),
              RUNS(rows_that_no_bytes_stand_for_end_the_reading), RUNS(a_store_that_outgrows_the_cache_ends_while_it_is_made))
