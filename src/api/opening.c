@@ -1,6 +1,7 @@
 /* opening.c - from a configuration to a model, a device and the planner's question. */
 #include "api/api.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "ckpt/model_files.h"
 #include "ckpt/weights.h"
 #include "hub/hub.h"
@@ -31,7 +32,8 @@ static mt_rc opening_question(mt_opening *o, mt_err *err)
 {
     const mt_settings *s = &o->s;
     mt_machine machine;
-    const mt_machine_given given = { .ram_most = (size_t)s->memory.host_memory, .cores = (int)s->memory.optimizer_threads };
+    const mt_machine_given given = { .ram_most = (size_t)s->memory.host_memory,
+                                     .cores = (int)mt_min_i64(s->memory.optimizer_threads, mt_cpu_count()) };
     MT_TRY(mt_train_devices(&o->devices, s, mt_comm_alone(), err));
     MT_TRY(mt_machine_here(&machine, o->devices.first, &given, true, err));
     const size_t device_bytes = machine.device_bytes;

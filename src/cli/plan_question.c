@@ -1,6 +1,7 @@
 #include "cli/plan_question.h"
 
 #include "base/file.h"
+#include "base/pool.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "ckpt/model_files.h"
@@ -113,6 +114,14 @@ static void name_device(mt_machine_found *out, mt_device *dev, const char *gpu)
     snprintf(out->device, sizeof out->device, "%s", info.name);
 }
 
+/* 0: all.  More threads than this machine's cores are no faster; --cores may describe a larger machine. */
+static int cores_of(const mt_machine_asked *asked, const mt_memory_settings *m, const mt_device *dev)
+{
+    const int64_t threads = m->optimizer_threads;
+    const bool here = dev && !asked->cores;
+    return (int)least((uint64_t)asked->cores, (uint64_t)(here ? mt_min_i64(threads, mt_cpu_count()) : threads));
+}
+
 static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machine_asked *asked, const mt_memory_settings *m,
                           mt_err *err)
 {
@@ -120,7 +129,7 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
                                      .ram = (size_t)asked->ram,
                                      .ram_most = (size_t)m->host_memory,
                                      .link = (double)asked->link,
-                                     .cores = (int)least((uint64_t)asked->cores, (uint64_t)m->optimizer_threads) };
+                                     .cores = cores_of(asked, m, dev) };
     if (dev && dev->api->kind == MT_DEVICE_CPU && (asked->gpu_memory || asked->link))
         return mt_fail(err, MT_EINVAL,
                        "--gpu-memory and --link describe a GPU, and this machine has none; name one with --gpu NAME (megatrain "

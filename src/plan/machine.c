@@ -50,6 +50,9 @@ mt_machine mt_machine_cpu(double flops, int n_threads)
                          .adam_host = { 0.8e9 * n_threads, 0.6e9 * n_threads, 0.4e9 * n_threads } };
 }
 
+/* The share of the memory's rate that Adam reaches alone. */
+static const double ADAM_OF_MEMORY = 0.86;
+
 /* Measured: 16 cores update 5.4 G parameters a second and move 165 GB/s.  Smaller moments move fewer bytes and need more work per
  * core: in bf16 6.4 G, in 8 bits 4.3 G, before one core got 1.21 and 1.58 times as fast (docs/notebook/host.md). */
 void mt_machine_set_cores(mt_machine *m, int cores, double most)
@@ -57,7 +60,15 @@ void mt_machine_set_cores(mt_machine *m, int cores, double most)
     static const double core[MT_MOMENTS_FORMS] = { 0.9e9, 0.48e9, 0.42e9 };
     m->host_bandwidth = fmin(9.1e9 * cores + 20e9, most);
     for (int form = 0; form < MT_MOMENTS_FORMS; form++)
-        m->adam_host[form] = fmin(core[form] * cores, 0.86 * m->host_bandwidth / mt_machine_adam_bytes(form));
+        m->adam_host[form] = fmin(core[form] * cores, ADAM_OF_MEMORY * m->host_bandwidth / mt_machine_adam_bytes(form));
+}
+
+void mt_machine_scale_cores(mt_machine *m, int from, int to)
+{
+    for (int form = 0; form < MT_MOMENTS_FORMS; form++) {
+        const double measured = m->adam_host[form], most = ADAM_OF_MEMORY * m->host_bandwidth / mt_machine_adam_bytes(form);
+        m->adam_host[form] = fmin(measured * to / from, fmax(measured, most));
+    }
 }
 
 double mt_machine_adam_bytes(mt_moments form)

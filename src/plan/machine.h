@@ -65,5 +65,7 @@ mt_machine mt_machine_cpu(double flops, int n_threads);
 double mt_machine_adam_bytes(mt_moments form);
 /* Sets the Adam and host memory rates from the number of cores; most: the memory's best bytes per second. */
 void mt_machine_set_cores(mt_machine *m, int cores, double most);
+/* Scales Adam rates that were measured with `from` cores to `to` cores, as far as the measured memory allows. */
+void mt_machine_scale_cores(mt_machine *m, int from, int to);
 
 #endif

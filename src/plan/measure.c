@@ -456,6 +456,7 @@ static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, co
                           mt_err *err)
 {
     *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
+    if (!known) mt_machine_set_cores(m, cores, m->host_bandwidth);
     m->cudnn = known && m->cudnn; /* for an unknown card, the slower kernels are the safe guess */
     if (recall(m, path)) return MT_OK;
     mt_info("measuring this machine once (about two seconds)");
@@ -510,11 +511,13 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     if (gpu)
         *out = mt_machine_of_gpu(gpu, cores);
     else {
-        MT_TRY(rates_here(out, dev, &h, cores, room < mt_host_usable(&h) ? room : mt_host_usable(&h), cache, err));
+        int measured = (int)mt_min_i64(cores, h.cores); /* more threads than cores measure nothing */
+        MT_TRY(rates_here(out, dev, &h, measured, room < mt_host_usable(&h) ? room : mt_host_usable(&h), cache, err));
         dev->api->info(dev, &d);
         out->device_bytes = d.memory_limit;
+        if (dev->api->kind == MT_DEVICE_CPU) measured = d.n_threads;
+        if (given->cores) mt_machine_scale_cores(out, measured, cores);
     }
-    if (given->cores && !gpu) mt_machine_set_cores(out, cores, out->host_bandwidth);
     if (given->device_memory) out->device_bytes = given->device_memory;
     if (given->link > 0) out->copy_in = out->copy_out = given->link, out->copy_both = 0.91 * given->link;
     out->host_bytes = room;

@@ -94,10 +94,10 @@ static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bo
     return mt__train_samples_plan(t, machine, err);
 }
 
-/* Several ranks on one machine share its cores; 0: all of them. */
+/* Several ranks on one machine share its cores; more threads than cores are no faster.  0: all of them. */
 static int cores_of(const mt_trainer *t)
 {
-    const int given = (int)t->s->memory.optimizer_threads, n = t->comm->n_local;
+    const int given = (int)mt_min_i64(t->s->memory.optimizer_threads, mt_cpu_count()), n = t->comm->n_local;
     return given || n == 1 ? given : (int)mt_max_i64(1, mt_cpu_count() / n);
 }
 

@@ -220,6 +220,25 @@ static void a_cpu_is_measured_once_and_remembered(void **state)
     assert_true(first.base_host > 16 << 20 && first.base_host < gib); /* the program itself */
 }
 
+/* Rates of a table would be those of another processor. */
+static void other_cores_scale_what_was_measured(void **state)
+{
+    mt_err err = { 0 };
+    mt_device *dev;
+    mt_machine all, half, more;
+    setenv("XDG_CACHE_HOME", *state, 1);
+    assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .n_threads = 2 }, &err));
+    assert_ok(mt_machine_here(&all, dev, &(mt_machine_given){ .ram = gib }, true, &err));
+    assert_ok(mt_machine_here(&half, dev, &(mt_machine_given){ .ram = gib, .cores = 1 }, true, &err));
+    assert_ok(mt_machine_here(&more, dev, &(mt_machine_given){ .ram = gib, .cores = 4000 }, true, &err));
+    mt_device_close(dev);
+    for (int form = 0; form < MT_MOMENTS_FORMS; form++) {
+        double memory = 0.86 * all.host_bandwidth / mt_machine_adam_bytes(form);
+        assert_true(fabs(half.adam_host[form] / (all.adam_host[form] / 2) - 1) < 1e-5);
+        assert_true(fabs(more.adam_host[form] / fmax(all.adam_host[form], memory) - 1) < 1e-5);
+    }
+}
+
 /* Ten seconds of a core in which other processes worked for the first number, and this process for the second. */
 static bool crowded(const char *root, int others, int own)
 {
@@ -463,7 +482,7 @@ MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup),
              cmocka_unit_test(a_gpu_that_is_not_known_leads_to_its_kin),
              cmocka_unit_test(a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen),
              cmocka_unit_test(only_hopper_has_cudnns_attention), IN_DIR(a_cpu_is_measured_once_and_remembered),
-             IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
+             IN_DIR(other_cores_scale_what_was_measured), IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
              IN_DIR(what_is_measured_beside_others_does_not_last),
              cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
              cmocka_unit_test(queues_run_in_order_side_by_side_and_wait),
