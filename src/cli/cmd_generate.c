@@ -72,19 +72,23 @@ static mt_rc open_model(session *s, mt_err *err)
     return MT_OK;
 }
 
-/* Prompt and answer of the longest sequence.  A table of learned positions ends; computed positions continue. */
-static mt_rc longest(const session *s, int64_t *out, mt_err *err)
+/* Prompt, and prompt and answer, of the longest sequence.  A table of learned positions ends; computed positions continue, and
+ * "dynamic" scaling is meant for that. */
+static mt_rc longest(const session *s, int64_t *prompt, int64_t *out, mt_err *err)
 {
     int64_t n = 0, room = s->config->max_positions;
+    const bool dynamic = s->config->rope.type == MT_ROPE_DYNAMIC;
     for (size_t i = 0; i < s->asks.n; i++) n = mt_max_i64(n, (int64_t)s->asks.items[i].n_ids);
     if (n > room && s->config->learned_positions)
         return mt_fail(err, MT_EINVAL, "a prompt has %lld tokens and the model %lld positions; shorten the prompt", (long long)n,
                        (long long)room);
+    *prompt = n;
+    *out = n > room || dynamic ? n + s->o->max_new_tokens : mt_min_i64(n + s->o->max_new_tokens, room);
+    if (dynamic) return MT_OK;
     if (n > room)
         notice("a prompt is longer than the positions the model knows; expect poor answers");
     else if (n + s->o->max_new_tokens > room)
         notice("answers end at the model's last position");
-    *out = n > room ? n + s->o->max_new_tokens : mt_min_i64(n + s->o->max_new_tokens, room);
     return MT_OK;
 }
 
@@ -113,11 +117,11 @@ static void say_streamed(const session *s)
 static mt_rc open_engine(session *s, mt_err *err)
 {
     mt_device_info info;
-    int64_t rows;
-    MT_TRY(longest(s, &rows, err));
+    int64_t prompt, rows;
+    MT_TRY(longest(s, &prompt, &rows, err));
     MT_TRY(mt_device_open(&s->dev, s->o->device, &(mt_device_options){ .memory_limit = (size_t)s->o->device_memory }, err));
     s->dev->api->info(s->dev, &info);
-    mt_generate_job job = { .n_prompts = (int64_t)s->asks.n, .longest = rows };
+    mt_generate_job job = { .n_prompts = (int64_t)s->asks.n, .longest = rows, .prompt = prompt };
     MT_TRY(compute_dtype(s, &job.compute, err));
     job.mapped = s->shards && mt_weights_mapped(s->model, s->shards);
     MT_TRY(mt_generate_plan(&s->plan, s->model, &job, info.memory_limit, err));

@@ -19,6 +19,7 @@ mt_rc mt_generate_plan(mt_plan **out, const mt_model *model, const mt_generate_j
         mt_job job = { .step_tokens = rows,
                        .step_docs = slots,
                        .longest = g->longest,
+                       .prompt = g->prompt,
                        .mapped = g->mapped && g->compute == MT_DTYPE_BF16,
                        .cache_slots = slots };
         mt_arithmetic a = {

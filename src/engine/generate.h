@@ -54,6 +54,7 @@ typedef struct mt_generate_job {
     mt_dtype compute;
     int64_t n_prompts;
     int64_t longest;     /* most tokens of a prompt and its continuation */
+    int64_t prompt;      /* tokens of the longest prompt; 0: not known, taken to be within the model's positions */
     bool mapped;         /* weights are in mapped files as bf16 (mt_weights_mapped): only resident weights need memory */
     int64_t pass_tokens; /* most rows of a pass; 0: chosen automatically */
 } mt_generate_job;

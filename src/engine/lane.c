@@ -212,7 +212,7 @@ static mt_rc open_rope(mt_lane *lane, mt_err *err)
     float *device = mt_memory_find(lane->memory, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n * n_tables, sizeof *host);
     if (!host) return mt_no_memory(err, "the rotary tables");
     for (size_t i = 0; i < n_tables; i++) {
-        mt_rope_tables(specs[i], short_rows, longest, host + 2 * i * n, host + (2 * i + 1) * n);
+        mt_rope_tables(specs[i], short_rows, longest, lane->plan->job.prompt, host + 2 * i * n, host + (2 * i + 1) * n);
         lane->run.cos[i] = device + 2 * i * n;
         lane->run.sin[i] = device + (2 * i + 1) * n;
     }

@@ -28,7 +28,7 @@ typedef struct mt_rope_spec {
     int64_t dr; /* rotated dimensions of a head */
     double theta;
     double factor;                /* 1: none */
-    double original_positions;    /* L0 of llama3, yarn and longrope */
+    double original_positions;    /* L0 of llama3, yarn and longrope; dynamic: max_positions */
     double low_freq, high_freq;   /* llama3 */
     double beta_fast, beta_slow;  /* yarn */
     bool truncate;                /* yarn: whole dimensions only */
@@ -172,7 +172,10 @@ void mt_config_close(mt_config *c);
  * one, as with transformers when it is alone in its batch.  (There the longest row of a batch decides for all of it.)  If the
  * longest document of a run is that long, tables begin with this many rows of the short list; 0: they have one part. */
 int64_t mt_rope_short_rows(const mt_rope_spec *rope, int64_t longest);
-/* cos and sin, [short_rows + longest, dr/2] each, scaled; rotations without two lists are the same in both parts. */
-void mt_rope_tables(const mt_rope_spec *rope, int64_t short_rows, int64_t longest, float *cos_out, float *sin_out);
+/* cos and sin, [short_rows + longest, dr/2] each, scaled; rotations without two lists are the same in both parts.
+ * prompt: rows of the longest prompt that will be continued, 0 if there is none.  Past the model's positions, "dynamic" turns a
+ * prompt by frequencies for its length, and each later row by those for the length up to it, as transformers does with a cache. */
+void mt_rope_tables(const mt_rope_spec *rope, int64_t short_rows, int64_t longest, int64_t prompt, float *cos_out,
+                    float *sin_out);
 
 #endif

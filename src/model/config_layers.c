@@ -151,6 +151,7 @@ static mt_rc read_scaling(reader *r, const mt_value *d, mt_rope_spec *rope)
         return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor,
                        rope->original_positions);
     MT_TRY(read_query_scale(r, d, rope));
+    if (rope->type == MT_ROPE_DYNAMIC) rope->original_positions = (double)r->c->max_positions;
     return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK; /* the rest of longrope once dr is known */
 }
 

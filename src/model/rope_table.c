@@ -37,7 +37,7 @@ static double frequency(const mt_rope_spec *r, int64_t i, bool far)
     case MT_ROPE_LLAMA3: return llama3(r, theta);
     case MT_ROPE_YARN: return yarn(r, theta, i);
     case MT_ROPE_LONG: return theta / (far ? r->long_factor[i] : r->short_factor[i]);
-    case MT_ROPE_DYNAMIC: /* changes nothing up to max_positions, and longer rows are refused */
+    case MT_ROPE_DYNAMIC: /* changes nothing up to max_positions; fill_dynamic does the rest */
     case MT_ROPE_DEFAULT: break;
     }
     return theta;
@@ -62,9 +62,32 @@ static void rope_table_fill(const mt_rope_spec *r, bool far, int64_t n_positions
     }
 }
 
-void mt_rope_tables(const mt_rope_spec *r, int64_t short_rows, int64_t longest, float *cos_out, float *sin_out)
+/* The base of a sequence of this many rows grows with what is beyond original_positions. */
+static double dynamic_base(const mt_rope_spec *r, double rows)
+{
+    double width = (double)r->dr, grown = r->factor * rows / r->original_positions - (r->factor - 1);
+    return r->theta * pow(grown, width / (width - 2));
+}
+
+/* Rows that come after the model's positions, or in a prompt that is longer than those. */
+static void fill_dynamic(const mt_rope_spec *r, int64_t n_positions, int64_t prompt, float *cos_out, float *sin_out)
+{
+    int64_t half = r->dr / 2, known = (int64_t)r->original_positions;
+    if (half < 2) return; /* the base grows by a power of dr / (dr - 2) */
+    for (int64_t p = prompt > known ? 0 : known; p < n_positions; p++) {
+        double base = dynamic_base(r, (double)(p < prompt ? prompt : p + 1));
+        for (int64_t i = 0; i < half; i++) {
+            float angle = (float)p * (float)pow(base, -2.0 * (double)i / (double)r->dr);
+            cos_out[p * half + i] = (float)cos((double)angle);
+            sin_out[p * half + i] = (float)(r->backwards ? -sin((double)angle) : sin((double)angle));
+        }
+    }
+}
+
+void mt_rope_tables(const mt_rope_spec *r, int64_t short_rows, int64_t longest, int64_t prompt, float *cos_out, float *sin_out)
 {
     int64_t behind = short_rows * (r->dr / 2);
     rope_table_fill(r, false, short_rows, cos_out, sin_out);
     rope_table_fill(r, short_rows > 0, longest, cos_out + behind, sin_out + behind);
+    if (r->type == MT_ROPE_DYNAMIC) fill_dynamic(r, longest, prompt, cos_out, sin_out);
 }

@@ -121,6 +121,7 @@ typedef struct mt_job {
     int machines; /* with train: machines, each with a slice of the state and some of the bundles (mt_plan_slice); 0: one */
     int machine;  /* the number of this machine */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
+    int64_t prompt;      /* rows of the longest prompt, for rotations that depend on it (mt_rope_tables); 0: not known */
     double router_loss;  /* coefficient of the routers' load-balancing loss; 0: none */
     bool alias_layers;   /* all host-homed layers of a group share one layer's state in host memory, and its kept activations too:
                           * to measure the speed of models that do not fit in host memory.  Such a run computes nonsense */

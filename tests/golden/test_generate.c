@@ -4,6 +4,7 @@
 #include "rig.h"
 #include "workspace.h"
 
+#include "base/json.h"
 #include "ckpt/convert.h"
 #include "engine/generate.h"
 
@@ -427,9 +428,56 @@ static void ends_are_reported_as_they_come(void **state)
     mt_free(free_run);
 }
 
+/* A row of generated.json: one prompt alone, continued by transformers. */
+static void compare_with_transformers(rig *r, const mt_value *row, double allowed)
+{
+    mt_err err = { 0 };
+    mt_plan *plan;
+    int32_t ids[128];
+    const mt_value *prompt = mt_value_get(row, "prompt"), *want = mt_value_get(row, "ids"), *logits = mt_value_get(row, "logits");
+    const int64_t n = (int64_t)mt_value_items(prompt), n_new = (int64_t)mt_value_items(want);
+    record *got = mt_calloc(1, sizeof *got);
+    got->V = r->config->V;
+    assert_true(n <= (int64_t)MT_COUNT(ids) && n_new <= NEW && n_new == (int64_t)mt_value_items(logits));
+    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)mt_value_at(prompt, (size_t)i)->i;
+    assert_ok(mt_generate_plan(
+        &plan, r->model,
+        &(mt_generate_job){ .compute = MT_DTYPE_F32, .n_prompts = 1, .longest = n + n_new, .prompt = n, .pass_tokens = 16 }, 0,
+        &err));
+    rig_start(r, plan, 2);
+    assert_ok(mt_generate(r->engine, &(mt_prompt){ .ids = ids, .n = n }, 1,
+                          &(mt_generate_options){ .max_new_tokens = n_new, .on_token = keep, .user = got }, NULL, &err));
+    rig_stop(r);
+    for (int64_t i = 0; i < n_new; i++) {
+        float z[MAX_V];
+        const mt_value *step = mt_value_at(logits, (size_t)i);
+        for (int64_t k = 0; k < got->V; k++) z[k] = (float)mt_value_number(mt_value_at(step, (size_t)k));
+        double d = golden_distance(got->logits[0][i], z, (size_t)got->V);
+        if (!(d <= allowed)) fail_msg("prompt of %d, token %d: logits are %.2e away", (int)n, (int)i, d);
+        assert_int_equal(got->ids[0][i], mt_value_at(want, (size_t)i)->i);
+    }
+    mt_free(got);
+}
+
+/* Frequencies follow the length: of the prompt, then of all tokens so far. */
+static void dynamic_scaling_past_the_positions_is_transformers(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    const mt_value *rows = NULL;
+    open_model(&r, "llama_dynamic");
+    assert_ok(mt_json_read(&rows, GOLDEN_DIR "llama_dynamic/generated.json", &err));
+    assert_int_equal(mt_value_items(rows), 2);
+    for (size_t i = 0; i < 2; i++) compare_with_transformers(&r, mt_value_at(rows, i), 2e-5);
+    mt_json_free(rows);
+    rig_close(&r);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(cached_generation_is_recomputing_every_step), cmocka_unit_test(prompts_together_are_each_alone),
              cmocka_unit_test(prompts_that_wait_for_a_slot_come_out_the_same),
              cmocka_unit_test(streamed_through_the_least_memory_is_resident), cmocka_unit_test(only_chosen_experts_are_fetched),
              cmocka_unit_test(weights_read_where_their_file_lies_are_the_same),
              cmocka_unit_test_setup_teardown(chosen_experts_are_read_where_their_file_lies, tempdir_make, tempdir_remove),
-             cmocka_unit_test(a_training_run_can_generate_between_steps), cmocka_unit_test(ends_are_reported_as_they_come))
+             cmocka_unit_test(a_training_run_can_generate_between_steps), cmocka_unit_test(ends_are_reported_as_they_come),
+             cmocka_unit_test(dynamic_scaling_past_the_positions_is_transformers))
