@@ -206,6 +206,18 @@ static mt_rc apply_config(mt_tokenizer *tok, const mt_value *config, const char 
     return read_templates(tok, config, what, err);
 }
 
+/* config.json names the model_type; whether the file is good is its reader's business. */
+static mt_rc read_prefix_space(mt_tokenizer *tok, const char *dir, const mt_value *config, const char *what, mt_arena *arena,
+                               mt_err *err)
+{
+    mt_value model;
+    bool found;
+    mt_err ignored = { 0 };
+    mt_rc rc = read_json(dir, "config.json", arena, &model, &found, &ignored);
+    if (rc == MT_ENOMEM) return mt_no_memory(err, "config.json");
+    return mt__set_prefix_space(tok, config, found && !rc ? mt_value_get(&model, "model_type") : NULL, what, err);
+}
+
 static mt_rc read_all(mt_tokenizer *tok, const char *dir, mt_arena *arena, mt_err *err)
 {
     static const char what[] = "tokenizer_config.json";
@@ -214,6 +226,7 @@ static mt_rc read_all(mt_tokenizer *tok, const char *dir, mt_arena *arena, mt_er
     MT_TRY(read_json(dir, what, arena, &config, &found, err));
     if (!found) config = (mt_value){ .type = MT_VALUE_MAP };
     MT_TRY(apply_config(tok, &config, what, err));
+    if (!tok->bare_model) MT_TRY(read_prefix_space(tok, dir, &config, what, arena, err));
     MT_TRY(read_json(dir, "special_tokens_map.json", arena, &map, &found, err));
     if (found) MT_TRY(read_roles(tok, &map, false, "special_tokens_map.json", err));
     MT_TRY(read_template_file(tok, dir, "chat_template.jinja", "default", err));

@@ -56,6 +56,10 @@ mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, mt_err *err);
 /* The text of a tokenizer_config.json that belongs to a tokenizer.json. */
 mt_rc mt__read_config_text(mt_tokenizer *tok, const char *text, size_t n, const char *what, mt_err *err);
 
+/* The space that tokenizer_config.json wants in front of a text, where it counts (prefix_space.c).  model_type: config.json's, or
+ * NULL. */
+mt_rc mt__set_prefix_space(mt_tokenizer *tok, const mt_value *config, const mt_value *model_type, const char *what, mt_err *err);
+
 /* Qwen 1: its pattern, NFC, and the special tokens only its code knows (tiktoken.c). */
 mt_rc mt__make_qwen1(mt_tokenizer *tok, mt_err *err);
 

@@ -293,6 +293,62 @@ static void configuration_beside_a_tokenizer_json_is_read(void **state)
     assert_says("no tokenizer.json and no tokenizer.model");
 }
 
+/* As transformers does it: some classes build their steps themselves and ask tokenizer_config.json for the space; for some model
+ * types it has a class that config cannot change. */
+static void the_space_in_front_of_a_text_is_that_of_the_class(void **state)
+{
+    (void)state;
+#define WORDS(prefix) "{\"model\":" BYTES_MODEL ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":" prefix "}}"
+    static const char *const files[] = { WORDS("false"), WORDS("true") };
+    static const struct {
+        const char *class, *model_type, *config; /* NULL: not there */
+        bool space[2];                           /* with each of the files */
+    } cases[] = {
+        { "GPT2Tokenizer", NULL, "true", { true, true } },
+        { "GPT2TokenizerFast", "starcoder2", "true", { true, true } },
+        { "GPTNeoXTokenizer", "gpt_neox", "false", { false, false } },
+        { "Qwen2Tokenizer", "qwen3", NULL, { false, false } },
+        { "PreTrainedTokenizerFast", NULL, "true", { false, true } },
+        { "LlamaTokenizerFast", "llama", "false", { false, true } },
+        { "GPT2Tokenizer", "olmo2", "true", { false, true } },
+        { "PreTrainedTokenizerFast", "qwen2", "true", { true, true } },
+        { "PreTrainedTokenizerFast", "gpt2", "false", { false, true } },
+        { NULL, "gpt2", "true", { true, true } },
+        { NULL, "llama", "true", { false, true } },
+        { NULL, NULL, "false", { false, true } },
+    };
+    for (size_t i = 0; i < 2 * MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        folder f;
+        mt_tokenizer *tok;
+        mt_tokens t = { 0 };
+        mt_str config = { 0 };
+        const char *class = cases[i / 2].class, *type = cases[i / 2].model_type, *asked = cases[i / 2].config;
+        make_folder(&f);
+        put_text(&f, "tokenizer.json", files[i % 2]);
+        mt_str_puts(&config, "{\"x\":1");
+        if (class) mt_str_printf(&config, ",\"tokenizer_class\":\"%s\"", class);
+        if (asked) mt_str_printf(&config, ",\"add_prefix_space\":%s", asked);
+        mt_str_puts(&config, "}");
+        put_text(&f, "tokenizer_config.json", config.s);
+        mt_str_free(&config);
+        if (type) {
+            mt_str_printf(&config, "{\"model_type\":\"%s\"}", type);
+            put_text(&f, "config.json", config.s);
+            mt_str_free(&config);
+        }
+        assert_ok(mt_tokenizer_open(&tok, f.dir, &err));
+        encode(tok, "ab", 0, &t);
+        assert_int_equal(t.n, 1);
+        if (t.ids[0] != (cases[i / 2].space[i % 2] ? 6 : 5)) /* with a space, without one */
+            fail_msg("%s, %s, %s, file %zu: token %d", class ? class : "-", type ? type : "-", asked ? asked : "-", i % 2,
+                     t.ids[0]);
+        mt_tokens_free(&t);
+        mt_tokenizer_close(tok);
+        remove_folder(&f);
+    }
+}
+
 /* As transformers does it: what the vocabulary has is found in text, what it lacks gets the next id. */
 static void tokens_a_tokenizer_json_forgot_are_added(void **state)
 {
@@ -467,6 +523,7 @@ MT_TEST_MAIN(cmocka_unit_test(a_refused_id_names_its_token_and_no_more), cmocka_
              cmocka_unit_test(malformed_files_are_refused_by_name_and_key), cmocka_unit_test(damaged_model_files_are_refused),
              cmocka_unit_test(rules_that_grow_without_end_are_stopped),
              cmocka_unit_test(configuration_beside_a_tokenizer_json_is_read),
+             cmocka_unit_test(the_space_in_front_of_a_text_is_that_of_the_class),
              cmocka_unit_test(tokens_a_tokenizer_json_forgot_are_added),
              cmocka_unit_test(a_sentencepiece_model_gets_its_special_tokens_from_the_config),
              cmocka_unit_test(glm4_puts_its_own_tokens_in_front), cmocka_unit_test(every_allocation_may_fail),
