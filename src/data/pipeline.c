@@ -138,10 +138,12 @@ static mt_rc open_stores(mt_pipeline *p, const mt_pipeline_options *o, mt_err *e
     return p->built ? trim_cache(o, err) : MT_OK;
 }
 
+static int64_t n_usable(const mt_store *s) { return mt_store_counted(s)->by_reason[MT_REASON_NONE]; }
+
 /* Records that a dataset contributes. */
 static int64_t n_chosen(const mt_store *s, const mt_pipeline_part *part)
 {
-    int64_t n = mt_store_counted(s)->by_reason[MT_REASON_NONE];
+    const int64_t n = n_usable(s);
     return part->num_samples ? mt_min_i64(n, part->num_samples) : n;
 }
 
@@ -166,7 +168,7 @@ static void divide(mt_pipeline *p, const mt_pipeline_options *o, int64_t n_recor
     int64_t number = 0; /* of the chosen record, over all datasets */
     for (size_t d = 0; d < p->n_train; d++) {
         const mt_store *s = p->stores[d];
-        int64_t n = mt_store_counted(s)->by_reason[MT_REASON_NONE], n_keep = n_chosen(s, &o->train[d]), record = -1;
+        int64_t n = n_usable(s), n_keep = n_chosen(s, &o->train[d]), record = -1;
         mt_shuffle choice = mt_shuffle_of(n, o->seed, MT_SHUFFLE_CHOICE + ((uint64_t)d << 32));
         bool keep = false, held = false;
         for (int64_t i = 0; i < mt_store_samples(s); i++) {
@@ -224,18 +226,20 @@ static mt_rc measure_group(mt_pipeline *p, const mt__group *g, mt_err *err)
     return MT_OK;
 }
 
-/* Of the trained samples. */
-static uint64_t fingerprint(const mt_pipeline *p)
+/* Of the trained samples.  A registry's num_samples counts where it leaves records out: no setting and no file shows it. */
+static uint64_t fingerprint(const mt_pipeline *p, const mt_pipeline_options *o)
 {
     uint64_t h = mt_hash(&p->row_tokens, sizeof p->row_tokens, p->n_train);
     for (size_t d = 0; d < p->n_train; d++) {
         uint64_t content = mt_store_content(p->stores[d]);
+        int64_t n = n_chosen(p->stores[d], &o->train[d]);
         h = mt_hash(&content, sizeof content, h);
+        if (n < n_usable(p->stores[d])) h = mt_hash(&n, sizeof n, h);
     }
     return h;
 }
 
-static mt_rc pipeline_measure(mt_pipeline *p, mt_err *err)
+static mt_rc pipeline_measure(mt_pipeline *p, const mt_pipeline_options *o, mt_err *err)
 {
     mt_source_info *i = &p->info;
     MT_TRY(measure_group(p, &p->train, err));
@@ -243,7 +247,7 @@ static mt_rc pipeline_measure(mt_pipeline *p, mt_err *err)
     i->n_samples = p->train.n_samples;
     i->steps_per_epoch = (p->train.n_units + p->per - 1) / p->per;
     i->n_eval_batches = (p->eval.n_units + p->per - 1) / p->per;
-    i->fingerprint = fingerprint(p);
+    i->fingerprint = fingerprint(p, o);
     p->ids = mt_calloc((size_t)i->longest + 1, sizeof *p->ids);
     p->labels = mt_calloc((size_t)i->longest + 1, sizeof *p->labels);
     return p->ids && p->labels ? MT_OK : mt_no_memory(err, "the data pipeline");
@@ -262,7 +266,7 @@ mt_rc mt_pipeline_open(mt_pipeline **out, const mt_pipeline_options *o, mt_err *
                    : mt_fail(err, MT_EINVAL, "a run needs a dataset and at least one sample a step");
     if (!rc) rc = open_stores(p, o, err);
     if (!rc) rc = choose(p, o, err);
-    if (!rc) rc = pipeline_measure(p, err);
+    if (!rc) rc = pipeline_measure(p, o, err);
     if (rc)
         close_pipeline(&p->base);
     else

@@ -269,6 +269,24 @@ static void the_fingerprint_is_of_what_is_trained_on(void **state)
     unmake(&s);
 }
 
+/* num_samples is in no setting, so a resumed run could not find out otherwise that other records are chosen. */
+static void the_fingerprint_shows_which_records_num_samples_chooses(void **state)
+{
+    static const int64_t asked[] = { 0, 50, 60, 100, 200 };
+    uint64_t found[MT_COUNT(asked)];
+    setup s;
+    make(&s, *state, (int64_t[]){ 100 }, 1);
+    for (size_t i = 0; i < MT_COUNT(asked); i++) {
+        s.parts[0].num_samples = asked[i];
+        mt_source *src = open_source(&s);
+        found[i] = info_of(src).fingerprint;
+        mt_source_close(src);
+    }
+    assert_true(found[1] != found[0] && found[2] != found[0] && found[2] != found[1]);
+    assert_true(found[3] == found[0] && found[4] == found[0]); /* all of them */
+    unmake(&s);
+}
+
 static void num_samples_is_a_seeded_choice_and_max_samples_the_first(void **state)
 {
     setup s;
@@ -551,6 +569,7 @@ MT_TEST_MAIN(IN_TEMPDIR(every_sample_comes_once_an_epoch), IN_TEMPDIR(any_step_c
              IN_TEMPDIR(epochs_and_seeds_differ), IN_TEMPDIR(what_is_held_out_is_never_trained_and_stays_the_same),
              IN_TEMPDIR(records_are_held_out_whole), IN_TEMPDIR(datasets_to_evaluate_on_are_kept_apart),
              IN_TEMPDIR(the_fingerprint_is_of_what_is_trained_on),
+             IN_TEMPDIR(the_fingerprint_shows_which_records_num_samples_chooses),
              IN_TEMPDIR(num_samples_is_a_seeded_choice_and_max_samples_the_first), IN_TEMPDIR(interleaving_wraps_the_smaller_set),
              IN_TEMPDIR(packed_rows_hold_whole_documents), IN_TEMPDIR(prefetched_steps_are_the_same),
              cmocka_unit_test(an_error_comes_with_its_own_step), IN_TEMPDIR(too_many_bad_records_stop_before_the_first_step),
