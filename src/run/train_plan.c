@@ -73,6 +73,16 @@ static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved
     return a;
 }
 
+/* A micro-batch holds at least the longest document.  A resumed run may evaluate on longer ones than before. */
+static void hold_longest(mt_arithmetic *a, const mt_job *job)
+{
+    if (a->micro_tokens >= job->longest) return;
+    mt_warn("micro-batches had %lld tokens, and the longest sample to evaluate on has %lld: they have as many now; the run "
+            "continues, but its results will not be bit-identical",
+            (long long)a->micro_tokens, (long long)job->longest);
+    a->micro_tokens = job->longest;
+}
+
 /* On a machine that is too small for its sizes, it continues with others. */
 static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
@@ -261,7 +271,7 @@ static int lanes_for(const mt_trainer *t, const mt_arithmetic *a)
 
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
 {
-    const mt_arithmetic a = arithmetic_of(t, saved, here);
+    mt_arithmetic a = arithmetic_of(t, saved, here);
     const mt_job job = { .train = true,
                          .lanes = lanes_for(t, &a),
                          .machines = t->comm->n_ranks,
@@ -273,6 +283,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
                          .router_loss = t->net.router_loss };
     mt_machine roomy = *here;
     check_bundles(t, &a);
+    if (saved) hold_longest(&a, &job);
     mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
     roomy.host_bytes = SIZE_MAX; /* more than is free, which the system may provide; device memory is fixed */

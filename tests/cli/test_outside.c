@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#define MODEL MT_TESTS_DIR "/../data/demo_model"
+
 static program p; /* large; one at a time */
 
 static void set_up(const char *root, const char *n_steps, const char *save_steps)
@@ -148,6 +150,70 @@ static void on_a_smaller_machine_it_goes_on(void **state)
     assert_printed(&p, "which do not fit in the memory here");
     assert_printed(&p, "not be bit-identical");
     assert_printed(&p, "resumes      out/checkpoint-2");
+}
+
+/* -- other samples to evaluate on ------------------------------------------------------------------ */
+
+static void write_records(const char *root, const char *name, int n_words)
+{
+    mt_str s = { 0 };
+    for (int i = 0; i < 8; i++) {
+        mt_str_puts(&s, "{\"instruction\": \"");
+        for (int k = 0; k < n_words; k++) mt_str_puts(&s, "red ");
+        mt_str_puts(&s, "\", \"output\": \"blue\"}\n");
+    }
+    workspace_write(root, name, s.s);
+    mt_str_free(&s);
+}
+
+static void set_up_records(const char *root, const char *n_steps, const char *evaluated)
+{
+    program_init(&p, root);
+    const char *const args[] = { "train",
+                                 "--model-name",
+                                 MODEL,
+                                 "--from-scratch",
+                                 "--dataset-dir",
+                                 ".",
+                                 "--set",
+                                 "dataset.name=short",
+                                 "--max-seq-len",
+                                 "256",
+                                 "--cache-dir",
+                                 "cache",
+                                 "--output-dir",
+                                 "out",
+                                 "--num-steps",
+                                 n_steps,
+                                 "--batch-size",
+                                 "1",
+                                 "--device",
+                                 "cpu",
+                                 "--eval-dataset",
+                                 evaluated };
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
+}
+
+/* They are longer than the micro-batches that were settled for the run: other bits, which is said, and no lost run. */
+static void it_may_evaluate_on_longer_samples(void **state)
+{
+    const char *root = *state;
+    write_records(root, "short.jsonl", 1);
+    write_records(root, "long.jsonl", 40);
+    workspace_write(root, "dataset_info.json",
+                    "{\"short\": {\"file_name\": \"short.jsonl\"}, \"long\": {\"file_name\": \"long.jsonl\"}}");
+    set_up_records(root, "2", "short");
+    run_ok();
+    set_up_records(root, "4", "long");
+    program_arg(&p, "--resume");
+    run_ok();
+    assert_printed(&p, "the longest sample");
+    assert_printed(&p, "not be bit-identical");
+    assert_printed(&p, "done: 4 steps");
+    set_up_records(root, "6", "short"); /* and what holds long ones holds short ones */
+    program_arg(&p, "--resume");
+    run_ok();
+    assert_null(strstr(p.text, "not be bit-identical"));
 }
 
 /* -- files that vanish ----------------------------------------------------------------------------- */
@@ -350,7 +416,7 @@ static void a_run_goes_on_another_day(void **state)
 
 MT_TEST_MAIN(RUNS(with_little_address_space_it_ends_or_says_so), RUNS(nobody_reading_is_no_end),
              RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
-             RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on),
+             RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on), RUNS(it_may_evaluate_on_longer_samples),
              RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there),
              RUNS(a_branch_without_a_checkpoint_begins_where_it_did), RUNS(a_metrics_file_of_others_is_not_cut),
              RUNS(a_kill_while_clearing_leaves_nothing_behind), RUNS(a_run_goes_on_another_day))
