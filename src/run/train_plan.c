@@ -224,21 +224,34 @@ static mt_rc not_started(const mt_trainer *t, bool helps, mt_err *err)
                    helps ? ", --force starts it anyway" : "");
 }
 
+/* A device without a share would be idle.  With several machines, each takes bundles one after the other. */
+static int most_lanes(const mt_trainer *t, const mt_arithmetic *a)
+{
+    return t->comm->n_ranks > 1 ? mt_arithmetic_shares(a) : mt_arithmetic_parts(a);
+}
+
+static int lanes_for(const mt_trainer *t, const mt_arithmetic *a)
+{
+    const int n = t->exec.devices.n, parts = most_lanes(t, a);
+    return n < parts ? n : parts;
+}
+
 mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
 {
-    const mt_job job = { .train = true,
-                         .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
-                         .machines = t->comm->n_ranks,
-                         .machine = t->comm->rank,
-                         .step_tokens = 2,
-                         .step_docs = 1,
-                         .longest = 2 }; /* the least that any data needs */
+    mt_job job = { .train = true,
+                   .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
+                   .machines = t->comm->n_ranks,
+                   .machine = t->comm->rank,
+                   .step_tokens = 2,
+                   .step_docs = 1,
+                   .longest = 2 }; /* the least that any data needs */
     mt_machine here;
     mt_arithmetic a = { 0 };
     mt_plan *plan = NULL;
     if (t->resume.from || t->s->memory.force) return MT_OK; /* a resumed run has its own arithmetic, which did fit */
     MT_TRY(find_machine(t, &here, err));
     apply_settings(t, &a, here.device_bytes * (size_t)here.crowd);
+    job.lanes = lanes_for(t, &a); /* several need less memory each than one that adds all shares */
     if (mt_plan_auto_fits((mt_plan_inputs){ t->net.model, &job, &a, &here })) return MT_OK;
     mt_rc rc = mt_plan_auto(&plan, (mt_plan_inputs){ t->net.model, &job, &a, &here }, err);
     mt_plan_free(plan);
@@ -257,16 +270,14 @@ static void check_bundles(const mt_trainer *t, const mt_arithmetic *a)
                 bundles, bundles == 1 ? "" : "s", bundles, n, bundles == 1 ? "s" : "", n);
 }
 
-/* A device without a share would be idle.  With several machines, each takes bundles one after the other. */
-static int lanes_for(const mt_trainer *t, const mt_arithmetic *a)
+static void check_lanes(const mt_trainer *t, const mt_arithmetic *a)
 {
-    const int n = t->exec.devices.n, parts = t->comm->n_ranks > 1 ? mt_arithmetic_shares(a) : mt_arithmetic_parts(a);
+    const int n = t->exec.devices.n, parts = most_lanes(t, a);
     if (n > parts)
         mt_warn(
             "this run sums a step in %d share%s, so %d of %d devices compute%s.  --shares %d would use all of them; its results "
             "would not be bit-identical to those of the run so far",
             parts, parts == 1 ? "" : "s", parts, n, parts == 1 ? "s" : "", n);
-    return n < parts ? n : parts;
 }
 
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
@@ -283,6 +294,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
                          .router_loss = t->net.router_loss };
     mt_machine roomy = *here;
     check_bundles(t, &a);
+    check_lanes(t, &a);
     if (saved) hold_longest(&a, &job);
     mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;

@@ -4,7 +4,7 @@
 
 static program p;
 
-static void run_with(const char *root, const char *flag, const char *value)
+static void set_up(const char *root, const char *flag, const char *value)
 {
     static const char *const args[] = { "train",     "--model-name", "model", "--from-scratch", "--dataset-path",
                                         "rows.json", "--output-dir", "out",   "--overwrite",    "--num-steps",
@@ -12,6 +12,11 @@ static void run_with(const char *root, const char *flag, const char *value)
     program_words(&p, root, args, MT_COUNT(args));
     program_arg(&p, flag);
     program_arg(&p, value);
+}
+
+static void run_with(const char *root, const char *flag, const char *value)
+{
+    set_up(root, flag, value);
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
 }
 
@@ -49,6 +54,19 @@ static void one_device_is_not_mentioned(void **state)
     mt_free(text);
 }
 
+/* A single device adds all shares itself, and needs memory for that.  Two may have less each. */
+static void two_devices_start_with_less_memory_each(void **state)
+{
+    set_up(*state, "--shares", "2");
+    program_arg(&p, "--device-memory=150Ki");
+    assert_int_not_equal(program_run(&p), 0);
+    assert_printed(&p, "of device memory and may use 150.0 KiB");
+    set_up(*state, "--devices", "0,1");
+    program_arg(&p, "--device-memory=150Ki");
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+}
+
 #define IN_WORKSPACE(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(IN_WORKSPACE(each_device_is_in_the_terminal_and_the_metrics), IN_WORKSPACE(one_device_is_not_mentioned))
+MT_TEST_MAIN(IN_WORKSPACE(each_device_is_in_the_terminal_and_the_metrics), IN_WORKSPACE(one_device_is_not_mentioned),
+             IN_WORKSPACE(two_devices_start_with_less_memory_each))
