@@ -83,13 +83,29 @@ static void hold_longest(mt_arithmetic *a, const mt_job *job)
     a->micro_tokens = job->longest;
 }
 
+/* The same with sizes still to be chosen. */
+static mt_arithmetic open_sizes(const mt_arithmetic *a)
+{
+    mt_arithmetic form = *a;
+    form.micro_tokens = form.mlp_rows = form.head_rows = form.moe_tokens = 0;
+    return form;
+}
+
+/* True if a run fits; a resumed one with its sizes or with others. */
+static bool some_plan_fits(mt_plan_inputs in, bool saved)
+{
+    const mt_arithmetic form = saved ? open_sizes(in.arithmetic) : *in.arithmetic;
+    if (saved && mt_plan_fits(in)) return true;
+    in.arithmetic = &form;
+    return mt_plan_auto_fits(in);
+}
+
 /* On a machine that is too small for its sizes, it continues with others. */
 static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
     mt_rc rc = mt_plan_search(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, a, machine }, err);
     if (rc != MT_ENOMEM || mt_plan_fits((mt_plan_inputs){ t->net.model, job, a, machine })) return rc;
-    mt_arithmetic form = *a;
-    form.micro_tokens = form.mlp_rows = form.head_rows = form.moe_tokens = 0;
+    const mt_arithmetic form = open_sizes(a);
     MT_TRY(mt_plan_auto(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, &form, machine }, err));
     mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run continues, but "
             "its results will not be bit-identical",
@@ -299,7 +315,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
     roomy.host_bytes = SIZE_MAX; /* more than is free, which the system may provide; device memory is fixed */
-    bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)((mt_plan_inputs){ t->net.model, &job, &a, &roomy });
+    bool helps = some_plan_fits((mt_plan_inputs){ t->net.model, &job, &a, &roomy }, saved);
     if (!helps || !t->s->memory.force) return not_started(t, helps, err);
     mt_warn("%s; started anyway (--force)", err->msg);
     t->exec.forced = true;

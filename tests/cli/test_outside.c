@@ -152,6 +152,25 @@ static void on_a_smaller_machine_it_goes_on(void **state)
     assert_printed(&p, "resumes      out/checkpoint-2");
 }
 
+/* Neither its sizes nor its host memory fit, and smaller sizes would: --force is offered, and starts it. */
+static void on_a_machine_smaller_in_both_ways_it_is_forced(void **state)
+{
+    const char *root = *state;
+    set_up(root, "2", "2");
+    run_ok();
+    for (int force = 0; force < 2; force++) {
+        set_up(root, "4", "2");
+        program_arg(&p, "--resume");
+        program_arg(&p, "--device-memory=250K");
+        program_arg(&p, "--host-memory=30M");
+        if (force) program_arg(&p, "--force");
+        assert_int_equal(program_run(&p) == 0, force);
+        assert_printed(&p, force ? "started anyway (--force)" : "--force starts it anyway");
+    }
+    assert_printed(&p, "which do not fit in the memory here");
+    assert_printed(&p, "resumes      out/checkpoint-2");
+}
+
 /* -- other samples to evaluate on ------------------------------------------------------------------ */
 
 static void write_records(const char *root, const char *name, int n_words)
@@ -416,7 +435,8 @@ static void a_run_goes_on_another_day(void **state)
 
 MT_TEST_MAIN(RUNS(with_little_address_space_it_ends_or_says_so), RUNS(nobody_reading_is_no_end),
              RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
-             RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on), RUNS(it_may_evaluate_on_longer_samples),
+             RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on),
+             RUNS(on_a_machine_smaller_in_both_ways_it_is_forced), RUNS(it_may_evaluate_on_longer_samples),
              RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there),
              RUNS(a_branch_without_a_checkpoint_begins_where_it_did), RUNS(a_metrics_file_of_others_is_not_cut),
              RUNS(a_kill_while_clearing_leaves_nothing_behind), RUNS(a_run_goes_on_another_day))
