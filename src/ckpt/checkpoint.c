@@ -32,6 +32,7 @@ bool mt_ckpt_step_of(const char *path, int64_t *step)
     size_t n = strlen(name);
     if (n <= strlen(PREFIX) || n > strlen(PREFIX) + 18 || strncmp(name, PREFIX, strlen(PREFIX)) != 0) return false;
     if (strspn(digits, "0123456789") != strlen(digits)) return false;
+    if (digits[0] == '0' && digits[1]) return false; /* mt_ckpt_path() would lead elsewhere */
     *step = strtoll(digits, NULL, 10);
     return true;
 }

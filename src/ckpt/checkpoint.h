@@ -78,7 +78,7 @@ mt_rc mt_ckpt_list_open(mt_ckpt_list *out, const char *output_dir, mt_err *err);
 void mt_ckpt_list_free(mt_ckpt_list *l);
 /* "OUTPUT/checkpoint-120"; NULL: no memory. */
 char *mt_ckpt_path(const char *output_dir, int64_t step);
-/* True if a path ends in checkpoint-N. */
+/* True if a path ends in checkpoint-N, as mt_ckpt_path writes it. */
 bool mt_ckpt_step_of(const char *path, int64_t *step);
 
 /* All there, checksums right, and with what resuming needs. */

@@ -484,6 +484,28 @@ static void the_newest_whole_one_is_found_and_old_ones_go(void **state)
 }
 
 /* Rights, open files, a mount that is away: it may be whole, and stays what it is called. */
+/* No run names a directory like that, so it is not a run's, and does not stand in the way of one. */
+static void a_name_with_leading_zeros_is_not_a_checkpoint(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    char *newest = NULL;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 5);
+    mt_ckpt_save s = save_of(&a, *state, 8);
+    assert_ok(mt_ckpt_write(&s, &err));
+    assert_int_equal(mkdir(workspace_path("%s/checkpoint-0012", (char *)*state).s, 0777), 0);
+    assert_ok(mt_ckpt_find_newest(&newest, *state, &err));
+    assert_non_null(newest);
+    assert_string_equal(mt_path_base(newest), "checkpoint-8");
+    assert_ok(mt_ckpt_prune(*state, 1, &err));
+    assert_true(mt_dir_exists(newest));
+    mt_free(newest);
+    int64_t step = -1;
+    assert_true(mt_ckpt_step_of("checkpoint-0", &step) && step == 0);
+    fake_close(&a);
+}
+
 static void a_checkpoint_that_cannot_be_read_is_not_called_damaged(void **state)
 {
     fake a;
@@ -724,7 +746,7 @@ MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_mas
              RUNS(an_earlier_attempt_cannot_reach_the_files_of_this_one), cmocka_unit_test(files_are_dealt_by_their_bytes),
              RUNS(numbers_that_are_not_finite_are_never_saved), RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
              RUNS(an_old_one_that_cannot_be_removed_is_said_and_stays), RUNS(the_newest_whole_one_is_found_and_old_ones_go),
-             RUNS(another_models_checkpoint_is_refused_by_name), cmocka_unit_test(a_changed_bit_changes_the_checksum),
-             RUNS(a_config_that_is_still_true_is_copied_byte_for_byte), RUNS(a_template_of_the_run_takes_the_place_of_the_models),
-             RUNS(the_template_that_was_trained_with_is_saved), RUNS(the_trained_end_of_turn_is_among_the_eos_ids),
-             RUNS(one_dtype_for_all_is_written_in_the_config_too))
+             RUNS(a_name_with_leading_zeros_is_not_a_checkpoint), RUNS(another_models_checkpoint_is_refused_by_name),
+             cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
+             RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),
+             RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(one_dtype_for_all_is_written_in_the_config_too))
