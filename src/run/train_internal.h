@@ -256,6 +256,8 @@ mt_rc mt__train_saved_settings(const mt_trainer *t, mt_settings *out, mt_err *er
 mt_rc mt__train_state_parse(const char *text, size_t n, saved_state *out, struct tm *now, mt_err *err);
 /* Finds the checkpoint to resume from, if the settings ask for one: t->resume.from. */
 mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err);
+/* Removes what save.keep_last does not keep, once settings, model, data and plan were checked. */
+void mt__train_prune(const mt_trainer *t);
 /* Reads what it stores, including t->data.now.  Fails if the settings make this another run; logs other differences. */
 mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err);
 /* Once data and model are open: fails unless they are the ones it was made with. */

@@ -250,6 +250,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(mt__train_plan(t, t->resume.from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(mt__train_compare_ranks(t, err));
+    mt__train_prune(t); /* before the disk is looked at: it frees space */
     MT_TRY(mt__train_disk(t, err));
     if (mt__train_weights_come_last(t)) MT_TRY(mt__train_fetch_weights(t, t->resume.from ? &saved : NULL, err));
     MT_TRY(mt__train_network(t, err));

@@ -187,18 +187,21 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     MT_TRY(refuse_finished(t, err));
     MT_TRY(mt_ckpt_find_newest(&t->resume.from, t->dir.path, err));
     t->resume.here = true;
-    if (t->resume.from) {
-        mt_err why = { 0 }; /* a kill may have come between saving and this; leftover files cost disk space, not the run */
-        if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why))
-            mt_warn("an old checkpoint could not be removed: %s", why.msg);
-        return MT_OK;
-    }
+    if (t->resume.from) return MT_OK;
     if (t->resume.began_from)
         return mt_fail(err, MT_EINVAL,
                        "the run in %s began from %s and has no complete checkpoint yet; --resume %s starts there again",
                        t->dir.path, t->resume.began_from, t->resume.began_from);
     mt_info("%s has no complete checkpoint yet: the run starts from the beginning", t->dir.path);
     return MT_OK;
+}
+
+/* A kill may have come between saving and this; leftover files cost disk space, not the run. */
+void mt__train_prune(const mt_trainer *t)
+{
+    mt_err why = { 0 };
+    if (t->comm->rank || !t->resume.from || strcmp(t->s->save.resume, "latest") != 0) return;
+    if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why)) mt_warn("an old checkpoint could not be removed: %s", why.msg);
 }
 
 /* -- reading --------------------------------------------------------------------------------------- */

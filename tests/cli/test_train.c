@@ -298,6 +298,25 @@ static void changed_data_is_refused(void **state)
     REFUSED("training.seed was 42 and is 7");
 }
 
+/* The user may have meant to keep more of them. */
+static void a_refused_resume_removes_no_checkpoint(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--keep-last=1");
+    program_arg(&p, "--seed=7");
+    REFUSED("training.seed was 42 and is 7");
+    for (int step = 2; step <= 6; step += 2) assert_true(mt_dir_exists(workspace_path("%s/out/checkpoint-%d", root, step).s));
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--keep-last=1");
+    assert_int_equal(program_run(&p), 0);
+    for (int step = 2; step <= 6; step += 2)
+        assert_int_equal(mt_dir_exists(workspace_path("%s/out/checkpoint-%d", root, step).s), step == 6);
+}
+
 static void a_checkpoint_of_another_model_is_refused(void **state)
 {
     const char *root = *state;
@@ -930,8 +949,9 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines),
              RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
-             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
-             RUNS(a_resumed_run_keeps_its_attention), RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(a_refused_resume_removes_no_checkpoint), RUNS(a_checkpoint_of_another_model_is_refused),
+             RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
+             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
              RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest),
              RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),
