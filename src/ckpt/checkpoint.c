@@ -343,13 +343,20 @@ mt_rc mt_ckpt_prune(const char *output_dir, int64_t keep, mt_err *err)
 
 /* -- which is whole -------------------------------------------------------------------------------- */
 
-mt_rc mt_ckpt_verify(const char *path, mt_err *err)
+static mt_rc has_state(bool *out, const char *path, mt_err *err)
 {
-    MT_TRY(mt_manifest_verify(path, err));
     char *state = mt_path_join(path, "resume/state.json");
     if (!state) return mt_no_memory(err, "%s", path);
-    bool resumable = mt_file_exists(state);
+    *out = mt_file_exists(state);
     mt_free(state);
+    return MT_OK;
+}
+
+mt_rc mt_ckpt_verify(const char *path, mt_err *err)
+{
+    bool resumable;
+    MT_TRY(mt_manifest_verify(path, err));
+    MT_TRY(has_state(&resumable, path, err));
     if (resumable) return MT_OK;
     return mt_fail(err, MT_EINVAL, "%s holds a model and nothing to resume from (save.save_only_model was set)", path);
 }
@@ -364,6 +371,20 @@ static mt_rc set_aside(const char *path, const char *why, mt_err *err)
     if (!rc && mt_disk_rename(path, to)) rc = mt_fail_errno(err, MT_EIO, "renaming %s to %s", path, to);
     mt_free(to);
     return rc;
+}
+
+/* The newest of the first n holds a model only.  Starting over must not be the advice while an older one can be resumed. */
+static mt_rc only_a_model(const mt_ckpt_list *l, size_t n, const char *output_dir, const char *why, mt_err *err)
+{
+    for (size_t i = n - 1; i-- > 0;) {
+        bool resumable = false;
+        char *path = mt_ckpt_path(output_dir, l->steps[i]);
+        mt_rc rc = path ? has_state(&resumable, path, err) : mt_no_memory(err, "%s", output_dir);
+        mt_free(path);
+        if (rc) return rc;
+        if (resumable) return mt_fail(err, MT_EINVAL, "%s; move it away to resume from checkpoint-%" PRId64, why, l->steps[i]);
+    }
+    return mt_fail(err, MT_EINVAL, "%s; --overwrite starts over", why);
 }
 
 mt_rc mt_ckpt_find_newest(char **out, const char *output_dir, mt_err *err)
@@ -381,7 +402,7 @@ mt_rc mt_ckpt_find_newest(char **out, const char *output_dir, mt_err *err)
         else if (bad == MT_ENOMEM)
             rc = mt_no_memory(err, "%s", output_dir);
         else if (bad == MT_EINVAL)
-            rc = mt_fail(err, bad, "%s; --overwrite starts over", why.msg);
+            rc = only_a_model(&l, i + 1, output_dir, why.msg, err);
         else if (bad == MT_EIO) /* rights, limits, a mount that is away: what cannot be read now may be whole */
             rc = mt_fail(err, bad,
                          "%s.\n  Whether %s is whole cannot be seen, and it is left as it is.  Make it readable; or, if its disk "

@@ -443,6 +443,24 @@ static void only_models_are_saved_when_asked_and_cannot_be_resumed(void **state)
     REFUSED("nothing to resume from", "--overwrite");
 }
 
+/* A run that saved all of its state first: the message does not advise to throw that away. */
+static void a_model_alone_points_to_the_checkpoint_before_it(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--num-steps=9");
+    program_arg(&p, "--save-only-model");
+    assert_int_equal(program_run(&p), 0);
+    set_up(root);
+    program_arg(&p, "--resume");
+    REFUSED("out/checkpoint-8 holds a model and nothing to resume from", "move it away to resume from checkpoint-6");
+    assert_int_equal(rename(workspace_path("%s/out/checkpoint-8", root).s, workspace_path("%s/elsewhere", root).s), 0);
+    run_ok(root, "--resume");
+    assert_printed(&p, "resumes      out/checkpoint-6");
+}
+
 /* Nothing but the finished model is left: starting over would not be a resume. */
 static void a_finished_model_alone_is_not_resumed(void **state)
 {
@@ -952,9 +970,10 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(a_refused_resume_removes_no_checkpoint), RUNS(a_checkpoint_of_another_model_is_refused),
              RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
-             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
-             RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest),
-             RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),
+             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_model_alone_points_to_the_checkpoint_before_it),
+             RUNS(a_finished_model_alone_is_not_resumed), RUNS(room_is_asked_for_what_will_be_written),
+             RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model),
+             RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),
              RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step),
              RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(force_makes_no_device_larger),
              RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without), RUNS(missing_things_are_named),
