@@ -3,6 +3,7 @@
 #include "base/mem.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,4 +43,27 @@ void mt_nearest_offer(mt_nearest *search, const char *candidate)
     if (d > (longer + 2) / 3 || (*search->best && d >= search->distance)) return;
     snprintf(search->best, sizeof search->best, "%s", candidate);
     search->distance = d;
+}
+
+void mt_nearest_path(char best[MT_NEAREST_PATH], const char *path)
+{
+    char whole[MT_NEAREST_PATH - sizeof((mt_nearest *)0)->best];
+    *best = '\0';
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    if (n == 0 || n >= sizeof whole) return;
+    snprintf(whole, sizeof whole, "%.*s", (int)n, path);
+    const char *slash = strrchr(whole, '/');
+    const char *name = slash ? slash + 1 : whole;
+    char folder[sizeof whole] = ".";
+    if (slash) snprintf(folder, sizeof folder, "%.*s", slash == whole ? 1 : (int)(slash - whole), whole);
+
+    mt_nearest near = { .word = name };
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' && strlen(e->d_name) < sizeof near.best) mt_nearest_offer(&near, e->d_name);
+    if (d) closedir(d);
+    /* Equal extensions make names look closer than they are: train.json is not test.json. */
+    if (*near.best && near.distance <= ((int)strcspn(name, ".") + 2) / 3)
+        snprintf(best, MT_NEAREST_PATH, "%.*s%s", (int)(name - whole), whole, near.best);
 }

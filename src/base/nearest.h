@@ -17,4 +17,9 @@ typedef struct mt_nearest {
 
 void mt_nearest_offer(mt_nearest *search, const char *candidate);
 
+enum { MT_NEAREST_PATH = 400 };
+
+/* For a path that does not exist: the entry of its folder with the closest name, as a path.  "": none is close. */
+void mt_nearest_path(char best[MT_NEAREST_PATH], const char *path);
+
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/nearest.h"
+#include "data/formats.h"
 
 #include <glob.h>
 #include <stdio.h>
@@ -383,10 +384,15 @@ mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, 
     return find_files(&e, out, err);
 }
 
+bool mt_dataset_is_file_name(const char *path) { return mt__format_by_extension(path) != NULL; }
+
 mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, mt_record_layout layout, mt_err *err)
 {
     *out = (mt_dataset_entry){ .name = mt_path_base(path), .path = path, .layout = layout };
     if (path_exists(path)) return MT_OK;
+    char near[MT_NEAREST_PATH];
+    mt_nearest_path(near, path);
+    if (*near) return mt_fail(err, MT_ENOENT, "dataset.path: no file or folder %s; did you mean %s?", path, near);
     return mt_fail(
         err, MT_ENOENT,
         "dataset.path: no file or folder %s.  If it is the name of a dataset in dataset_info.json, give it as dataset.name",

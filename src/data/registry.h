@@ -51,6 +51,9 @@ bool mt_registry_has(const mt_registry *r, const char *name);
 /* One dataset.  MT_ENOENT: no such name (the nearest one is suggested), or its files are not there. */
 mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, mt_err *err);
 
+/* True if the name ends like a data file (.jsonl, .csv, .parquet, ...): never the name of a dataset on the hub. */
+bool mt_dataset_is_file_name(const char *path);
+
 /* A file or folder of the user's own.  Strings are borrowed. */
 mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, mt_record_layout layout, mt_err *err);
 

@@ -16,11 +16,26 @@
 
 enum { MAX_PAGES = 1000, MAX_SUGGESTIONS = 20 };
 
+/* " (did you mean PATH?)" if the name looks like a mistyped path of this machine, else "". */
+typedef struct path_hint {
+    char words[MT_NEAREST_PATH + 20];
+} path_hint;
+
+static path_hint hint_for(const char *name)
+{
+    path_hint hint = { "" };
+    char near[MT_NEAREST_PATH];
+    mt_nearest_path(near, name);
+    if (*near) snprintf(hint.words, sizeof hint.words, " (did you mean %s?)", near);
+    return hint;
+}
+
 mt_rc mt__repo_init(mt__repo *r, const mt_hub *hub, const char *name, const char *revision, bool dataset, mt_err *err)
 {
     *r = (mt__repo){ .name = name, .revision = revision && *revision ? revision : "main", .dataset = dataset };
     if (!mt_hub_is_name(name))
-        return mt_fail(err, MT_ENOENT, "%.200s is neither a directory here nor a name on the hub (ORG/NAME)", name);
+        return mt_fail(err, MT_ENOENT, "%.200s is neither a directory here%s nor a name on the hub (ORG/NAME)", name,
+                       hint_for(name).words);
     if (!mt__hub_safe_path(r->revision)) return mt_fail(err, MT_EINVAL, "\"%.200s\" is not a branch, tag or commit", r->revision);
     char *folder = mt__hub_folder(name, dataset);
     r->folder = folder ? mt_path_join(hub->at.cache, folder) : NULL;
@@ -116,9 +131,10 @@ static mt_rc no_such(const mt_hub *hub, const mt__repo *repo, mt_err *err)
         return mt_fail(err, MT_ENOENT, "no %s \"%s\" on %s; did you mean %s?", kind_of(repo), repo->name, hub->at.endpoint,
                        near.best);
     return mt_fail(err, MT_ENOENT,
-                   "no directory %s here, and no %s of that name on %s.  Check the spelling; if it is private, set HF_TOKEN "
+                   "no directory %s here%s, and no %s of that name on %s.  Check the spelling; if it is private, set HF_TOKEN "
                    "to a token that may read it%s",
-                   repo->name, kind_of(repo), hub->at.endpoint, hub->at.token ? " (the current one may not)" : "");
+                   repo->name, hint_for(repo->name).words, kind_of(repo), hub->at.endpoint,
+                   hub->at.token ? " (the current one may not)" : "");
 }
 
 static mt_rc gated(const mt_hub *hub, const mt__repo *repo, mt_err *err)
@@ -172,10 +188,11 @@ static mt_rc refuse_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err 
     char why[600];
     snprintf(why, sizeof why, "%.590s", err->msg);
     return mt_fail(err, MT_EIO,
-                   "no directory %s here, and %s cannot be reached (%s).  Without a network: run `megatrain get %s%s` on a "
+                   "no directory %s here%s, and %s cannot be reached (%s).  Without a network: run `megatrain get %s%s` on a "
                    "machine that has one "
                    "and copy %s from its cache to this one%s; HF_ENDPOINT chooses a mirror",
-                   repo->name, hub->at.endpoint, why, repo->name, repo->dataset ? " --dataset" : "", repo->folder,
+                   repo->name, hint_for(repo->name).words, hub->at.endpoint, why, repo->name, repo->dataset ? " --dataset" : "",
+                   repo->folder,
                    repo->dataset ? ", or give the files as dataset.path"
                                  : ", or give a directory with the model's files as its name");
 }

@@ -56,12 +56,14 @@ static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *n
     };
 }
 
-/* dataset.path: a file or folder, otherwise a dataset of the hub, as in MegaTrain. */
+/* dataset.path: a file or folder, otherwise a dataset of the hub, as in MegaTrain.  A mistyped file name such as data/train.jsonl
+ * looks like ORG/NAME, too, but the hub is not asked for it. */
 static mt_rc find_direct(const mt_settings *s, mt_dataset_entry *out, mt_err *err)
 {
     const mt_dataset_settings *d = &s->dataset;
     bool here = mt_file_exists(d->path) || mt_dir_exists(d->path);
-    if (here || !is_hub_name(NULL, d->path)) return mt_dataset_direct(out, d->path, direct_layout(d), err);
+    if (here || !is_hub_name(NULL, d->path) || mt_dataset_is_file_name(d->path))
+        return mt_dataset_direct(out, d->path, direct_layout(d), err);
     hub_entry(out, s, d->path);
     return MT_OK;
 }

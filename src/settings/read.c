@@ -153,7 +153,12 @@ mt_rc mt_settings_read(mt_settings *s, const char *path, mt_err *err)
     char *text;
     size_t n;
     mt_rc rc = mt_file_read(&text, &n, path, MT_YAML_MAX_BYTES, err);
-    if (rc == MT_ENOENT) return mt_fail(err, rc, "no file %s; configs/ has ready ones", path);
+    if (rc == MT_ENOENT) {
+        char near[MT_NEAREST_PATH];
+        mt_nearest_path(near, path);
+        return *near ? mt_fail(err, rc, "no file %s; did you mean %s?", path, near)
+                     : mt_fail(err, rc, "no file %s; configs/ has ready ones", path);
+    }
     if (rc) return rc;
     rc = mt_settings_parse(s, text, n, path, err);
     mt_free(text);

@@ -136,6 +136,26 @@ static void a_subset_is_chosen_by_the_settings_or_by_the_registry(void **state)
     mt_settings_deinit(&s);
 }
 
+static mt_rc fetch_nothing(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err)
+{
+    (void)out;
+    return mt_fail(err, MT_EIO, "the hub was asked for %s", q->name);
+}
+
+static void the_hub_is_not_asked_for_a_file_name(void **state)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    mt_feed *f;
+    settings_of_path(&s, *state, "folder/train.jsonl");
+    assert_int_equal(mt_feed_open(&f, &s, &(mt_feed_options){ .fetch = fetch_nothing }, &err), MT_ENOENT);
+    assert_says("dataset.path: no file or folder folder/train.jsonl");
+    set(&s, "dataset.path", "folder/train");
+    assert_int_equal(mt_feed_open(&f, &s, &(mt_feed_options){ .fetch = fetch_nothing }, &err), MT_EIO);
+    assert_says("the hub was asked for folder/train");
+    mt_settings_deinit(&s);
+}
+
 static void a_part_of_a_split_is_a_part_of_the_samples(void **state)
 {
     mt_err err = { 0 };
@@ -172,4 +192,5 @@ static void text_is_cut_as_the_settings_say(void **state)
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name),
              IN_TEMPDIR(what_lint_stops_is_refused), IN_TEMPDIR(a_subset_is_chosen_by_the_settings_or_by_the_registry),
-             IN_TEMPDIR(a_part_of_a_split_is_a_part_of_the_samples), IN_TEMPDIR(text_is_cut_as_the_settings_say))
+             IN_TEMPDIR(the_hub_is_not_asked_for_a_file_name), IN_TEMPDIR(a_part_of_a_split_is_a_part_of_the_samples),
+             IN_TEMPDIR(text_is_cut_as_the_settings_say))

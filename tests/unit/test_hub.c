@@ -469,6 +469,8 @@ static void an_unknown_name_is_answered_with_the_nearest(void **state)
     assert_says("HF_TOKEN");
     assert_int_equal(mt_hub_model(r->hub, "../escape", "", MT_HUB_MODEL, &dir, &err), MT_ENOENT);
     assert_says("is neither a directory here nor a name on the hub");
+    assert_int_equal(mt_hub_model(r->hub, MT_TESTS_DIR "/golden/modles", "", MT_HUB_MODEL, &dir, &err), MT_ENOENT);
+    assert_says("(did you mean " MT_TESTS_DIR "/golden/models?)");
     assert_int_equal(mt_hub_model(r->hub, "acme/tiny", "../../x", MT_HUB_MODEL, &dir, &err), MT_EINVAL);
     assert_says("is not a branch");
 }

@@ -102,6 +102,8 @@ static void missing_and_foreign_files_are_named(void **state)
     assert_int_equal(mt_settings_read(&s, "no/such.yaml", &err), MT_ENOENT);
     assert_says("no/such.yaml");
     /* LLaMA-Factory's form: cli.resolved has more of it. */
+    assert_int_equal(mt_settings_read(&s, MT_FIXTURE("settings/flat.yml"), &err), MT_ENOENT);
+    assert_says("/settings/flat.yaml?");
     assert_ok(mt_settings_read(&s, MT_FIXTURE("settings/flat.yaml"), &err));
     assert_true(s.flat);
     assert_string_equal(s.model.name, "Qwen/Qwen2.5-7B-Instruct");
