@@ -388,7 +388,8 @@ bool mt_dataset_is_file_name(const char *path) { return mt__format_by_extension(
 
 mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, mt_record_layout layout, mt_err *err)
 {
-    *out = (mt_dataset_entry){ .name = mt_path_base(path), .path = path, .layout = layout };
+    const char *base = mt_path_base(path); /* "" after a trailing slash */
+    *out = (mt_dataset_entry){ .name = *base ? base : path, .path = path, .layout = layout };
     if (path_exists(path)) return MT_OK;
     char near[MT_NEAREST_PATH];
     mt_nearest_path(near, path);

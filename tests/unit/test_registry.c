@@ -210,11 +210,21 @@ static void a_mistyped_path_suggests_its_neighbor(void **state)
     assert_null(strstr(err.msg, "did you mean"));
 }
 
+static void a_folder_with_a_trailing_slash_has_a_name(void **state)
+{
+    mt_err err = { 0 };
+    mt_dataset_entry e;
+    char path[512];
+    snprintf(path, sizeof path, "%s/", (const char *)*state);
+    assert_ok(mt_dataset_direct(&e, path, mt_record_layout_direct("q", "a"), &err));
+    assert_string_equal(e.name, path);
+}
+
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 
 MT_TEST_MAIN(IN_DIR(columns_not_named_are_unset_and_tags_keep_their_defaults),
              IN_DIR(what_cannot_be_trained_on_is_refused_with_the_reason), IN_DIR(mistakes_in_an_entry_are_named),
              IN_DIR(hub_datasets_are_looked_for_here_first), IN_DIR(the_nearest_name_is_suggested),
-             IN_DIR(a_mistyped_path_suggests_its_neighbor),
+             IN_DIR(a_mistyped_path_suggests_its_neighbor), IN_DIR(a_folder_with_a_trailing_slash_has_a_name),
              IN_DIR(the_folder_is_looked_for_in_three_places), cmocka_unit_test(the_registry_that_is_installed_is_sound),
              cmocka_unit_test(a_missing_path_suggests_the_registry))
