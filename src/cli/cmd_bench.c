@@ -69,10 +69,16 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     int64_t least = b->table || b->trace ? 0 : 1;
-    if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < least || o->warmup < 0 || o->steps + o->warmup > 1000000)
-        return mt_fail(err, MT_EINVAL,
-                       "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (0 with --table "
-                       "or --trace; a million at most) expected");
+    if (o->seq_len < 2) return mt_fail(err, MT_EINVAL, "--seq-len %lld: at least 2 expected", (long long)o->seq_len);
+    if (o->tokens < o->seq_len)
+        return mt_fail(err, MT_EINVAL, "--tokens-per-step %lld: at least one document expected (--seq-len %lld)",
+                       (long long)o->tokens, (long long)o->seq_len);
+    if (o->steps < least)
+        return mt_fail(err, MT_EINVAL, "--steps %lld: at least 1 expected (or 0 with --table or --trace)", (long long)o->steps);
+    if (o->warmup < 0) return mt_fail(err, MT_EINVAL, "--warmup %lld: at least 0 expected", (long long)o->warmup);
+    if (o->steps + o->warmup > 1000000)
+        return mt_fail(err, MT_EINVAL, "--steps %lld and --warmup %lld: at most 1000000 in all expected", (long long)o->steps,
+                       (long long)o->warmup);
     if (!mt_moments_from_name(o->adam_state, &b->moments))
         return mt_fail(err, MT_EINVAL, "--adam-state %s: float32, bf16 or 8bit expected", o->adam_state);
     if (o->warmup_tokens && o->warmup_tokens < 2) return mt_fail(err, MT_EINVAL, "--warmup-tokens of at least 2 expected");
@@ -118,6 +124,7 @@ static mt_rc print_json(const options *o, const char *name, const mt_bench_resul
     mt_str s = { 0 };
     mt_json_out j = { .to = &s };
     mt_json_map(&j, NULL, MT_JSON_FLAT);
+    mt_json_put_int(&j, "version", 1);
     mt_json_put_str(&j, "shape", name);
     mt_json_put_str(&j, "device", r->device.name);
     mt_json_put_bool(&j, "alias_layers", o->alias_layers);
@@ -264,7 +271,7 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
         { "--shape", MT_FLAG_STR, &o->shape, "NAME[,NAME]", "published models, such as qwen2.5-7b", false },
         { "--model", MT_FLAG_STR, &o->model, "DIR", "use the shape of a model directory instead", false },
         { "--seq-len", MT_FLAG_INT, &o->seq_len, "N", "tokens per document (default 1024)", false },
-        { "--tokens-per-step", MT_FLAG_INT, &o->tokens, "N", "65536", false },
+        { "--tokens-per-step", MT_FLAG_INT, &o->tokens, "N", "tokens of a step (default 65536)", false },
         { "--lengths", MT_FLAG_STR, &o->lengths, "lognormal:M",
           "documents of varying length with mean M (default: all of --seq-len)", false },
         { "--trained", MT_FLAG_STR, &o->trained, "SHARE", "fraction of tokens that are trained (default 1)", false },

@@ -110,12 +110,16 @@ static void what_bench_prints_for_programs_is_json_whatever_the_model_is_called(
     assert_string_equal(mt_json_string(mt_value_get(line, "shape")), path);
     assert_int_equal(mt_value_number(mt_value_get(line, "tokens_per_step")), 64);
     mt_json_free(line);
+    assert_true(mt_value_is_number(mt_value_get(line, "version")));
 }
 
 static void bench_times_the_traced_step_where_steps_are_long(void **state)
 {
     (void)state;
-    expect_program(BENCH "--steps 0", 2, "0 with --table");
+    expect_program(BENCH "--steps 0", 2, "--steps 0: at least 1 expected (or 0 with --table");
+    expect_program(BENCH "--seq-len 1", 2, "--seq-len 1: at least 2 expected");
+    expect_program(BENCH "--warmup -1", 2, "--warmup -1: at least 0 expected");
+    expect_program(BENCH "--steps 999999 --warmup 2", 2, "at most 1000000 in all");
     expect_program(BENCH "--steps 0 --warmup 0 --table", 0, "64 tokens a step (60 trained), 0.");
     expect_program(BENCH "--steps 0 --warmup 1 --warmup-tokens 20 --table", 0, "64 tokens a step (60 trained), 0.");
     expect_program(BENCH "--warmup-tokens 20", 0, "64 tokens a step (60 trained), 0.");
@@ -168,7 +172,7 @@ static void bench_runs_several_in_one_process(void **state)
     assert_true(first && second > first && third > second);
     /* words and names are looked at before the first run */
     assert_int_equal(run_program(BENCH "--and --tokens-per-step 1", out, sizeof out), 2);
-    assert_true(strstr(out, "--tokens-per-step of at least that") && !strstr(out, "tokens/s"));
+    assert_true(strstr(out, "--tokens-per-step 1: at least one document expected (--seq-len 16)") && !strstr(out, "tokens/s"));
     assert_int_equal(run_program(BENCH "--and --model /nowhere", out, sizeof out), 1);
     assert_true(strstr(out, "/nowhere") && !strstr(out, "tokens/s"));
     assert_int_equal(
