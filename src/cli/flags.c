@@ -63,7 +63,7 @@ static mt_rc store_int(const mt_usage *u, const mt_flag *f, const char *text, lo
     char *end;
     long long x = strtoll(text, &end, 10); /* an out-of-range number is returned as the nearest valid one */
     if (end == text || *end)
-        return mt_fail(err, MT_EINVAL, "%s %s: %s expects a whole number, not \"%s\"", u->command, f->name, f->name, text);
+        return mt_fail(err, MT_EINVAL, "%s: %s expects a whole number, not \"%s\"", u->command, f->name, text);
     if (x > most) return mt_fail(err, MT_EINVAL, "%s: %s %s is out of range: at most %lld", u->command, f->name, text, most);
     if (x < least) return mt_fail(err, MT_EINVAL, "%s: %s %s is out of range: at least %lld", u->command, f->name, text, least);
     *(int64_t *)f->to = x;
@@ -79,8 +79,7 @@ static mt_rc store(const mt_usage *u, const mt_flag *f, const char *text, mt_err
     case MT_FLAG_STRS: return add_str(f, text, err);
     case MT_FLAG_FLOAT:
         *(double *)f->to = strtod(text, &end);
-        if (end == text || *end)
-            return mt_fail(err, MT_EINVAL, "%s %s: %s expects a number, not \"%s\"", u->command, f->name, f->name, text);
+        if (end == text || *end) return mt_fail(err, MT_EINVAL, "%s: %s expects a number, not \"%s\"", u->command, f->name, text);
         return MT_OK;
     case MT_FLAG_BYTES: return mt_bytes_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;
     case MT_FLAG_MEMORY: return mt_memory_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;

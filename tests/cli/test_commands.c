@@ -29,7 +29,8 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("inspect a b", 2, "is an extra argument");
     expect_program("generate x --max-new-tokens 99999999999999999999", 2, "out of range");
     expect_program("generate x --seed -9223372036854775808", 2, "out of range");
-    expect_program("generate x --top-k 3x", 2, "expects a whole number");
+    expect_program("generate x --top-k 3x", 2, "error: generate: --top-k expects a whole number");
+    expect_program("generate x --temperature hot", 2, "error: generate: --temperature expects a number");
     expect_program("report", 2, "RUN is missing");
     expect_program("report /nowhere", 2, "no directory /nowhere");
     expect_program("report " MODEL, 2, "holds no run");
