@@ -356,12 +356,14 @@ int mt_cmd_families(int argc, char **argv)
     bool help, json = false;
     const mt_flag flags[] = { { "--json", MT_FLAG_BOOL, &json, NULL, "print JSON for scripts (docs/scripting.md)", false } };
     const mt_usage usage = {
-        "families",      "[--json]", "List list the known model families, with the published models they cover.", NULL, flags,
+        "families",      "[--json]", "List the known model families, with the published models they cover.", NULL, flags,
         MT_COUNT(flags), NULL,
     };
     if (mt_flags_parse(&usage, argc, argv, NULL, &help, &err)) return mt_cli_failed(&err);
     if (help) return 0;
     if (json) return print_families_json(&err) ? mt_cli_failed(&err) : 0;
-    for (const mt_family *const *f = mt_families; *f; f++) printf("%-10s %s\n", (*f)->name, (*f)->covers);
+    int widest = 0;
+    for (const mt_family *const *f = mt_families; *f; f++) widest = (int)mt_max_i64(widest, (int64_t)strlen((*f)->name));
+    for (const mt_family *const *f = mt_families; *f; f++) printf("%-*s  %s\n", widest, (*f)->name, (*f)->covers);
     return 0;
 }

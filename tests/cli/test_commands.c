@@ -70,7 +70,9 @@ static void inspect_shows_what_was_found(void **state)
                    "8 experts on 1 of 2 layers, 3 for each row, 6 wide; a shared one, 6 wide");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/phimoe", 0, "phimoe's router works as in evaluation");
     expect_program("inspect /nowhere", 1, "is neither a directory here nor a name on the hub");
-    expect_program("families", 0, "qwen3");
+    expect_program("families", 0, "\nqwen3             Qwen3 0.6B"); /* aligned with the longest name */
+    expect_program("families", 0, "\ngranitemoeshared  ");
+    expect_program("families --help", 0, "\nList the known model families");
 }
 
 #define BENCH "bench --model " MODEL " --device cpu --ram 1G --seq-len 16 --tokens-per-step 64 --steps 2 --warmup 1 "
@@ -108,10 +110,10 @@ static void what_bench_prints_for_programs_is_json_whatever_the_model_is_called(
     snprintf(args, sizeof args, BENCH "--json --model '%s'", path);
     assert_int_equal(run_program(args, out, sizeof out), 0);
     assert_ok(mt_json_parse(&line, out, strlen(out), "what bench printed", &err));
+    assert_true(mt_value_is_number(mt_value_get(line, "version")));
     assert_string_equal(mt_json_string(mt_value_get(line, "shape")), path);
     assert_int_equal(mt_value_number(mt_value_get(line, "tokens_per_step")), 64);
     mt_json_free(line);
-    assert_true(mt_value_is_number(mt_value_get(line, "version")));
 }
 
 static void bench_times_the_traced_step_where_steps_are_long(void **state)
