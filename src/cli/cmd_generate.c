@@ -135,8 +135,9 @@ static void print_speed(const mt_generate_stats *st)
 {
     double prompt_s = 1e-9 * (double)st->prompt_ns, decode_s = 1e-9 * (double)st->decode_ns;
     if (!mt_cli_shows(MT_LOG_INFO)) return;
-    fprintf(stderr, "%lld prompt tokens in %s; %lld new tokens", (long long)st->n_prompt_tokens, mt_seconds_text(prompt_s).s,
-            (long long)st->n_new_tokens);
+    fprintf(stderr, "%lld prompt token%s in %s; %lld new token%s", (long long)st->n_prompt_tokens,
+            st->n_prompt_tokens == 1 ? "" : "s", mt_seconds_text(prompt_s).s, (long long)st->n_new_tokens,
+            st->n_new_tokens == 1 ? "" : "s");
     if (decode_s > 0) fprintf(stderr, ", %.1f a second", (double)st->n_decoded / decode_s);
     fputc('\n', stderr);
 }
@@ -240,7 +241,7 @@ int mt_cmd_generate(int argc, char **argv)
         "generate",
         "MODEL --prompt TEXT [options]",
         "Continue each prompt, or answer it with --chat, and print the text as it comes.\n"
-        "Only the end tokens of generation_config.json are used.\n"
+        "The end tokens come from generation_config.json; its sampling settings are not used.\n"
         "Without a prompt, standard input is the prompt.  Records are objects with instruction, input,\n"
         "output and, to report results by kind, task.",
         "MODEL",

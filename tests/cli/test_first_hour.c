@@ -103,9 +103,9 @@ static void quiet_leaves_results_and_warnings(void **state)
     assert_false(printed("training 2/2"));
     RUN(dir, "generate", "runs/my/final", "--prompt", "one", "--max-new-tokens", "2", "--device", "cpu", "--quiet");
     assert_int_equal(p.status, 0);
-    assert_false(printed("prompt tokens"));
+    assert_false(printed("prompt token"));
     RUN(dir, "generate", "runs/my/final", "--prompt", "one", "--max-new-tokens", "2", "--device", "cpu");
-    expect(0, "prompt tokens");
+    expect(0, "prompt token");
     RUN(dir, "train", "my.yaml", "--verbose", "--overwrite");
     expect(0, "optimizer.beta1");
 }

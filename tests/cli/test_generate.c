@@ -105,8 +105,8 @@ static void a_prompt_past_the_learned_positions_is_refused(void **state)
     snprintf(text, sizeof text, "cp " MODEL "/tok* '%s'", (char *)*state);
     assert_int_equal(run_shell(text, out, sizeof out), 0);
     snprintf(text, sizeof text, "generate '%s' --from-scratch --device cpu --prompt 12345678", (char *)*state);
-    expect_program(text, 0, "8 prompt tokens");
-    expect_program(text, 0, "1 new tokens");
+    expect_program(text, 0, "8 prompt tokens in ");
+    expect_program(text, 0, "1 new token\n");
     snprintf(text, sizeof text, "generate '%s' --from-scratch --device cpu --prompt 123456789", (char *)*state);
     expect_program(text, 2, "a prompt has 9 tokens and the model 8 positions; shorten the prompt");
 }
