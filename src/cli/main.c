@@ -42,7 +42,7 @@ static void print_help(FILE *out)
     for (size_t i = 0; i < MT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
     fprintf(out, "\nFirst steps: megatrain plan MODEL, megatrain data FILE.yaml, megatrain train FILE.yaml --dry-run.\n"
                  "Every command takes --quiet (only results, warnings and errors) and --verbose.  Status: 0 done, 1 failed,\n"
-                 "2 invalid arguments, 130 and 143 a run stopped by SIGINT or SIGTERM (--resume continues it).\n");
+                 "2 invalid arguments, 130, 140 or 143 a run stopped by SIGINT, SIGUSR2 or SIGTERM (--resume continues it).\n");
 }
 
 static void print_notice(void *user, mt_log_level level, const char *text)
