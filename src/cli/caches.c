@@ -4,7 +4,9 @@
 #include "base/log.h"
 #include "ckpt/outdir.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static bool can_write(const char *dir)
@@ -39,7 +41,10 @@ static mt_rc place_beside(const mt_settings *s, mt_err *err)
     if (cache && can_write(cache)) whole = realpath(cache, NULL);
     if (!cache) rc = mt_no_memory(err, "a path");
     if (!rc && !whole)
-        rc = mt_fail_errno(err, MT_EIO, "neither the user's cache (XDG_CACHE_HOME, HOME) nor %s can be written", cache);
+        rc = mt_fail(err, MT_EIO,
+                     "neither the user's cache (XDG_CACHE_HOME, HOME) nor %s can be written (%s); set XDG_CACHE_HOME to a folder "
+                     "that can be written, or choose another --output-dir",
+                     cache, strerror(errno));
     if (!rc) rc = keep_hub(err);
     if (!rc) {
         setenv("XDG_CACHE_HOME", whole, 1);

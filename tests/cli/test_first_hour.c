@@ -222,6 +222,8 @@ static void without_a_home_caches_are_kept_with_the_run(void **state)
         assert_true(mt_dir_exists(workspace_path("%s/runs/my/cache/megatrain", dir).s));
         RUN(dir, "data", "my.yaml", "--set", "dataset.cache_dir=", "--show", "0");
         expect(0, "704 to train on");
+        RUN(dir, "train", "my.yaml", "--output-dir", "/proc/nobody");
+        expect(1, "set XDG_CACHE_HOME to a folder that can be written, or choose another --output-dir");
     }
     if (home) setenv("HOME", home, 1);
     if (xdg) setenv("XDG_CACHE_HOME", xdg, 1);
