@@ -94,10 +94,19 @@ static mt_rc lock(mt_output_dir *d, mt_err *err)
     return MT_OK;
 }
 
+/* The output directory, or one above it, cannot be made. */
+static mt_rc not_made(const char *path, mt_err *err)
+{
+    char why[600];
+    snprintf(why, sizeof why, "%.590s", err->msg);
+    return mt_fail(err, err->rc, "cannot make the output directory %.590s (%s); choose another --output-dir", path, why);
+}
+
 mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err)
 {
     *d = (mt_output_dir){ .path = mt_strdup(path) };
     mt_rc rc = d->path ? mt_dir_make(path, err) : mt_no_memory(err, "opening %s", path);
+    if (rc == MT_EIO) rc = not_made(path, err);
     if (!rc) rc = lock(d, err);
     if (rc) mt_output_dir_close(d);
     return rc;

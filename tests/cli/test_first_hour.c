@@ -231,6 +231,15 @@ static void without_a_home_caches_are_kept_with_the_run(void **state)
     mt_free(xdg);
 }
 
+static void an_output_directory_that_cannot_be_made_is_explained(void **state)
+{
+    RUN(*state, "train", "my.yaml", "--output-dir", "my.yaml/run");
+    expect(1, "cannot make the output directory my.yaml/run (creating my.yaml: it is a file, not a directory)");
+    expect(1, "choose another --output-dir");
+    RUN(*state, "train", "my.yaml", "--output-dir", "/proc/nobody/run");
+    expect(1, "cannot make the output directory /proc/nobody/run");
+}
+
 /* A file made for another machine names a GPU. */
 static void plan_without_a_gpu_names_the_flag(void **state)
 {
@@ -251,4 +260,4 @@ MT_TEST_MAIN(DEMO(train_plan_and_data_take_a_file), cmocka_unit_test(help_is_sho
              DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(quiet_leaves_results_and_warnings),
              DEMO(inspect_families_data_and_generate_answer_scripts), DEMO(misuse_is_status_2_everywhere),
              DEMO(gguf_is_read_not_written), DEMO(without_a_home_caches_are_kept_with_the_run),
-             DEMO(plan_without_a_gpu_names_the_flag))
+             DEMO(an_output_directory_that_cannot_be_made_is_explained), DEMO(plan_without_a_gpu_names_the_flag))
