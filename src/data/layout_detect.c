@@ -110,11 +110,54 @@ static bool detect_text(mt_record_layout *l, char *words, const mt_value *record
 
 /* ---- unrecognized layouts ---- */
 
+static void list_keys(mt_str *out, const mt_value *map)
+{
+    for (size_t i = 0; map->type == MT_VALUE_MAP && i < map->map.n && i < 12; i++)
+        mt_str_printf(out, "%s%.*s", i ? ", " : "", (int)map->map.pairs[i].key_n, map->map.pairs[i].key);
+}
+
+/* A list of objects in a column for conversations, or with roles in any column. */
+static bool has_turns(const mt_pair *column)
+{
+    const mt_value *v = &column->value;
+    if (v->type != MT_VALUE_LIST || !v->list.n || v->list.items[0].type != MT_VALUE_MAP) return false;
+    for (size_t c = 0; c < MT_COUNT(turn_columns); c++)
+        if (strlen(turn_columns[c]) == column->key_n && memcmp(turn_columns[c], column->key, column->key_n) == 0) return true;
+    for (size_t k = 0; k < MT_COUNT(turn_keys); k++)
+        if (mt_value_get(&v->list.items[0], turn_keys[k].role)) return true;
+    return false;
+}
+
+/* The one column that probably holds conversations; NULL: none, or several (a prompt and a completion made of turns). */
+static const mt_pair *find_turns(const mt_value *record)
+{
+    const mt_pair *found = NULL;
+    int n = 0;
+    for (size_t i = 0; record->type == MT_VALUE_MAP && i < record->map.n; i++)
+        if (has_turns(&record->map.pairs[i])) found = &record->map.pairs[i], n++;
+    return n == 1 ? found : NULL;
+}
+
+/* A conversation in a column, or with keys, that are not recognized. */
+static mt_rc turns_not_known(const mt_pair *turns, mt_err *err)
+{
+    mt_str keys = { 0 };
+    list_keys(&keys, &turns->value.list.items[0]);
+    mt_rc rc = mt_fail(err, MT_EFORMAT,
+                       "the turns in its column \"%.*s\" have the keys %s.  Recognized are the columns messages, conversations, "
+                       "conversation, dialogue, dialog and chat, with turns of role and content, or of from and value.  Describe "
+                       "yours in dataset_info.json: \"columns\": {\"messages\": \"%.*s\"} and \"tags\" (docs/data-files.md)",
+                       (int)turns->key_n, turns->key, keys.n ? keys.s : "none", (int)turns->key_n, turns->key);
+    mt_str_free(&keys);
+    return rc;
+}
+
 static mt_rc not_known(const mt_value *record, mt_err *err)
 {
+    const mt_pair *turns = find_turns(record);
+    if (turns) return turns_not_known(turns, err);
     mt_str have = { 0 };
-    for (size_t i = 0; record->type == MT_VALUE_MAP && i < record->map.n && i < 12; i++)
-        mt_str_printf(&have, "%s%.*s", i ? ", " : "", (int)record->map.pairs[i].key_n, record->map.pairs[i].key);
+    list_keys(&have, record);
     mt_rc rc =
         mt_fail(err, MT_EFORMAT,
                 "how its records are laid out is not clear from their columns (%s).  Recognized are messages or conversations (a "

@@ -87,8 +87,10 @@ static mt_rc read_role(const reader *r, const mt_value *item, size_t i, mt_chat_
         *is_function = true;
     } else
         return mt__chat_bad(&r->base, MT_REASON_UNKNOWN_ROLE,
-                            "message %zu has the role \"%.*s\"; known are %s, %s, %s, %s and %s", i + 1, TEXT_ARGS(role),
-                            l->user_tag, l->assistant_tag, l->system_tag, l->observation_tag, l->function_tag);
+                            "message %zu has the role \"%.*s\"; known are %s, %s, %s, %s and %s (\"tags\" in dataset_info.json "
+                            "names others)",
+                            i + 1, TEXT_ARGS(role), l->user_tag, l->assistant_tag, l->system_tag, l->observation_tag,
+                            l->function_tag);
     return MT_OK;
 }
 

@@ -74,6 +74,10 @@ static void what_is_not_recognized_is_said_with_what_to_do(void **state)
         { "{\"messages\": \"a\"}", MT_EFORMAT, "messages or conversations (a list of turns)" },
         { "{\"prompt\": [{\"role\": \"user\"}], \"completion\": [{\"role\": \"assistant\"}]}", MT_EFORMAT,
           "(prompt, completion)" },
+        { "{\"dialog\": [{\"speaker\": \"a\", \"utterance\": \"b\"}]}", MT_EFORMAT,
+          "the turns in its column \"dialog\" have the keys speaker, utterance" },
+        { "{\"turns\": [" TURN("role", "user", "content") "]}", MT_EFORMAT, "\"columns\": {\"messages\": \"turns\"}" },
+        { "{\"question\": \"a\", \"passages\": [{\"title\": \"b\"}]}", MT_EFORMAT, "their columns (question, passages)" },
         { "{}", MT_EFORMAT, "their columns (none)" },
         { "[1]", MT_EFORMAT, "not clear" },
     };

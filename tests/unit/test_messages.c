@@ -136,7 +136,8 @@ static void bad_records_are_named(void **state)
     expect(sharegpt(), "{\"conversations\":[" FROM("human", "Q") "," FROM("human", "R") "," FROM("gpt", "A") "]}",
            "two turns of one side in a row: turns 1 and 2 are both the user's (merge_turns: true joins them)");
     expect(sharegpt(), "{\"conversations\":[" FROM("human", "Q") "," FROM("bing", "A") "]}",
-           "unknown role: message 2 has the role \"bing\"; known are human, gpt, system, observation and function_call");
+           "unknown role: message 2 has the role \"bing\"; known are human, gpt, system, observation and function_call "
+           "(\"tags\" in dataset_info.json names others)");
     expect(sharegpt(), "{\"conversations\":[" FROM("human", "Q") "," FROM("system", "A") "]}",
            "unknown role: message 2 is a system message; only the first may be one");
     expect(sharegpt(), "{\"conversations\":[" FROM("human", "Q") ",{\"from\":\"gpt\",\"value\":null}]}",
