@@ -147,6 +147,17 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--help-all") == 0;
 }
 
+static mt_rc extra_word(const mt_usage *u, const char *word, mt_err *err)
+{
+    if (u->more == mt_print_settings) /* it takes what `train` takes: a configuration file was taken already */
+        return mt_fail(
+            err, MT_EINVAL,
+            "%s: \"%s\" is not a .yaml or .yml file; write megatrain %s FILE.yaml, or give the model as --model-name and "
+            "the data as --dataset-path",
+            u->command, word, u->command);
+    return mt_fail(err, MT_EINVAL, "%s: \"%s\" is an extra argument; see megatrain %s --help", u->command, word, u->command);
+}
+
 static mt_rc flags_parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
 {
     int found = 0;
@@ -162,8 +173,7 @@ static mt_rc flags_parse(const mt_usage *u, int argc, char **argv, const char **
         else if (!positional_name(u, found).s[0] && flags_find(u, "...", 3))
             MT_TRY(add_str(flags_find(u, "...", 3), argv[i], err));
         else if (!positional_name(u, found).s[0])
-            return mt_fail(err, MT_EINVAL, "%s: \"%s\" is an extra argument; see megatrain %s --help", u->command, argv[i],
-                           u->command);
+            return extra_word(u, argv[i], err);
         else
             positional[found++] = argv[i];
     }

@@ -55,6 +55,9 @@ static void train_plan_and_data_take_a_file(void **state)
     expect(2, "megatrain train FILE.yaml");
     RUN(dir, "train", "my.txt");
     expect(2, "\"my.txt\" is not a .yaml or .yml file");
+    RUN(dir, "data", "chat.jsonl");
+    expect(2, "data: \"chat.jsonl\" is not a .yaml or .yml file");
+    expect(2, "the data as --dataset-path");
 }
 
 static void help_is_short_first(void **state)
