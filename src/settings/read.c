@@ -74,6 +74,14 @@ static mt_rc read_value(mt_settings *s, const char *section, const mt_yaml_item 
     return rc;
 }
 
+/* A key that the section has, as an example. */
+static const char *first_key(const char *section)
+{
+    size_t i = 0;
+    while (i < mt__n_settings && strcmp(mt__settings[i].section, section) != 0) i++;
+    return i < mt__n_settings ? mt__settings[i].key : "";
+}
+
 static mt_rc read_section(mt_settings *s, const mt_yaml_item *section, const char *name, mt__problems *p, mt_err *err)
 {
     if (mt_yaml_is_null(section->value)) return MT_OK;
@@ -81,8 +89,8 @@ static mt_rc read_section(mt_settings *s, const mt_yaml_item *section, const cha
     if (section->value->kind != MT_YAML_MAP) {
         char found[96];
         mt_yaml_describe(section->value, found);
-        mt_rc rc = mt_fail(&one, MT_EINVAL, "%s:%d: %s: expected keys and values, found %s", name, section->key->line,
-                           section->key->text, found);
+        mt_rc rc = mt_fail(&one, MT_EINVAL, "%s:%d: %s: expected keys and values, such as %s: {%s: ...}, found %s", name,
+                           section->key->line, section->key->text, section->key->text, first_key(section->key->text), found);
         return mt__problems_add(p, rc, &one, err);
     }
     for (const mt_yaml_item *it = section->value->items; it; it = it->next)

@@ -22,7 +22,9 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "\nfoo: {}", MT_EINVAL,
           "c.yaml:2: no section \"foo\"; sections are model, dataset, training, optimizer, memory, eval, "
           "save, run, logging" },
-        { "training: 5", MT_EINVAL, "c.yaml:1: training: expected keys and values, found \"5\"" },
+        { "training: 5", MT_EINVAL,
+          "c.yaml:1: training: expected keys and values, such as training: {batch_size: ...}, found \"5\"" },
+        { "model: a/b", MT_EINVAL, "c.yaml:1: model: expected keys and values, such as model: {name: ...}, found \"a/b\"" },
         { "[1]", MT_EFORMAT, "expected sections (model:, dataset:, training:, ...), found a list" },
         { "save:\n  resume: true", MT_EINVAL, "c.yaml:2: resume is not for files; give --resume on the command line" },
         { "training: {seed: 1,\n seed: 2}", MT_EFORMAT, "c.yaml:2: \"seed\" is given twice; the first is in line 1" },
