@@ -38,6 +38,12 @@ static const shape shapes[] = {
           "this is a TRL file, which is not read here; write model.name for model_name_or_path, dataset.name for dataset_name, "
           "dataset.max_seq_len for max_length, training.batch_size for per_device_train_batch_size and training.epochs for "
           "num_train_epochs (docs/configuration.md)" },
+    { .needs = "zero_optimization",
+      .any_of = { "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16", "fp16",
+                  "optimizer", "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown" },
+      .text =
+          "this is a DeepSpeed file, which is not read here: the planner finds where state and weights are best stored; write "
+          "training.batch_size for train_batch_size and training.max_grad_norm for gradient_clipping (docs/migrating.md)" },
 };
 
 static const mt_yaml_item *foreign_find(const mt_yaml *root, const char *key)

@@ -62,6 +62,7 @@ static void files_of_other_trainers_are_recognized_by_their_shape(void **state)
     } cases[] = {
         { "model: a/b\nmodel_class: llm\ntrain_dataset: data/x.yaml\nmicro_batch_size: 1\n", "LLaMA-Factory v1" },
         { "model: a/b\npeft_config: {name: lora}\n", "LLaMA-Factory v1" },
+        { "{\"train_batch_size\": 4, \"zero_optimization\": {\"stage\": 3}}", "a DeepSpeed file" },
         { "base_model: a/b\ndatasets:\n  - path: x\n    type: alpaca\nsequence_len: 2048\n", "an axolotl file" },
         { "model_name_or_path: a/b\ndataset_name: x/y\nlearning_rate: 1e-4\n", "a TRL file" },
         { "model_name_or_path: a/b\ndatasets: [{path: x/y}]\nuse_peft: true\n", "a TRL file" },
