@@ -197,9 +197,12 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
              mt_count_text((uint64_t)i->model->n_params).s,
              i->model->n_trained == i->model->n_params ? "all" : mt_count_text((uint64_t)i->model->n_trained).s);
     put_row(screen, "model", text);
-    snprintf(text, sizeof text, "%s samples, %lld steps per epoch, up to %s tokens per step%s",
-             mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
-             mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? "; others held out" : "");
+    int n = snprintf(text, sizeof text, "%s samples, %lld steps per epoch, up to %s tokens per step",
+                     mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
+                     mt_count_text((uint64_t)i->data.max_tokens).s);
+    if (i->data.n_eval_samples)
+        snprintf(text + n, sizeof text - (size_t)n, "; %s samples to evaluate on",
+                 mt_count_text((uint64_t)i->data.n_eval_samples).s);
     put_row(screen, "data", text);
     put_device(screen, i);
     put_machines(screen, i);

@@ -246,6 +246,7 @@ static mt_rc pipeline_measure(mt_pipeline *p, const mt_pipeline_options *o, mt_e
     if (p->eval.n_samples) MT_TRY(measure_group(p, &p->eval, err));
     i->n_samples = p->train.n_samples;
     i->steps_per_epoch = (p->train.n_units + p->per - 1) / p->per;
+    i->n_eval_samples = p->eval.n_samples;
     i->n_eval_batches = (p->eval.n_units + p->per - 1) / p->per;
     i->fingerprint = fingerprint(p, o);
     p->ids = mt_calloc((size_t)i->longest + 1, sizeof *p->ids);

@@ -159,6 +159,7 @@ static mt_rc source_tokens_measure(tokens *t, mt_err *err)
     i->max_docs = mt_min_i64(n, per);
     i->n_samples = t->n_train;
     i->steps_per_epoch = (t->n_train + per - 1) / per;
+    i->n_eval_samples = t->n_eval;
     i->n_eval_batches = (t->n_eval + per - 1) / per;
     uint64_t h = mt_hash(t->rows.ids, (size_t)t->rows.n_tokens * sizeof *t->rows.ids, (uint64_t)t->o.max_seq_len);
     h = mt_hash(t->labels, (size_t)t->rows.n_tokens * sizeof *t->labels, h);
