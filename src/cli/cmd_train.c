@@ -249,7 +249,7 @@ static mt_rc rehearse(app *a, mt_trainer *t, mt_err *err)
     return MT_OK;
 }
 
-static void print_settings(const app *a)
+static void print_settings(app *a)
 {
     mt_str s = { 0 };
     bool all = mt_verbosity_now() == MT_VERBOSE;
@@ -259,6 +259,7 @@ static void print_settings(const app *a)
     mt_str_free(&s);
     printf("\n");
     for (size_t i = 0; i < a->s.n_notices; i++) printf("note: %s\n", a->s.notices[i]);
+    a->screen.notes = a->s.n_notices;
     fflush(stdout);
 }
 

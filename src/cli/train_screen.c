@@ -218,7 +218,7 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
         snprintf(text, sizeof text, "%s (this machine only)", url);
         put_row(screen, "dashboard", text);
     }
-    for (size_t k = 0; k < s->n_notices; k++) put_row(screen, "note", s->notices[k]);
+    for (size_t k = screen->notes; k < s->n_notices; k++) put_row(screen, "note", s->notices[k]);
     fflush(stdout);
 }
 

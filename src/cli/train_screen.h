@@ -35,6 +35,7 @@ typedef struct mt_train_screen {
     char experts[200]; /* load of the experts in the last step; "": no experts */
     char devices[320]; /* seconds of each device for its shares of the last step; "": one device */
     bool cpu, resumed; /* the device is the CPU; the run began from a checkpoint */
+    size_t notes;      /* of the settings' notices, those that were printed before the banner */
     FILE *log;         /* log.txt of the run; NULL: not yet */
     mt_str early;      /* messages from before there was one */
 } mt_train_screen;

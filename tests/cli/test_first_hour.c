@@ -96,6 +96,21 @@ static void a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text(void **st
     assert_printed(&p, "the plan's memory:\n"); /* buffer by buffer */
 }
 
+static void a_dry_run_prints_a_note_once(void **state)
+{
+    RUN(*state, "train", "my.yaml", "--dry-run", "--set", "model.trust_remote_code=true");
+    expect(0, "no code from a model repository ever runs");
+    const char *first = strstr(p.text, "no code from a model repository");
+    assert_null(strstr(first + 1, "no code from a model repository"));
+}
+
+static void the_banner_counts_the_samples_to_evaluate_on(void **state)
+{
+    RUN(*state, "train", "my.yaml", "--val-size", "4");
+    expect(0, "700 samples, 175 steps per epoch, up to ");
+    expect(0, "; 4 samples to evaluate on\n");
+}
+
 static void quiet_leaves_results_and_warnings(void **state)
 {
     const char *dir = *state;
@@ -260,7 +275,8 @@ static void plan_without_a_gpu_names_the_flag(void **state)
 #define DEMO(test) cmocka_unit_test_setup_teardown(test, make_demo, workspace_remove)
 
 MT_TEST_MAIN(DEMO(train_plan_and_data_take_a_file), cmocka_unit_test(help_is_short_first),
-             DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(quiet_leaves_results_and_warnings),
+             DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(a_dry_run_prints_a_note_once),
+             DEMO(the_banner_counts_the_samples_to_evaluate_on), DEMO(quiet_leaves_results_and_warnings),
              DEMO(inspect_families_data_and_generate_answer_scripts), DEMO(misuse_is_status_2_everywhere),
              DEMO(gguf_is_read_not_written), DEMO(without_a_home_caches_are_kept_with_the_run),
              DEMO(an_output_directory_that_cannot_be_made_is_explained), DEMO(plan_without_a_gpu_names_the_flag))
