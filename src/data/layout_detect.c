@@ -152,18 +152,47 @@ static mt_rc turns_not_known(const mt_pair *turns, mt_err *err)
     return rc;
 }
 
+/* A CSV file with another delimiter has one column, whose name holds all the others. */
+static const char *find_delimiter(const mt_value *record)
+{
+    static const struct {
+        char c;
+        const char *name;
+    } others[] = { { ';', ";" }, { '\t', "tab" }, { '|', "|" } };
+    if (record->type != MT_VALUE_MAP || record->map.n != 1) return NULL;
+    for (size_t i = 0; i < MT_COUNT(others); i++)
+        if (memchr(record->map.pairs[0].key, others[i].c, record->map.pairs[0].key_n)) return others[i].name;
+    return NULL;
+}
+
+/* The column that is a list of objects, where the whole file may be one object; NULL: none. */
+static const mt_pair *find_list(const mt_value *record)
+{
+    for (size_t i = 0; record->type == MT_VALUE_MAP && i < record->map.n; i++) {
+        const mt_value *v = &record->map.pairs[i].value;
+        if (v->type == MT_VALUE_LIST && v->list.n && v->list.items[0].type == MT_VALUE_MAP) return &record->map.pairs[i];
+    }
+    return NULL;
+}
+
 static mt_rc not_known(const mt_value *record, mt_err *err)
 {
-    const mt_pair *turns = find_turns(record);
+    const mt_pair *turns = find_turns(record), *list = find_list(record);
+    const char *delimiter = find_delimiter(record);
     if (turns) return turns_not_known(turns, err);
+    if (delimiter)
+        return mt_fail(err, MT_EFORMAT,
+                       "its only column is named \"%.*s\"; if that is several columns, set dataset.delimiter: \"%s\"",
+                       (int)record->map.pairs[0].key_n, record->map.pairs[0].key, delimiter);
     mt_str have = { 0 };
     list_keys(&have, record);
-    mt_rc rc =
-        mt_fail(err, MT_EFORMAT,
-                "how its records are laid out is not clear from their columns (%s).  Recognized are messages or conversations (a "
-                "list of turns), instruction/input/output, prompt/completion, query/response, question/answer, text, and "
-                "input_ids/labels.  Name yours with query_field and response_field, or describe the data in dataset_info.json",
-                have.n ? have.s : "none");
+    mt_rc rc = mt_fail(
+        err, MT_EFORMAT,
+        "how its records are laid out is not clear from their columns (%s).  Recognized are messages or conversations (a "
+        "list of turns), instruction/input/output, prompt/completion, query/response, question/answer, text, and "
+        "input_ids/labels.  Name yours with query_field and response_field, or describe the data in dataset_info.json%s%.*s%s",
+        have.n ? have.s : "none", list ? ".  If the records are the list \"" : "", list ? (int)list->key_n : 0,
+        list ? list->key : "", list ? "\", set dataset.field to its name" : "");
     mt_str_free(&have);
     return rc;
 }

@@ -99,11 +99,15 @@ static mt_rc feed_fetch(dataset *d, const mt_feed_options *o, mt_err *err)
     return MT_OK;
 }
 
+static char delimiter_of(const mt_dataset_settings *d) { return strcmp(d->delimiter, "tab") == 0 ? '\t' : d->delimiter[0]; }
+
 /* The settings' split and subset apply to the training data. */
 static mt_records_options records_options(const mt_settings *s, const mt_dataset_entry *e, bool train)
 {
     return (mt_records_options){ .split = train && s->dataset.split[0] ? s->dataset.split : e->split,
                                  .subset = train && s->dataset.subset[0] ? s->dataset.subset : e->subset,
+                                 .field = s->dataset.field[0] ? s->dataset.field : NULL,
+                                 .delimiter = delimiter_of(&s->dataset),
                                  .sample_by = s->dataset.sample_by };
 }
 

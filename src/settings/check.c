@@ -89,6 +89,14 @@ static mt_rc check_mix(mt_settings *s, mt_err *err)
     return MT_OK;
 }
 
+static mt_rc check_delimiter(mt_settings *s, mt_err *err)
+{
+    const char *d = s->dataset.delimiter;
+    bool character = d[0] > 0 && !d[1] && !strchr("\"\r\n", d[0]);
+    if (!*d || character || strcmp(d, "tab") == 0) return MT_OK;
+    return refuse(s, "dataset", "delimiter", err, "expected one ASCII character other than a quote, or tab");
+}
+
 static mt_rc check_dataset(mt_settings *s, int needs, mt_err *err)
 {
     const mt_dataset_settings *d = &s->dataset;
@@ -178,7 +186,8 @@ static mt_rc check_resume(mt_settings *s, mt_err *err)
 
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err)
 {
-    mt_rc (*const checks[])(mt_settings *, mt_err *) = { check_length, check_schedule, check_eval, check_resume };
+    mt_rc (*const checks[])(mt_settings *, mt_err *) = { check_delimiter, check_length, check_schedule, check_eval,
+                                                         check_resume };
     mt__problems p = { 0 };
     mt_err one = { 0 };
     mt_rc rc = mt__problems_add(&p, check_model(s, needs, &one), &one, err);

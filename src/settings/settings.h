@@ -93,6 +93,8 @@ typedef struct mt_dataset_settings {
     const char *split;               /* "": what the registry says, else train */
     const char *subset;              /* "": what the registry says, else the default configuration */
     mt_sample_by sample_by;          /* what of a text file is a document */
+    const char *field;               /* JSON: the records are the list under this key; "": the file itself */
+    const char *delimiter;           /* CSV: one character or "tab"; "": by the file's name */
     const char *query_field;         /* with `path`: the column that asks; "": both are found in the data */
     const char *response_field;      /* with `path`: the column that answers */
     int64_t max_seq_len;             /* tokens of a sample, or of a packed row */

@@ -173,6 +173,32 @@ static void a_part_of_a_split_is_a_part_of_the_samples(void **state)
     mt_settings_deinit(&s);
 }
 
+/* `text` in a file of this name, read with one more setting. */
+static int64_t samples_with(const char *dir, const char *name, const char *text, const char *key, const char *value)
+{
+    mt_settings s;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    settings_of_path(&s, dir, path);
+    set(&s, key, value);
+    int64_t n = samples_of(&s);
+    mt_settings_deinit(&s);
+    return n;
+}
+
+static void records_are_found_in_a_field_and_between_delimiters(void **state)
+{
+    const char *in_object =
+        "{\"version\": 2, \"data\": [{\"question\": \"a\", \"answer\": \"b\"}, {\"question\": \"c\", \"answer\": \"d\"}]}";
+    assert_int_equal(samples_with(*state, "object.json", in_object, "dataset.field", "data"), 2);
+    assert_int_equal(samples_with(*state, "a.csv", "question;answer\na;b\nc;d\n", "dataset.delimiter", ";"), 2);
+    assert_int_equal(samples_with(*state, "b.csv", "question\tanswer\na\tb\n", "dataset.delimiter", "tab"), 1);
+}
+
 static void text_is_cut_as_the_settings_say(void **state)
 {
     static const struct {
@@ -193,4 +219,4 @@ static void text_is_cut_as_the_settings_say(void **state)
 MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name),
              IN_TEMPDIR(what_lint_stops_is_refused), IN_TEMPDIR(a_subset_is_chosen_by_the_settings_or_by_the_registry),
              IN_TEMPDIR(the_hub_is_not_asked_for_a_file_name), IN_TEMPDIR(a_part_of_a_split_is_a_part_of_the_samples),
-             IN_TEMPDIR(text_is_cut_as_the_settings_say))
+             IN_TEMPDIR(text_is_cut_as_the_settings_say), IN_TEMPDIR(records_are_found_in_a_field_and_between_delimiters))

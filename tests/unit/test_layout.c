@@ -78,6 +78,10 @@ static void what_is_not_recognized_is_said_with_what_to_do(void **state)
           "the turns in its column \"dialog\" have the keys speaker, utterance" },
         { "{\"turns\": [" TURN("role", "user", "content") "]}", MT_EFORMAT, "\"columns\": {\"messages\": \"turns\"}" },
         { "{\"question\": \"a\", \"passages\": [{\"title\": \"b\"}]}", MT_EFORMAT, "their columns (question, passages)" },
+        { "{\"frage;antwort\": \"a;b\"}", MT_EFORMAT, "set dataset.delimiter: \";\"" },
+        { "{\"frage\\tantwort\": \"a\"}", MT_EFORMAT, "set dataset.delimiter: \"tab\"" },
+        { "{\"data\": [{\"frage\": \"a\"}], \"version\": 2}", MT_EFORMAT,
+          "If the records are the list \"data\", set dataset.field to its name" },
         { "{}", MT_EFORMAT, "their columns (none)" },
         { "[1]", MT_EFORMAT, "not clear" },
     };

@@ -85,6 +85,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "dataset: {train_on_prompt: true, mask_history: true}", MT_EINVAL, "choose one" },
         { "dataset: {name: a, interleave_probs: [0.5, 0.5]}", MT_EINVAL, "one probability for each entry" },
         { "dataset: {name: [a, b], interleave_probs: [0.5, 0.1]}", MT_EINVAL, "must add up to 1" },
+        { "dataset: {delimiter: \";;\"}", MT_EINVAL, "expected one ASCII character" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
