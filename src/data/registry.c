@@ -1,6 +1,7 @@
 #include "data/registry.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/nearest.h"
 #include "data/formats.h"
 
@@ -328,9 +329,13 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
     if (file) {
         if (!(out->path = registry_join(e->r, file, NULL))) return mt_no_memory(err, "the dataset registry");
         if (path_exists(out->path)) return MT_OK;
-        if (!hf && !ms && !om)
-            return mt_fail(err, MT_ENOENT, "dataset \"%s\": no %s (file_name in %s/%s; relative names count from that folder)",
-                           e->name, out->path, e->r->dir, info_name);
+        if (!hf && !ms && !om) {
+            char near[MT_NEAREST_PATH];
+            mt_nearest_path(near, out->path);
+            return mt_fail(err, MT_ENOENT,
+                           "dataset \"%s\": no %s (file_name in %s/%s; relative names count from that folder)%s%s%s", e->name,
+                           out->path, e->r->dir, info_name, *near ? "; did you mean " : "", near, *near ? "?" : "");
+        }
     }
     if (hf) return find_hub(e, hf, folder, out, err);
     if (ms || om) {
@@ -364,6 +369,25 @@ static mt_rc unknown_dataset(const mt_registry *r, const char *name, mt_err *err
     return rc;
 }
 
+static const char *const entry_keys[] = { "file_name",       "hf_hub_url",  "ms_hub_url", "om_hub_url", "script_url",
+                                          "cloud_file_name", "formatting",  "ranking",    "subset",     "split",
+                                          "folder",          "num_samples", "columns",    "tags" };
+
+/* Entries may hold remarks, so an unknown key is allowed.  One that is nearly a known key is probably a typo. */
+static void warn_of_typos(const entry_reader *e)
+{
+    for (size_t i = 0; i < e->map->map.n; i++) {
+        const mt_pair *p = &e->map->map.pairs[i];
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)mt_min_i64((int64_t)p->key_n, (int64_t)sizeof word - 1), p->key);
+        mt_nearest near = { .word = word };
+        for (size_t k = 0; k < MT_COUNT(entry_keys); k++) mt_nearest_offer(&near, entry_keys[k]);
+        if (*near.best && strcmp(near.best, word) != 0)
+            mt_warn("%s: dataset \"%s\" has a key \"%s\", which is not read; did you mean \"%s\"?", info_name, e->name, word,
+                    near.best);
+    }
+}
+
 mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, mt_err *err)
 {
     mt_formatting formatting;
@@ -371,6 +395,7 @@ mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, 
     if (!e.map) return unknown_dataset(r, name, err);
     if (!(e.name = mt_arena_strndup(&r->arena, name, strlen(name)))) return mt_no_memory(err, "the dataset registry");
     *out = (mt_dataset_entry){ .name = e.name };
+    warn_of_typos(&e);
     if (is_true(mt_value_get(e.map, "ranking")))
         return mt_fail(err, MT_EUNSUPPORTED,
                        "dataset \"%s\" is made of preference pairs (\"ranking\"), which are not trained on yet", name);

@@ -1,6 +1,7 @@
 /* dataset_info.json: what its entries mean, and what they are refused for. */
 #include "tempdir.h"
 
+#include "base/log.h"
 #include "data/registry.h"
 
 #include <sys/stat.h>
@@ -210,6 +211,31 @@ static void a_mistyped_path_suggests_its_neighbor(void **state)
     assert_null(strstr(err.msg, "did you mean"));
 }
 
+static void keep_text(void *user, mt_log_level level, const char *text)
+{
+    (void)level;
+    snprintf(user, 512, "%s", text);
+}
+
+static void a_mistyped_key_of_an_entry_is_a_warning(void **state)
+{
+    mt_err err = { 0 };
+    mt_dataset_entry e;
+    char text[512] = "";
+    touch(*state, "a.json", "[]");
+    mt_registry *r = parse("{\"x\": {\"file_name\": \"a.json\", \"formating\": \"openai\"},"
+                           " \"y\": {\"file_name\": \"a.json\", \"description\": \"mine\"}}",
+                           *state);
+    mt_log_set_sink(keep_text, text);
+    assert_ok(mt_registry_find(r, "y", &e, &err));
+    assert_string_equal(text, "");
+    assert_ok(mt_registry_find(r, "x", &e, &err));
+    mt_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(text, "\"formating\", which is not read; did you mean \"formatting\"?"));
+    mt_registry_close(r);
+    expect_refusal(*state, "{\"file_name\": \"b.json\"}", MT_ENOENT, "/a.json?");
+}
+
 static void a_folder_with_a_trailing_slash_has_a_name(void **state)
 {
     mt_err err = { 0 };
@@ -226,5 +252,5 @@ MT_TEST_MAIN(IN_DIR(columns_not_named_are_unset_and_tags_keep_their_defaults),
              IN_DIR(what_cannot_be_trained_on_is_refused_with_the_reason), IN_DIR(mistakes_in_an_entry_are_named),
              IN_DIR(hub_datasets_are_looked_for_here_first), IN_DIR(the_nearest_name_is_suggested),
              IN_DIR(a_mistyped_path_suggests_its_neighbor), IN_DIR(a_folder_with_a_trailing_slash_has_a_name),
-             IN_DIR(the_folder_is_looked_for_in_three_places), cmocka_unit_test(the_registry_that_is_installed_is_sound),
-             cmocka_unit_test(a_missing_path_suggests_the_registry))
+             IN_DIR(a_mistyped_key_of_an_entry_is_a_warning), IN_DIR(the_folder_is_looked_for_in_three_places),
+             cmocka_unit_test(the_registry_that_is_installed_is_sound), cmocka_unit_test(a_missing_path_suggests_the_registry))
