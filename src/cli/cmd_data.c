@@ -72,7 +72,7 @@ static mt_rc on_progress(void *user, const mt_store_progress *p, mt_err *err)
         mt_progress_start(bar, b->terminal, b->what, 1);
         bar->percent = true;
     }
-    snprintf(note, sizeof note, "%s records, %s tokens", mt_count_text((uint64_t)p->n_records).s,
+    snprintf(note, sizeof note, "%s record%s, %s tokens", mt_count_text((uint64_t)p->n_records).s, p->n_records == 1 ? "" : "s",
              mt_count_text((uint64_t)p->n_tokens).s);
     mt_progress_update(bar, p->share, note);
     if (p->share >= 1) mt_progress_finish(bar);

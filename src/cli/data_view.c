@@ -174,9 +174,9 @@ static mt_rc put_dataset(mt_str *out, const mt_feed *f, size_t i, mt_err *err)
     const mt_store *s = mt_pipeline_store(p, i);
     const mt_store_counts *c = mt_store_counted(s);
     mt_str unmapped = { 0 };
-    mt_str_printf(out, "dataset      %s: %lld records, %lld samples, %s tokens, %.1f%% trained\n", mt_pipeline_name(p, i),
-                  (long long)c->n_records, (long long)c->n_samples, mt_count_text((uint64_t)c->n_tokens).s,
-                  share(c->n_trained, c->n_tokens));
+    mt_str_printf(out, "dataset      %s: %lld record%s, %lld sample%s, %s tokens, %.1f%% trained\n", mt_pipeline_name(p, i),
+                  (long long)c->n_records, c->n_records == 1 ? "" : "s", (long long)c->n_samples, c->n_samples == 1 ? "" : "s",
+                  mt_count_text((uint64_t)c->n_tokens).s, share(c->n_trained, c->n_tokens));
     if (*mt_feed_found(f, i)) mt_str_printf(out, "%13slaid out as %s\n", "", mt_feed_found(f, i));
     put_odd(out, c);
     int64_t left_out = c->n_records - c->by_reason[MT_REASON_NONE] - c->n_empty;

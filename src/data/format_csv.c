@@ -147,8 +147,8 @@ static mt_rc format_csv_next(void *reader, mt_arena *arena, mt_value *out, mt_re
         if (trouble)
             mt_fail(err, MT_EFORMAT, "%s, line %lld: %s", f->src->path, (long long)where->line, trouble);
         else
-            mt_fail(err, MT_EFORMAT, "%s, line %lld: %zu fields, the header has %zu", f->src->path, (long long)where->line,
-                    f->n_fields, f->columns.n);
+            mt_fail(err, MT_EFORMAT, "%s, line %lld: %zu field%s, the header has %zu", f->src->path, (long long)where->line,
+                    f->n_fields, f->n_fields == 1 ? "" : "s", f->columns.n);
         return mt__record_bad(where);
     }
     mt_pair *pairs = mt_arena_calloc(arena, f->n_fields, sizeof *pairs);

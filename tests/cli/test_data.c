@@ -140,7 +140,7 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     snprintf(args, sizeof args, "--dataset-path %s/other.jsonl", dir);
     expect_data(dir, args, 1, "is not clear from their columns (frage, antwort)");
     snprintf(args, sizeof args, "--dataset-path %s/other.jsonl --query-field frage --response-field antwort", dir);
-    expect_data(dir, args, 0, "1 records, 1 samples");
+    expect_data(dir, args, 0, "1 record, 1 sample, ");
     write_file(dir, "rows.jsonl",
                "{\"input_ids\": [5, 6, 2], \"labels\": [-100, 6, 2]}\n{\"input_ids\": [5, 7, 2], \"labels\": [-100, 7, 2]}\n");
     expect_train(dir, "rows.jsonl", "tokens in \"input_ids\", those that \"labels\" has are trained");

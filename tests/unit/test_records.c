@@ -104,6 +104,7 @@ static void a_bad_record_is_named_and_reading_goes_on(void **state)
         { "x.jsonl", "{\"a\":1}\n{\"a\":1} {\n{\"a\":2}\n", 2, 2, "something follows" },
         { "x.json", "[\n {\"a\":1},\n {\"a\":?},\n {\"a\":2}\n]", 3, 2, "line 3, column 7" },
         { "x.csv", "a\n1\n2,3\n2\n", 3, 2, "x.csv, line 3: 2 fields, the header has 1" },
+        { "x.csv", "a,b\n1,2\n3\n4,5\n", 3, 2, "x.csv, line 3: 1 field, the header has 2" },
         { "x.csv", "a\n1\n\"2\"3\n2\n", 3, 2, "must be doubled" },
         { "x.csv", "a\n1\n\xc0\n2\n", 3, 2, "not valid UTF-8" },
         { "x.txt", "1\n\xe4\n2\n", 2, 2, "x.txt, line 2: not valid UTF-8 at byte 1" },
