@@ -13,7 +13,7 @@
 #define LINE(k, text_)          { .key = k, .text = text_ }
 #define NOT(k, text_)           { .key = k, .text = text_, .refused = true }
 
-#define ONE_GPU   "one process, nothing to set up: weights and Adam's state live in host memory and stream through it"
+#define ONE_GPU   "not needed: one process keeps weights and Adam's state in host memory and streams them through the GPU"
 #define NO_IMAGES "models that see or hear are not trained here; it has no effect"
 #define NO_LORA   "has no effect with finetuning_type full"
 #define WITHOUT(k) "has no effect without " k
@@ -77,12 +77,12 @@ const flat_row mt__flat_rows[] = {
     ASK("logging_steps", "logging.log_interval", mt__flat_read_logging_steps, NULL),
     ASK("logging_strategy", "logging.log_interval", mt__flat_read_logging_strategy, "metrics.jsonl is always written, a line every logging_steps"),
     ASK("report_to", "logging.tensorboard", mt__flat_read_report_to, "metrics go to metrics.jsonl in output_dir; tensorboard is the other choice"),
-    ASK("save_strategy", "save.save_steps", mt__flat_read_strategy, "no, steps and epoch are known (a checkpoint is written at the end either way)"),
+    ASK("save_strategy", "save.save_steps", mt__flat_read_strategy, "expected no, steps or epoch (a checkpoint is written at the end either way)"),
     ASK("save_steps", "save.save_steps", mt__flat_read_save_steps, NULL),
     SET("save_total_limit", "save.keep_last"),
     SET("save_only_model", "save.save_only_model"),
-    ASK("eval_strategy", "eval.eval_steps", mt__flat_read_strategy, "no, steps and epoch are known"),
-    ASK("evaluation_strategy", "eval.eval_steps", mt__flat_read_strategy, "no, steps and epoch are known"),
+    ASK("eval_strategy", "eval.eval_steps", mt__flat_read_strategy, "expected no, steps or epoch"),
+    ASK("evaluation_strategy", "eval.eval_steps", mt__flat_read_strategy, "expected no, steps or epoch"),
     ASK("eval_steps", "eval.eval_steps", mt__flat_read_eval_steps, NULL),
     SET("eval_on_start", "eval.at_start"),
     LINE("overwrite_output_dir", "a file never removes a run: use --overwrite to replace one"),
@@ -226,11 +226,11 @@ const flat_row mt__flat_rows[] = {
     NOT("loraplus_lr_ratio", "one learning rate for all weights; leave it out"),
     NOT("efficient_eos", "every answer's end is trained already; leave it out"),
     NOT("tool_format", "the chat template renders tools, or the default tool format where it has none; leave it out"),
-    NOT("eval_on_each_dataset", "evaluation sets are one; leave it out"),
+    NOT("eval_on_each_dataset", "all evaluation datasets are evaluated together; leave it out"),
     NOT("load_best_model_at_end", NO_CHOICE),
     NOT("metric_for_best_model", NO_CHOICE),
     LINE("greater_is_better", NO_CHOICE),
-    NOT("early_stopping_steps", "a run goes to its end; stop it with Ctrl-C, which saves"),
+    NOT("early_stopping_steps", "a run ends with its last step; Ctrl-C stops it earlier and saves"),
     NOT("eval_delay", "evaluation begins with the run; leave it out"),
     NOT("split_special_tokens", "special tokens are read as such; leave it out"),
     NOT("new_special_tokens_config", "the vocabulary stays as the model has it: add tokens with transformers first"),

@@ -100,7 +100,7 @@ mt_rc mt__flat_read_flash_attn(flat *f, const flat_row *r, const mt_yaml_item *i
         MT_TRY(mt__flat_put_text(f, r->to, it, words[i].ours, err));
         return strcmp(words[i].ours, "auto") == 0 ? MT_OK : mt__flat_notice(f, it, r->text, err);
     }
-    return mt__flat_refuse(f, it, "auto, disabled, sdpa, fa2 and fa3 are known", err);
+    return mt__flat_refuse(f, it, "expected auto, disabled, sdpa, fa2 or fa3", err);
 }
 
 /* A switch that, when it is on, gives one of ours the value in `text`. */

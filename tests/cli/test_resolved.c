@@ -88,8 +88,8 @@ static void what_is_not_done_here_is_refused(void **state)
         { "adapter_name_or_path: x", MT_EUNSUPPORTED, "adapter", "merge it" },
         { "optim: adafactor", MT_EUNSUPPORTED, "optim is \"adafactor\"", "adamw_torch" },
         { "use_galore: true", MT_EUNSUPPORTED, "use_galore", "leave it out" },
-        { "save_strategy: best", MT_EUNSUPPORTED, "save_strategy", "no, steps and epoch" },
-        { "eval_strategy: often", MT_EUNSUPPORTED, "eval_strategy", "no, steps and epoch" },
+        { "save_strategy: best", MT_EUNSUPPORTED, "save_strategy", "expected no, steps or epoch" },
+        { "eval_strategy: often", MT_EUNSUPPORTED, "eval_strategy", "expected no, steps or epoch" },
         { "save_steps: 0.1", MT_EUNSUPPORTED, "save_steps is \"0.1\"", "a number of steps" },
         { "logging_steps: 0.1", MT_EUNSUPPORTED, "logging_steps", "a number of steps" },
         { "neftune_noise_alpha: 5", MT_EUNSUPPORTED, "neftune_noise_alpha", "leave it out" },
@@ -180,8 +180,8 @@ static void what_is_replaced_is_told(void **state)
     static const struct {
         const char *line, *says;
     } cases[] = {
-        { "deepspeed: ds_z3.json", "deepspeed: one process, nothing to set up" },
-        { "ddp_timeout: 180000000", "ddp_timeout: one process" },
+        { "deepspeed: ds_z3.json", "deepspeed: not needed: one process keeps weights" },
+        { "ddp_timeout: 180000000", "ddp_timeout: not needed: one process" },
         { "flash_attn: fa2", "flash_attn: attention is" },
         { "overwrite_output_dir: true", "--overwrite" },
         { "resume_from_checkpoint: true", "--resume" },
