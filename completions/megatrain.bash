@@ -3,6 +3,10 @@
 _megatrain()
 {
     local program=${COMP_WORDS[0]} word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} before=${COMP_WORDS[COMP_CWORD-1]} values
+    # bash splits --option=value into three words
+    if [[ $word == = ]]; then word=
+    elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD-2]}
+    fi
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p')" -- "$word")
         return

@@ -40,6 +40,8 @@ static void bash_completes_the_values_of_options(void **state)
     (void)state;
     expect_offer("train --lr-scheduler cosine_with_m", 3, " cosine_with_min_lr ");
     expect_offer("train --adam-state 8", 3, " 8bit ");
+    expect_offer("train --adam-state = 8", 4, " 8bit "); /* --adam-state=8, as bash splits it */
+    expect_offer("train --adam-state =", 3, " 8bit ");
     expect_offer("train --deterministic f", 3, " false ");
     expect_offer("train --device c", 3, " cpu cuda ");
     expect_offer("train --assume gemma", 3, " gemma gemma2 gemma3 ");
