@@ -216,8 +216,8 @@ int mt_cmd_generate(int argc, char **argv)
     bool help;
     const mt_flag flags[] = {
         { "--prompt", MT_FLAG_STRS, &o.prompts, "TEXT", "a prompt; may be given several times, they share passes", false },
-        { "--prompts", MT_FLAG_STR, &o.file, "FILE", "a prompt a line, or a .json list of texts or records; - is standard input",
-          false },
+        { "--prompts", MT_FLAG_STR, &o.file, "FILE",
+          "a prompt a line; a .json list, or .jsonl lines, of texts or records; - is standard input", false },
         { "--chat", MT_FLAG_BOOL, &o.chat, NULL, "treat a prompt as the user's message: wrap it in the model's chat template",
           false },
         { "--system", MT_FLAG_STR, &o.system, "TEXT", "with --chat: the system message", false },

@@ -54,14 +54,18 @@ static char *prompts_join(mt_asks *a, const mt_value *question, const mt_value *
 
 static mt_rc add_record(mt_asks *a, const mt_value *record, mt_err *err)
 {
-    static const char *const questions[] = { "instruction", "prompt", "query", "question", NULL }, *const inputs[] = { "input",
-                                                                                                                       NULL };
-    static const char *const answers[] = { "output", "response", "answer", NULL }, *const tasks[] = { "task", NULL };
+    static const char *const questions[] = { "instruction", "prompt", "query", "question", "problem", NULL }, *const inputs[] = {
+        "input", NULL
+    };
+    static const char *const answers[] = { "output", "completion", "response", "answer", "solution", NULL }, *const tasks[] = {
+        "task", NULL
+    };
     if (record->type == MT_VALUE_STR) return add_text(a, record->str.s, record->str.n, err);
     const mt_value *question = first_of(record, questions), *answer = first_of(record, answers), *task = first_of(record, tasks);
     if (!question)
         return mt_fail(err, MT_EFORMAT,
-                       "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\" or \"question\"");
+                       "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\", \"question\" or "
+                       "\"problem\"");
     mt_ask ask = { .text = prompts_join(a, question, first_of(record, inputs)),
                    .expected = answer ? copy(a, answer) : NULL,
                    .task = task ? copy(a, task) : NULL };
@@ -79,6 +83,28 @@ static mt_rc add_json(mt_asks *a, const char *text, size_t n, const char *path, 
     for (size_t i = 0; !rc && i < list.list.n; i++)
         if ((rc = add_record(a, &list.list.items[i], err))) mt_note(err, "%s: entry %zu", path, i + 1);
     mt_arena_free(&arena);
+    return rc;
+}
+
+/* A JSON text or record on each line. */
+static mt_rc add_json_lines(mt_asks *a, const char *text, size_t n, const char *path, mt_err *err)
+{
+    const char *end = text + n;
+    mt_rc rc = MT_OK;
+    text += mt_utf8_mark(text, n);
+    for (size_t line = 1; !rc && text < end; line++) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text)), *to = newline ? newline : end;
+        size_t length = (size_t)(to - text);
+        mt_arena arena = { 0 };
+        mt_value record;
+        if (strspn(text, " \t\r") < length) {
+            rc = mt_value_parse_json(&record, &arena, text, length, NULL, "the record", err);
+            if (!rc) rc = add_record(a, &record, err);
+            if (rc) mt_note(err, "%s, line %zu", path, line);
+        }
+        mt_arena_free(&arena);
+        text = to + 1;
+    }
     return rc;
 }
 
@@ -110,6 +136,13 @@ static bool ends_with(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
+static mt_rc add_file(mt_asks *a, const char *text, size_t n, const char *path, mt_err *err)
+{
+    if (ends_with(path, ".json")) return add_json(a, text, n, path, err);
+    if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson")) return add_json_lines(a, text, n, path, err);
+    return add_lines(a, text, n, err);
+}
+
 mt_rc mt_asks_read(mt_asks *a, const char *path, mt_err *err)
 {
     mt_str text = { 0 };
@@ -118,7 +151,7 @@ mt_rc mt_asks_read(mt_asks *a, const char *path, mt_err *err)
     bool from_stdin = strcmp(path, "-") == 0;
     mt_rc rc = from_stdin ? slurp_stdin(&text, err) : mt_file_read(&bytes, &n, path, MAX_FILE_BYTES, err);
     if (!rc && from_stdin) rc = add_lines(a, text.s, text.n, err);
-    if (!rc && !from_stdin) rc = ends_with(path, ".json") ? add_json(a, bytes, n, path, err) : add_lines(a, bytes, n, err);
+    if (!rc && !from_stdin) rc = add_file(a, bytes, n, path, err);
     mt_str_free(&text);
     mt_free(bytes);
     return rc;

@@ -22,7 +22,7 @@ typedef struct mt_asks {
 
 /* Zero-initialize first.  Each call adds prompts. */
 mt_rc mt_asks_add(mt_asks *a, const char *text, mt_err *err);
-/* A file of lines, or (.json) a list of texts or records; "-": lines of standard input. */
+/* A file of lines, a list of texts or records (.json), or one on each line (.jsonl, .ndjson); "-": lines of standard input. */
 mt_rc mt_asks_read(mt_asks *a, const char *path, mt_err *err);
 /* All of standard input as one prompt. */
 mt_rc mt_asks_read_stdin(mt_asks *a, mt_err *err);

@@ -61,6 +61,34 @@ static void a_template_that_refuses_is_quoted(void **state)
     mt_tokenizer_close(tok);
 }
 
+static mt_rc read_file(mt_asks *asks, const char *dir, const char *name, const char *text, mt_err *err)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    return mt_asks_read(asks, path, err);
+}
+
+static void a_line_of_a_jsonl_file_is_a_text_or_a_record(void **state)
+{
+    mt_err err = { 0 };
+    mt_asks asks = { 0 };
+    assert_ok(read_file(&asks, *state, "q.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\r\n\n\"c\"\n", &err));
+    assert_int_equal(asks.n, 2);
+    assert_string_equal(asks.items[0].text, "a");
+    assert_string_equal(asks.items[0].expected, "b");
+    assert_string_equal(asks.items[1].text, "c");
+    assert_int_equal(read_file(&asks, *state, "r.jsonl", "\"a\"\n{\"b\": 1}\n", &err), MT_EFORMAT);
+    assert_says("r.jsonl, line 2: neither a text nor a record");
+    assert_int_equal(read_file(&asks, *state, "s.jsonl", "plain text\n", &err), MT_EFORMAT);
+    assert_says("s.jsonl, line 1");
+    mt_asks_free(&asks);
+}
+
 MT_TEST_MAIN(cmocka_unit_test_setup_teardown(an_answer_is_opened_by_the_template, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(a_line_of_a_jsonl_file_is_a_text_or_a_record, tempdir_make, tempdir_remove),
              cmocka_unit_test(a_model_without_a_template_says_so),
              cmocka_unit_test_setup_teardown(a_template_that_refuses_is_quoted, tempdir_make, tempdir_remove))
