@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "cli/installed.h"
 #include "cli/stop.h"
 
@@ -71,6 +72,13 @@ mt_rc mt_refuse_run(const char *dir, mt_err *err)
     return mt_fail(err, MT_EINVAL, "%s is the directory of a run; name a model in it: final, or a checkpoint-N", dir);
 }
 
+/* A file in place of the directory it is in.  One file may be enough to look at a config or to tokenize. */
+static mt_rc refuse_file(const char *path, int needs, mt_err *err)
+{
+    if (needs == MT_HUB_CONFIG || needs == MT_HUB_TOKENIZER || mt_model_files_exist(path)) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "%s is a file; give the model's directory, a .gguf file or a name on the hub", path);
+}
+
 /* The path if no hub is needed: a local path or an installed model; NULL: neither. */
 static const char *find_here(const char *name, char *path, size_t n)
 {
@@ -86,6 +94,7 @@ mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char *
     const char *here = find_here(name, path, sizeof path);
     *dir = NULL;
     if (here) MT_TRY(mt_refuse_run(here, err));
+    if (here) MT_TRY(refuse_file(here, needs, err));
     if (here) { /* then the hub's environment variables are not needed either */
         *dir = mt_strdup(here);
         return *dir ? MT_OK : mt_no_memory(err, "a path");

@@ -178,6 +178,7 @@ static void mistakes_are_named(void **state)
     expect_program("generate /nowhere --prompt x", 1, "is neither a directory");
     expect_program("generate " MODEL " --prompt x", 1, "safetensors");
     expect_program(RANDOM "< /dev/null", 2, "no prompt");
+    expect_program("generate " MODEL "/config.json --prompt x", 2, "config.json is a file; give the model's directory");
     expect_program(RANDOM "--prompt x --temperature warm", 2, "expects a number");
     expect_program(RANDOM "--prompt x --temperature -1", 2, "temperature");
     expect_program(RANDOM "--prompt x --top-p 2", 2, "between 0 and 1");
