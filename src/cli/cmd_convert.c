@@ -73,20 +73,22 @@ int mt_cmd_convert(int argc, char **argv)
         "IN OUT [options]",
         "Write any model that can be read as a Hugging Face directory: config.json, safetensors,\n"
         "tokenizer files.  IN is a directory with safetensors or pytorch_model.bin files, or a .gguf\n"
-        "file (or a directory with one).  OUT must be new or empty.",
+        "file (or a directory with one), or a model's name on the hub.  OUT must be new or empty.",
         "IN OUT",
         flags,
         MT_COUNT(flags),
         NULL,
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, paths, &help, &err);
-    mt_convert c = { 0 };
+    char *in = NULL;
     if (!rc && !help) {
-        c = (mt_convert){ .in = paths[0], .out = paths[1], .max_shard_bytes = (size_t)shard };
-        rc = mt_refuse_run(paths[0], &err);
-        if (!rc) rc = check_out(paths[1], &err);
+        mt_convert c = { .out = paths[1], .max_shard_bytes = (size_t)shard };
+        rc = check_out(paths[1], &err);
         if (!rc) rc = read_dtype(&c, dtype, &err);
+        if (!rc) rc = mt_hub_bar_model(paths[0], "", MT_HUB_MODEL, &in, &err);
+        c.in = in;
         if (!rc) rc = convert(&c, &err);
     }
+    mt_free(in);
     return rc ? mt_cli_failed(&err) : 0;
 }

@@ -204,6 +204,8 @@ static void what_cannot_be_converted_says_why(void **state)
     assert_false(mt_dir_exists(out));
     convert("gguf_qwen2", "--dtype int8", 2, "bfloat16, float32 or float16 expected");
     convert("nowhere", "", 1, "nowhere");
+    expect_program("convert " MT_TESTS_DIR "/golden/models/qwen3/config.json out", 2,
+                   "config.json is a file; give the model's directory");
     expect_program("convert only_one", 2, "OUT is missing");
     expect_program("convert a b c", 2, "\"c\" is an extra argument");
     expect_program("convert --help", 0, "--max-shard-size");

@@ -1,5 +1,5 @@
-/* The hub as a user meets it: get, killed at every file operation and at random moments; train, data, inspect and generate by
- * name. */
+/* The hub as a user meets it: get, killed at every file operation and at random moments; train, data, inspect, convert and
+ * generate by name. */
 #include "hub_rig.h"
 #include "process.h"
 
@@ -138,6 +138,9 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     START(r, "inspect", "acme/trained");
     assert_int_equal(program_run(&p), 0);
     assert_printed(&p, "weights      1 file");
+    START(r, "convert", "acme/trained", "converted");
+    if (program_run(&p) != 0) fail_msg("%s", p.text);
+    assert_true(mt_file_exists(workspace_path("%s/converted/model.safetensors", r->dir).s));
 
     START(r, "data", "--model-name", "acme/demo", "--dataset-name", "acme/rows", "--query-field", "instruction",
           "--response-field", "output", "--max-seq-len", "64", "--set", "dataset.cache_dir=cache"); /* an unregistered dataset */
