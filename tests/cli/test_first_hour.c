@@ -96,6 +96,13 @@ static void a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text(void **st
     assert_printed(&p, "the plan's memory:\n"); /* buffer by buffer */
 }
 
+static void a_refused_dry_run_leaves_nothing(void **state)
+{
+    RUN(*state, "train", "my.yaml", "--dry-run", "--freeze", "nothing*");
+    expect(2, "matches none of the model's");
+    assert_false(mt_dir_exists(workspace_path("%s/runs/my.dry-run", (const char *)*state).s));
+}
+
 static void a_dry_run_prints_a_note_once(void **state)
 {
     RUN(*state, "train", "my.yaml", "--dry-run", "--set", "model.trust_remote_code=true");
@@ -275,8 +282,9 @@ static void plan_without_a_gpu_names_the_flag(void **state)
 #define DEMO(test) cmocka_unit_test_setup_teardown(test, make_demo, workspace_remove)
 
 MT_TEST_MAIN(DEMO(train_plan_and_data_take_a_file), cmocka_unit_test(help_is_short_first),
-             DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(a_dry_run_prints_a_note_once),
-             DEMO(the_banner_counts_the_samples_to_evaluate_on), DEMO(quiet_leaves_results_and_warnings),
-             DEMO(inspect_families_data_and_generate_answer_scripts), DEMO(misuse_is_status_2_everywhere),
-             DEMO(gguf_is_read_not_written), DEMO(without_a_home_caches_are_kept_with_the_run),
-             DEMO(an_output_directory_that_cannot_be_made_is_explained), DEMO(plan_without_a_gpu_names_the_flag))
+             DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(a_refused_dry_run_leaves_nothing),
+             DEMO(a_dry_run_prints_a_note_once), DEMO(the_banner_counts_the_samples_to_evaluate_on),
+             DEMO(quiet_leaves_results_and_warnings), DEMO(inspect_families_data_and_generate_answer_scripts),
+             DEMO(misuse_is_status_2_everywhere), DEMO(gguf_is_read_not_written),
+             DEMO(without_a_home_caches_are_kept_with_the_run), DEMO(an_output_directory_that_cannot_be_made_is_explained),
+             DEMO(plan_without_a_gpu_names_the_flag))
