@@ -179,6 +179,9 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
                             .n_devices = r->lane_seconds ? mt_plan_lanes(t->exec.plan) : 0 };
 }
 
+/* Processors make NaNs of either sign, and printf shows it: "-nan" would look like a result. */
+static double without_nan_sign(double x) { return isnan(x) ? (double)NAN : x; }
+
 static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
 {
     mt_step_result r;
@@ -188,6 +191,8 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     double got_data = mt_now_s();
     MT_TRY(mt__train_same_step(t, err));
     MT_TRY(mt_engine_step(t->exec.engine, &t->data.batch, &h, &r, err));
+    r.loss = without_nan_sign(r.loss);
+    r.grad_norm = without_nan_sign(r.grad_norm);
     double seconds = mt_now_s() - t->timing.clock;
     t->timing.clock += seconds;
     train_count(t, &r, seconds, got_data - asked);

@@ -118,6 +118,14 @@ static void the_banner_counts_the_samples_to_evaluate_on(void **state)
     expect(0, "; 4 samples to evaluate on\n");
 }
 
+static void a_run_that_diverges_prints_nan_without_a_sign(void **state)
+{
+    RUN(*state, "train", "my.yaml", "--learning-rate", "1000", "--num-steps", "40");
+    expect(1, "steps in a row had a loss or a gradient that is not finite");
+    assert_true(printed("nan"));
+    assert_false(printed("-nan"));
+}
+
 static void quiet_leaves_results_and_warnings(void **state)
 {
     const char *dir = *state;
@@ -283,8 +291,8 @@ static void plan_without_a_gpu_names_the_flag(void **state)
 
 MT_TEST_MAIN(DEMO(train_plan_and_data_take_a_file), cmocka_unit_test(help_is_short_first),
              DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(a_refused_dry_run_leaves_nothing),
-             DEMO(a_dry_run_prints_a_note_once), DEMO(the_banner_counts_the_samples_to_evaluate_on),
-             DEMO(quiet_leaves_results_and_warnings), DEMO(inspect_families_data_and_generate_answer_scripts),
-             DEMO(misuse_is_status_2_everywhere), DEMO(gguf_is_read_not_written),
-             DEMO(without_a_home_caches_are_kept_with_the_run), DEMO(an_output_directory_that_cannot_be_made_is_explained),
-             DEMO(plan_without_a_gpu_names_the_flag))
+             DEMO(a_dry_run_prints_a_note_once), DEMO(a_run_that_diverges_prints_nan_without_a_sign),
+             DEMO(the_banner_counts_the_samples_to_evaluate_on), DEMO(quiet_leaves_results_and_warnings),
+             DEMO(inspect_families_data_and_generate_answer_scripts), DEMO(misuse_is_status_2_everywhere),
+             DEMO(gguf_is_read_not_written), DEMO(without_a_home_caches_are_kept_with_the_run),
+             DEMO(an_output_directory_that_cannot_be_made_is_explained), DEMO(plan_without_a_gpu_names_the_flag))
