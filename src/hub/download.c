@@ -156,7 +156,7 @@ static mt_rc wrong_content(job *j, item *it, mt_err *err)
     pthread_mutex_unlock(&j->lock);
     return mt_fail(
         err, MT_EFORMAT,
-        "%s/%s: what arrives has not the hash that %s lists (%.12s...), twice now.  A proxy or mirror changes it; nothing "
+        "%s/%s does not arrive with the hash that %s lists (%.12s...), twice now.  A proxy or mirror changes it; nothing "
         "was kept",
         j->repo->name, it->file->path, j->hub->at.endpoint, it->file->hash);
 }

@@ -143,12 +143,12 @@ static mt_rc gated(const mt_hub *hub, const mt__repo *repo, mt_err *err)
     if (hub->at.token)
         return mt_fail(
             err, MT_EINVAL,
-            "%s is gated and the token that is set has no access: accept its licence at %s%s/%s with the account the token "
+            "%s is gated and the token that is set has no access: accept its license at %s%s/%s with the account the token "
             "belongs to (access may be granted by hand, later), then try again",
             repo->name, hub->at.endpoint, page, repo->name);
     return mt_fail(
         err, MT_EINVAL,
-        "%s is gated: accept its licence at %s%s/%s, make a token at %s/settings/tokens, then set HF_TOKEN to it and try "
+        "%s is gated: accept its license at %s%s/%s, make a token at %s/settings/tokens, then set HF_TOKEN to it and try "
         "again",
         repo->name, hub->at.endpoint, page, repo->name, hub->at.endpoint);
 }

@@ -420,7 +420,7 @@ static void refusals_are_told_in_plain_words(void **state)
     } cases[] = {
         { { .match = "/resolve/", .status = 401, .error_code = "GatedRepo" },
           MT_EINVAL,
-          "is gated: accept its licence at",
+          "is gated: accept its license at",
           "set HF_TOKEN" },
         { { .match = "/resolve/", .status = 403, .error_code = "GatedRepo" }, MT_EINVAL, "/acme/tiny", "gated" },
         { { .match = "/resolve/", .status = 403 }, MT_EINVAL, "does not allow", "HF_TOKEN" },
@@ -437,7 +437,7 @@ static void refusals_are_told_in_plain_words(void **state)
         { { .match = "/tree/", .status = 500 }, MT_EIO, "status 500", "try again later" },
         { { .match = "/revision/", .status = 429, .rate_limit = "\"api\";r=0;t=4000" }, MT_EIO, "asks to wait", "later" },
         { { .match = "/revision/", .status = 429, .retry_after = "4000" }, MT_EIO, "asks to wait", "later" },
-        { { .match = "/lfs/", .wrong = true }, MT_EFORMAT, "has not the hash", "nothing was kept" },
+        { { .match = "/lfs/", .wrong = true }, MT_EFORMAT, "does not arrive with the hash", "nothing was kept" },
         { { .match = "/lfs/", .status = 503 }, MT_EIO, "status 503", "model-0000" },
         { { .match = "/revision/", .status = 302, .location = "file:///etc/passwd" }, MT_EFORMAT, "not safe to follow", "file:" },
         { { .match = "/revision/", .status = 302, .location = "/api/models/acme/tiny/revision/main" },
