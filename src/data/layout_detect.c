@@ -175,8 +175,25 @@ static const mt_pair *find_list(const mt_value *record)
     return NULL;
 }
 
+/* The columns of a question and its answer are there, but one of them is not text. */
+static mt_rc check_pairs(const mt_value *record, mt_err *err)
+{
+    for (size_t i = 0; record->type == MT_VALUE_MAP && i < MT_COUNT(pairs); i++) {
+        const mt_value *prompt = mt_value_get(record, pairs[i].prompt), *response = mt_value_get(record, pairs[i].response);
+        if (!prompt || !response) continue;
+        bool asks = prompt->type == MT_VALUE_STR;
+        const mt_value *odd = asks ? response : prompt;
+        return mt_fail(err, MT_EFORMAT, "its column \"%s\" is %s, and text was expected%s",
+                       asks ? pairs[i].response : pairs[i].prompt, mt_value_type_name(odd),
+                       odd->type == MT_VALUE_LIST ? ".  Write a conversation as one list of messages in a column \"messages\""
+                                                  : "");
+    }
+    return MT_OK;
+}
+
 static mt_rc not_known(const mt_value *record, mt_err *err)
 {
+    MT_TRY(check_pairs(record, err));
     const mt_pair *turns = find_turns(record), *list = find_list(record);
     const char *delimiter = find_delimiter(record);
     if (turns) return turns_not_known(turns, err);
