@@ -79,12 +79,28 @@ static mt_rc on_progress(void *user, const mt_store_progress *p, mt_err *err)
     return MT_OK;
 }
 
+/* The rows after the samples, broken into lines that a terminal has room for; a pipe gets one line per row. */
+static mt_rc put_summary(mt_str *out, const mt_feed *f, const mt_settings *s, const mt_terminal *t, mt_err *err)
+{
+    enum { ROW_INDENT = 13 };
+    mt_str rows = { 0 };
+    int columns = mt_terminal_columns(t);
+    mt_rc rc = mt_data_view_summary(&rows, f, s, columns, t->utf8, err);
+    if (!rc) mt_data_view_findings(&rows, mt_feed_findings(f), t->color);
+    if (!rc && !mt_str_ok(&rows)) rc = mt_no_memory(err, "the output");
+    if (!rc && t->live)
+        mt_text_wrap(out, rows.s, columns, ROW_INDENT);
+    else if (!rc)
+        mt_str_add(out, rows.s, rows.n);
+    mt_str_free(&rows);
+    return rc;
+}
+
 static mt_rc show(const mt_feed *f, const mt_settings *s, const options *o, const mt_terminal *t, mt_err *err)
 {
     mt_str out = { 0 };
     mt_rc rc = o->json ? mt_data_json(&out, f, s, o->show, err) : mt_data_view_samples(&out, f, o->show, o->ids, t->color, err);
-    if (!rc && !o->json) rc = mt_data_view_summary(&out, f, s, mt_terminal_columns(t), t->utf8, err);
-    if (!rc && !o->json) mt_data_view_findings(&out, mt_feed_findings(f), t->color);
+    if (!rc && !o->json) rc = put_summary(&out, f, s, t, err);
     if (!rc && !mt_str_ok(&out)) rc = mt_no_memory(err, "the output");
     if (!rc && fwrite(out.s, 1, out.n, stdout) != out.n) rc = mt_fail_errno(err, MT_EIO, "writing the output");
     mt_str_free(&out);

@@ -1,5 +1,7 @@
 /* megatrain data as a user meets it: samples with what is trained marked, the summary, what is found. */
+#define _GNU_SOURCE
 #include "program.h"
+#include "pty.h"
 #include "template_model.h"
 
 #include "base/str.h"
@@ -216,6 +218,20 @@ static void misuse_is_explained(void **state)
                 2, "interleave_probs");
 }
 
+/* The rows after the sample; a pipe gets them unbroken. */
+static void rows_fit_a_narrow_terminal(void **state)
+{
+    static char out[1 << 16];
+    char cache[600];
+    snprintf(cache, sizeof cache, "dataset.cache_dir=%s", (const char *)*state);
+    const char *const args[] = { MT_BINARY,        "data",   "--model-name", TOKENIZER, "--dataset-dir", FIXTURES, "--set", cache,
+                                 "--dataset-name", "alpaca", "--show",       "0",       "--quiet",       NULL };
+    const char *const answers[] = { NULL };
+    assert_int_equal(pty_run(args, 40, answers, out, sizeof out), 0);
+    if (!strstr(out, "dataset      alpaca: 10 records, 10\n             samples, 472 tokens, 46.4%\n             trained\n"))
+        fail_msg("not broken at 40 columns:\n%s", out);
+}
+
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
              IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read),
@@ -224,4 +240,4 @@ MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
              IN_TEMPDIR(a_template_that_does_not_fit_stops_before_anything_is_tokenized),
              IN_TEMPDIR(the_layout_of_a_file_is_found_and_said), IN_TEMPDIR(a_long_sample_is_shown_without_its_middle),
              IN_TEMPDIR(bad_records_are_listed_and_counted), IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template),
-             IN_TEMPDIR(plain_text_is_packed), IN_TEMPDIR(misuse_is_explained))
+             IN_TEMPDIR(plain_text_is_packed), IN_TEMPDIR(rows_fit_a_narrow_terminal), IN_TEMPDIR(misuse_is_explained))
