@@ -5,7 +5,7 @@ void mt_report_reasons(mt_str *out, const mt_store_counts *c)
     const char *between = "";
     for (int r = MT_REASON_NONE + 1; r < MT_REASONS; r++) {
         if (c->by_reason[r] == 0) continue;
-        mt_str_printf(out, "%s%lld %s", between, (long long)c->by_reason[r], mt_reason_text((mt_reason)r));
+        mt_str_printf(out, "%s%s (%lld)", between, mt_reason_text((mt_reason)r), (long long)c->by_reason[r]);
         between = ", ";
     }
 }

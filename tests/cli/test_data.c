@@ -166,7 +166,7 @@ static void bad_records_are_listed_and_counted(void **state)
                "{\"query\": \"a\", \"response\": \"b\", \"extra\": 1}\n{\"query\": \"a\"}\nnonsense\n{\"query\": "
                "\"a\\u001b[2J\", \"response\": \"b</s>\"}\n");
     snprintf(args, sizeof args, "--dataset-path %s/qa.jsonl --show 2", (const char *)*state);
-    expect_data(*state, args, 1, "skipped      2 records: 1 malformed record, 1 a column is missing");
+    expect_data(*state, args, 1, "skipped      2 records: malformed record (1), a column is missing (1)");
     expect_data(*state, args, 1, "qa.jsonl, line 2: ");
     expect_data(*state, args, 1, "not read     columns extra");
     expect_data(*state, args, 1, "2 of 4 records are bad (50%)");
@@ -190,7 +190,7 @@ static void a_run_says_what_it_leaves_out_and_saves_its_template(void **state)
              "--batch-size 2 --max-seq-len 256 --output-dir %s/out --device cpu --template vicuna 2>&1; cat "
              "%s/out/final/chat_template.jinja; rm -rf %s/out",
              dir, dir, dir, dir, dir);
-    expect_program(args, 0, "warning: dataset qa.jsonl: 1 of 41 records are skipped: 1 a column is missing\n  ");
+    expect_program(args, 0, "warning: dataset qa.jsonl: 1 of 41 records are skipped: a column is missing (1)\n  ");
     expect_program(args, 0, "qa.jsonl, line 41: no column \"response\"");
     expect_program(args, 0, "' ASSISTANT:' }}");
 }

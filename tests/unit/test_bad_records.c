@@ -112,7 +112,7 @@ static void expect_bad(const char *dir, const kind *k)
     /* a tenth is more than the default allows, and less than a fifth */
     assert_ok(mt_report_check(r.store, "data", false, 0.2, &err));
     assert_int_equal(mt_report_check(r.store, "data", false, 0.05, &err), MT_EFORMAT);
-    mt_str_printf(&says, "1 of 10 records is bad (10%%): 1 %s", mt_reason_text(k->reason));
+    mt_str_printf(&says, "1 of 10 records is bad (10%%): %s (1)", mt_reason_text(k->reason));
     assert_says(says.s);
     assert_says(shown);
     assert_says("More than max_bad_share (5%)");
@@ -141,9 +141,10 @@ static void three_are_shown_and_all_are_counted(void **state)
     assert_non_null(mt_store_bad_text(r.store, 2));
     assert_null(mt_store_bad_text(r.store, 3));
     assert_int_equal(mt_report_check(r.store, "data", false, 0.05, &err), MT_EFORMAT);
-    assert_says("11 of 12 records are bad (91.7%): 2 a column is missing, 1 the first turn is not the user's, 2 two turns of one "
-                "side in a "
-                "row, 1 unknown role, 2 the answer is null or not text, 2 malformed tool call or tools, 1 no answer to train on");
+    assert_says(
+        "11 of 12 records are bad (91.7%): a column is missing (2), the first turn is not the user's (1), two turns of one "
+        "side in a row (2), unknown role (1), the answer is null or not text (2), malformed tool call or tools (2), no "
+        "answer to train on (1)");
     assert_says("data.jsonl, line 1: the first turn is the assistant's");
     assert_says("data.jsonl, line 3: turns 2 and 3");
     assert_null(strstr(err.msg, "line 4"));
@@ -250,7 +251,7 @@ static void what_is_too_long_is_cut_or_left_out_and_counted(void **state)
     rig_open(&r, *state, record, openai(), (mt_sampler_config){ .max_seq_len = 4 });
     assert_int_equal(mt_store_counted(r.store)->by_reason[MT_REASON_NO_ROOM], 1);
     assert_int_equal(mt_report_check(r.store, "data", false, 0.05, &err), MT_EFORMAT);
-    assert_says("none of its 1 records gives a sample: 1 no answer token left within max_seq_len");
+    assert_says("none of its 1 records gives a sample: no answer token left within max_seq_len (1)");
     rig_close(&r);
     rig_open(&r, *state, record, openai(), (mt_sampler_config){ .max_seq_len = 12, .overlong = MT_OVERLONG_SKIP });
     assert_int_equal(mt_store_counted(r.store)->by_reason[MT_REASON_TOO_LONG], 1);

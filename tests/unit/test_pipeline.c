@@ -431,7 +431,7 @@ static void too_many_bad_records_stop_before_the_first_step(void **state)
     mt_pipeline *p;
     for (int round = 0; round < 2; round++) { /* from the cache too */
         assert_int_equal(mt_pipeline_open(&p, &s.o, &err), MT_EFORMAT);
-        assert_says("dataset a.jsonl: 1 of 3 records is bad (33.3%): 1 unknown role");
+        assert_says("dataset a.jsonl: 1 of 3 records is bad (33.3%): unknown role (1)");
         assert_says("a.jsonl, line 2: record 2 is bad on purpose");
     }
     s.o.max_bad_share = 0.5;
