@@ -25,6 +25,9 @@ int mt_cmd_train(int argc, char **argv);
 int mt_cli_failed(const mt_err *err);
 /* Prints a finished document and a newline on stdout, and frees its string. */
 mt_rc mt_cli_print_json(mt_json_out *j, mt_err *err);
+/* The name in commands that are printed to be copied: as the user typed it if that was a path, such as build/megatrain. */
+void mt_cli_program_set(const char *typed);
+const char *mt_cli_program(void);
 /* Sets the level of notices that are printed (--quiet, --verbose). */
 bool mt_cli_shows(mt_log_level level);
 

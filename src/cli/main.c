@@ -134,5 +134,6 @@ int main(int argc, char **argv)
     mt_fault_from_env();
     mt_lost_page_explain();
     mt_log_set_sink(print_notice, NULL);
+    mt_cli_program_set(argv[0]);
     return main_finish(run(argc, argv));
 }

@@ -4,6 +4,7 @@
 #include "cli/terminal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 int mt_cli_failed(const mt_err *err)
 {
@@ -18,6 +19,15 @@ int mt_cli_failed(const mt_err *err)
     if (err->rc == MT_ESTOPPED && mt_stop_signal()) return mt_stop_status();
     return err->rc == MT_EINVAL ? 2 : 1;
 }
+
+static const char *program = "megatrain";
+
+void mt_cli_program_set(const char *typed)
+{
+    if (typed && strchr(typed, '/')) program = typed;
+}
+
+const char *mt_cli_program(void) { return program; }
 
 bool mt_cli_shows(mt_log_level level)
 {

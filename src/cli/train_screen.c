@@ -461,5 +461,7 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
         printf("%lld steps were skipped: non-finite loss or gradient, or nothing to train on\n", (long long)r->n_skipped);
     print_evaluations(screen);
     printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
-    if (!quiet) printf("to try it: megatrain generate %s --chat --prompt \"...\" (plain text: without --chat)\n", r->model_dir);
+    if (!quiet)
+        printf("to try it: %s generate %s --chat --prompt \"...\" (plain text: without --chat)\n", mt_cli_program(),
+               r->model_dir);
 }

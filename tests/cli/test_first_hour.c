@@ -47,6 +47,7 @@ static void train_plan_and_data_take_a_file(void **state)
     const char *dir = *state;
     RUN(dir, "train", "my.yaml");
     expect(0, "the model is in runs/my/final");
+    assert_printed(&p, workspace_path("to try it: %s generate runs/my/final --chat", p.args[0]).s); /* as it was typed */
     RUN(dir, "plan", "my.yaml", "--ram", "4G");
     expect(0, "FITS");
     RUN(dir, "data", "my.yaml", "--show", "0");
