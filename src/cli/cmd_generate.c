@@ -181,6 +181,8 @@ static mt_rc cmd_generate_run(session *s, mt_err *err)
 {
     mt_generate_stats stats = { 0 };
     MT_TRY(mt_misused(mt_sampling_check(&s->o->sampling, err), err));
+    if (s->o->sampling.temperature == 0 && (s->o->sampling.top_p > 0 || s->o->sampling.top_k > 0))
+        notice("--top-p and --top-k have no effect without --temperature: at 0, the likeliest token is always taken");
     if (s->o->max_new_tokens < 1)
         return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
     if (s->o->system && !s->o->chat) return mt_fail(err, MT_EINVAL, "--system is part of a conversation; give --chat too");
@@ -227,8 +229,9 @@ int mt_cmd_generate(int argc, char **argv)
           false },
         { "--max-new-tokens", MT_FLAG_INT, &o.max_new_tokens, "N", "end an answer after N tokens (default 256)", false },
         { "--temperature", MT_FLAG_FLOAT, &o.sampling.temperature, "X", "0 (default): always the likeliest token", false },
-        { "--top-p", MT_FLAG_FLOAT, &o.sampling.top_p, "X", "draw from the fewest tokens whose probabilities reach X", false },
-        { "--top-k", MT_FLAG_INT, &o.sampling.top_k, "N", "draw from the N likeliest", false },
+        { "--top-p", MT_FLAG_FLOAT, &o.sampling.top_p, "X",
+          "with --temperature: draw from the fewest tokens whose probabilities reach X", false },
+        { "--top-k", MT_FLAG_INT, &o.sampling.top_k, "N", "with --temperature: draw from the N likeliest", false },
         { "--seed", MT_FLAG_INT, &o.seed, "N", "seed of the random draws (default 0)", false },
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 or float32 (default: as the weights are stored)", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },

@@ -185,6 +185,7 @@ static void mistakes_are_named(void **state)
     expect_program(RANDOM "--prompt x --dtype int8x", 2, "bfloat16 or float32");
     expect_program(RANDOM "--prompt x --dtype float64", 2, "bfloat16 or float32");
     expect_program(RANDOM "--prompt x --system y", 2, "--chat");
+    expect_program(RANDOM "--prompt x --top-k 5", 0, "--top-p and --top-k have no effect without --temperature");
     expect_program(RANDOM "--prompt x --device-memory 1K", 1, "device memory");
 }
 
