@@ -191,9 +191,24 @@ static mt_rc check_pairs(const mt_value *record, mt_err *err)
     return MT_OK;
 }
 
+/* CSV files, and tables made with one, hold conversations as JSON text. */
+static mt_rc check_text_turns(const mt_value *record, mt_err *err)
+{
+    for (size_t c = 0; record->type == MT_VALUE_MAP && c < MT_COUNT(turn_columns); c++) {
+        const mt_value *text = get(record, turn_columns[c], MT_VALUE_STR);
+        if (text && text->str.n && text->str.s[0] == '[')
+            return mt_fail(err, MT_EFORMAT,
+                           "its column \"%s\" is text, and a list of turns was expected.  Write the conversations as lists, in a "
+                           "JSON or Parquet file",
+                           turn_columns[c]);
+    }
+    return MT_OK;
+}
+
 static mt_rc not_known(const mt_value *record, mt_err *err)
 {
     MT_TRY(check_pairs(record, err));
+    MT_TRY(check_text_turns(record, err));
     const mt_pair *turns = find_turns(record), *list = find_list(record);
     const char *delimiter = find_delimiter(record);
     if (turns) return turns_not_known(turns, err);

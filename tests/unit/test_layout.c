@@ -71,6 +71,7 @@ static void what_is_not_recognized_is_said_with_what_to_do(void **state)
         { "{\"chosen\": \"a\", \"rejected\": \"b\", \"prompt\": \"c\"}", MT_EUNSUPPORTED, "preference pairs" },
         { "{\"frage\": \"a\", \"antwort\": \"b\"}", MT_EFORMAT, "their columns (frage, antwort)" },
         { "{\"frage\": \"a\", \"antwort\": \"b\"}", MT_EFORMAT, "Name yours with query_field and response_field" },
+        { "{\"messages\": \"[{}]\"}", MT_EFORMAT, "its column \"messages\" is text, and a list of turns was expected" },
         { "{\"messages\": \"a\"}", MT_EFORMAT, "messages or conversations (a list of turns)" },
         { "{\"prompt\": [{\"role\": \"user\"}], \"completion\": [{\"role\": \"assistant\"}]}", MT_EFORMAT,
           "its column \"prompt\" is a list, and text was expected.  Write a conversation as one list of messages" },
