@@ -89,6 +89,17 @@ static mt_rc check_mix(mt_settings *s, mt_err *err)
     return MT_OK;
 }
 
+/* Without HOME, "~/x" has stayed as it was: a folder named "~" is not what was meant. */
+static mt_rc check_home(mt_settings *s, mt_err *err)
+{
+    for (size_t i = 0; i < mt__n_settings; i++) {
+        const mt_setting *row = &mt__settings[i];
+        if (row->path && strncmp(*(const char **)mt__setting_field(s, row), "~/", 2) == 0)
+            return refuse(s, row->section, row->key, err, "it begins with ~/ and HOME is not set; write the whole path");
+    }
+    return MT_OK;
+}
+
 static mt_rc check_delimiter(mt_settings *s, mt_err *err)
 {
     const char *d = s->dataset.delimiter;
@@ -186,8 +197,8 @@ static mt_rc check_resume(mt_settings *s, mt_err *err)
 
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err)
 {
-    mt_rc (*const checks[])(mt_settings *, mt_err *) = { check_delimiter, check_length, check_schedule, check_eval,
-                                                         check_resume };
+    mt_rc (*const checks[])(mt_settings *, mt_err *) = { check_home,     check_delimiter, check_length,
+                                                         check_schedule, check_eval,      check_resume };
     mt__problems p = { 0 };
     mt_err one = { 0 };
     mt_rc rc = mt__problems_add(&p, check_model(s, needs, &one), &one, err);

@@ -350,6 +350,12 @@ static void paths_may_begin_in_the_home_directory(void **state)
     assert_string_equal(s.dataset.cache_dir, "~c");
     assert_string_equal(s.logging.metrics_file, "a/~/d");
     mt_settings_deinit(&s);
+    assert_int_equal(unsetenv("HOME"), 0);
+    assert_ok(mt_settings_init(&s, &err));
+    assert_ok(args(&s, "--output-dir=~/b", rest, &err));
+    assert_int_equal(mt_settings_check(&s, 0, &err), MT_EINVAL);
+    assert_says("save.output_dir: it begins with ~/ and HOME is not set");
+    mt_settings_deinit(&s);
 }
 
 static void unknown_flags_stay_and_the_nearest_is_known(void **state)
