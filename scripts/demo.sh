@@ -7,7 +7,7 @@ program=${1:-build/megatrain}
 run=runs/demo/final
 
 ask() { # model directory, then options: the held-out requests, answered by the likeliest tokens and compared
-    "$program" generate "$@" --chat --prompts data/demo_test.json --check --max-new-tokens 48 --dtype float32 2>/dev/null
+    "$program" generate "$@" --chat --prompts data/demo_test.json --check --max-new-tokens 48 --dtype float32 --quiet
 }
 
 echo "== Before: random weights, 704 requests that are not in the training data"

@@ -143,6 +143,14 @@ static void make_runs_what_it_has_built(void **state)
     expect_made("soak PRESET=cuda", "cmake --build --preset cuda", "BUILD=build-cuda scripts/soak.sh");
 }
 
+static void a_demo_that_fails_says_why(void **state)
+{
+    (void)state;
+    char out[4096];
+    assert_true(run_shell("'" ROOT "/scripts/demo.sh' /nowhere/megatrain 2>&1", out, sizeof out) != 0);
+    assert_non_null(strstr(out, "/nowhere/megatrain: No such file or directory"));
+}
+
 static void what_was_skipped_is_counted_by_reason(void **state)
 {
     (void)state;
@@ -168,6 +176,7 @@ int main(void)
         cmocka_unit_test(the_manual_has_every_command),
         cmocka_unit_test(make_install_makes_the_manual_first),
         cmocka_unit_test(make_runs_what_it_has_built),
+        cmocka_unit_test(a_demo_that_fails_says_why),
         cmocka_unit_test(what_was_skipped_is_counted_by_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
