@@ -7,6 +7,7 @@
 #include "cli/data_view.h"
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
+#include "cli/installed.h"
 #include "cli/progress.h"
 #include "cli/stop.h"
 #include "run/feed.h"
@@ -122,9 +123,13 @@ int mt_cmd_data(int argc, char **argv)
         if (s.logging.color == MT_TRI_FALSE) color = MT_COLOR_NEVER;
         mt_terminal out = mt_terminal_of(stdout, color), notes = mt_terminal_of(stderr, color);
         bars progress = { .terminal = &notes };
-        mt_feed_options fo = {
-            .lenient = true, .fetch = mt_hub_bar_dataset, .progress = on_progress, .user = &progress, .stop = mt_stop_flag()
-        };
+        char installed[1024];
+        mt_feed_options fo = { .installed = mt_installed(installed, sizeof installed, "data"),
+                               .lenient = true,
+                               .fetch = mt_hub_bar_dataset,
+                               .progress = on_progress,
+                               .user = &progress,
+                               .stop = mt_stop_flag() };
         rc = mt_caches_settle(&s, &err);
         if (!rc) rc = mt_prepare_model(&s, &mt_hub_bar_finder, MT_HUB_CONFIG | MT_HUB_TOKENIZER, &err);
         if (!rc) ask_model(&s, &fo);

@@ -18,6 +18,7 @@ static void the_installed_demo_runs_from_any_folder(void **state)
     expect_shell(*state, "prefix/bin/megatrain train --config prefix/share/megatrain/configs/demo.yaml --device cpu --num-steps "
                          "1 --set eval.max_samples=1");
     expect_shell(*state, "prefix/bin/megatrain plan --config prefix/share/megatrain/configs/demo.yaml --device cpu --ram 1G");
+    expect_shell(*state, "prefix/bin/megatrain data --config prefix/share/megatrain/configs/demo.yaml --show 0");
     expect_shell(*state,
                  "test -s prefix/share/man/man1/megatrain.1 && test -s prefix/share/bash-completion/completions/megatrain");
     expect_shell(*state,
