@@ -37,6 +37,7 @@ static mt_rc cmd_data_parse(mt_settings *s, options *o, int argc, char **argv, m
         MT_COUNT(flags),
         mt_print_settings
     };
+    MT_TRY(mt_installed_configs(&s->arena, argc, argv, err));
     MT_TRY(mt_misused(mt_settings_args(s, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &o->help, err));
     if (o->show < 0) return mt_fail(err, MT_EINVAL, "data: --show expects how many samples, not %lld", (long long)o->show);

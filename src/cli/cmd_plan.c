@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/installed.h"
 #include "cli/plan_ask.h"
 #include "cli/plan_fits.h"
 #include "cli/plan_scale.h"
@@ -309,6 +310,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
                              MT_COUNT(flags),
                              mt_print_settings };
     bool alone = argc == 1, ended = false;
+    MT_TRY(mt_installed_configs(&set->arena, argc, argv, err));
     MT_TRY(mt_misused(mt_settings_args(set, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));
     if (help) return MT_OK;

@@ -346,6 +346,7 @@ static mt_rc read_args(app *a, int argc, char **argv, rest *out, mt_err *err)
             err, MT_EINVAL,
             "train: give a configuration file (megatrain train FILE.yaml; configs/ has ready ones), or a model and data "
             "(megatrain train --model-name NAME --dataset-path FILE); megatrain train --help-all lists every setting");
+    MT_TRY(mt_installed_configs(&a->s.arena, argc, argv, err));
     MT_TRY(mt_settings_args(&a->s, &argc, argv, err));
     MT_TRY(read_rest(argc, argv, out, err));
     return out->help ? MT_OK : mt_settings_check(&a->s, MT_NEED_MODEL | MT_NEED_DATA, err);

@@ -19,6 +19,11 @@ static void the_installed_demo_runs_from_any_folder(void **state)
                          "1 --set eval.max_samples=1");
     expect_shell(*state, "prefix/bin/megatrain plan --config prefix/share/megatrain/configs/demo.yaml --device cpu --ram 1G");
     expect_shell(*state, "prefix/bin/megatrain data --config prefix/share/megatrain/configs/demo.yaml --show 0");
+    expect_shell(*state, "prefix/bin/megatrain plan configs/demo.yaml --device cpu --ram 1G");
+    expect_shell(*state, "prefix/bin/megatrain data --config configs/demo.yaml --show 0");
+    expect_shell(*state, "prefix/bin/megatrain train configs/demo.yaml --device cpu --dry-run");
+    expect_shell(*state, "mkdir configs && echo 'model: {nmae: x}' > configs/demo.yaml"); /* a file here has priority */
+    expect_shell(*state, "! prefix/bin/megatrain train configs/demo.yaml --dry-run");
     expect_shell(*state,
                  "test -s prefix/share/man/man1/megatrain.1 && test -s prefix/share/bash-completion/completions/megatrain");
     expect_shell(*state,
