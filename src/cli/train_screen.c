@@ -185,6 +185,8 @@ static void put_plan(mt_train_screen *screen, const mt_train_info *i)
     if (mt_verbosity_now() == MT_VERBOSE) put_details(screen, i);
 }
 
+static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
+
 /* At most ten lines without --verbose, notes aside (tests/cli/test_train.c). */
 void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const mt_train_info *i, const char *url)
 {
@@ -197,17 +199,17 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
              mt_count_text((uint64_t)i->model->n_params).s,
              i->model->n_trained == i->model->n_params ? "all" : mt_count_text((uint64_t)i->model->n_trained).s);
     put_row(screen, "model", text);
-    int n = snprintf(text, sizeof text, "%s samples, %lld steps per epoch, up to %s tokens per step",
-                     mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
-                     mt_count_text((uint64_t)i->data.max_tokens).s);
+    int n = snprintf(text, sizeof text, "%s sample%s, %lld step%s per epoch, up to %s tokens per step",
+                     mt_count_text((uint64_t)i->data.n_samples).s, plural(i->data.n_samples), (long long)i->data.steps_per_epoch,
+                     plural(i->data.steps_per_epoch), mt_count_text((uint64_t)i->data.max_tokens).s);
     if (i->data.n_eval_samples)
-        snprintf(text + n, sizeof text - (size_t)n, "; %s samples to evaluate on",
-                 mt_count_text((uint64_t)i->data.n_eval_samples).s);
+        snprintf(text + n, sizeof text - (size_t)n, "; %s sample%s to evaluate on",
+                 mt_count_text((uint64_t)i->data.n_eval_samples).s, plural(i->data.n_eval_samples));
     put_row(screen, "data", text);
     put_device(screen, i);
     put_machines(screen, i);
     put_plan(screen, i);
-    snprintf(text, sizeof text, "%lld steps, %s schedule, learning rate %g", (long long)i->n_steps,
+    snprintf(text, sizeof text, "%lld step%s, %s schedule, learning rate %g", (long long)i->n_steps, plural(i->n_steps),
              mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);
     put_row(screen, "run", text);
     snprintf(text, sizeof text, "%s; a checkpoint takes %s%s", i->output_dir, mt_bytes_text(i->checkpoint_bytes).s,
@@ -458,9 +460,10 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
     }
     if (!quiet) draw_curve(screen);
     if (r->n_skipped)
-        printf("%lld steps were skipped: non-finite loss or gradient, or nothing to train on\n", (long long)r->n_skipped);
+        printf("%lld step%s skipped: non-finite loss or gradient, or nothing to train on\n", (long long)r->n_skipped,
+               r->n_skipped == 1 ? " was" : "s were");
     print_evaluations(screen);
-    printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
+    printf("done: %lld step%s; the model is in %s\n", (long long)r->step, plural(r->step), r->model_dir);
     if (!quiet)
         printf("to try it: %s generate %s --chat --prompt \"...\" (plain text: without --chat)\n", mt_cli_program(),
                r->model_dir);

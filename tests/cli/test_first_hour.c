@@ -117,6 +117,10 @@ static void the_banner_counts_the_samples_to_evaluate_on(void **state)
     RUN(*state, "train", "my.yaml", "--val-size", "4");
     expect(0, "700 samples, 175 steps per epoch, up to ");
     expect(0, "; 4 samples to evaluate on\n");
+    RUN(*state, "train", "my.yaml", "--overwrite", "--val-size", "1", "--num-steps", "1", "--batch-size", "703");
+    expect(0, "703 samples, 1 step per epoch, up to ");
+    expect(0, "; 1 sample to evaluate on\n");
+    expect(0, "done: 1 step; the model is in");
 }
 
 static void a_run_that_diverges_prints_nan_without_a_sign(void **state)
