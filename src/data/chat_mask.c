@@ -57,22 +57,41 @@ static mt_rc changed(const masker *m, size_t k, mt_slice rendered)
                    n_a, a.n ? a.s : "", (size_t)n_a < a.n ? "..." : "", (int)tail.n, tail.s);
 }
 
-/* Every call must be seen in what the template wrote. */
+/* The text beside calls is in what the template wrote.  Templates may trim it, and take thoughts out of it. */
+static bool shows_text(const mt_message *msg, mt_slice tail)
+{
+    mt_slice text = mt_slice_trim_end(mt_slice_skip_space(content_of(msg)));
+    bool thinks = msg->thought.type == MT_VALUE_STR || mt__without_thought(content_of(msg)).n < msg->content.str.n;
+    return !text.n || thinks || mt_slice_has(tail, text);
+}
+
+static bool shows_calls(const mt_message *msg, mt_slice tail)
+{
+    for (size_t i = 0; msg->calls.type == MT_VALUE_LIST && i < msg->calls.list.n; i++) {
+        const mt_value *name = mt_value_get(mt_value_get(&msg->calls.list.items[i], "function"), "name");
+        if (!mt_slice_has(tail, (mt_slice){ name->str.s, name->str.n })) return false;
+    }
+    return true;
+}
+
+/* Every call, and the text beside it, must be seen in what the template wrote. */
 static mt_rc check_calls(const masker *m, size_t k, mt_slice tail)
 {
     const mt_message *msg = &m->chat->items[k];
-    bool ok = !msg->content.str.n || mt_slice_has(tail, content_of(msg)) || msg->thought.type == MT_VALUE_STR ||
-              mt__without_thought(content_of(msg)).n < msg->content.str.n;
-    for (size_t i = 0; ok && msg->calls.type == MT_VALUE_LIST && i < msg->calls.list.n; i++) {
-        const mt_value *name = mt_value_get(mt_value_get(&msg->calls.list.items[i], "function"), "name");
-        ok = mt_slice_has(tail, (mt_slice){ name->str.s, name->str.n });
-    }
-    if (ok) return MT_OK;
+    int n_tail = tail.n > 400 ? 400 : (int)tail.n;
+    if (!shows_calls(msg, tail))
+        return mt_fail(
+            m->err, MT_EFORMAT,
+            "the chat template does not show tool calls: this data needs a model whose template does.\n  rendered: ...%.*s",
+            n_tail, tail.s);
+    if (shows_text(msg, tail)) return MT_OK;
     if (msg->calls.type != MT_VALUE_LIST) return changed(m, k, tail);
+    mt_slice text = content_of(msg);
     return mt_fail(
         m->err, MT_EFORMAT,
-        "the chat template does not show tool calls: this data needs a model whose template does.\n  rendered: ...%.*s",
-        tail.n > 400 ? 400 : (int)tail.n, tail.s);
+        "the chat template leaves out the text that an answer has beside its tool calls.\n  text:     %.*s\n  rendered: "
+        "...%.*s\nremove such texts from the data, or choose a model whose template shows them",
+        text.n > 160 ? 160 : (int)text.n, text.s, n_tail, tail.s);
 }
 
 /* Where the end of the last turn begins in its rendering; SIZE_MAX: none after the prompt. */

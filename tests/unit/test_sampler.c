@@ -262,6 +262,47 @@ static void a_template_that_shows_no_calls_stops_the_run(void **state)
     rig_close(&r);
 }
 
+static const char TRIMS_TEXT_BESIDE_CALLS[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ (m.content or '')|trim }}{% for c in m.tool_calls or [] %}[{{ "
+    "c.function|tojson }}]{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+static void text_beside_calls_may_be_trimmed(void **state)
+{
+    const char *dir = *state;
+    rig r;
+    template_model_write(dir, TRIMS_TEXT_BESIDE_CALLS);
+    rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .keep_text = true });
+    static const char *const texts[] = { "I look.\\n\\n", " I look.", "I look." };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char record[256];
+        snprintf(record, sizeof record,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"%s\","
+                 "\"tool_calls\":[{\"name\":\"find\",\"arguments\":{}}]}]}",
+                 texts[i]);
+        assert_int_equal(rig_run(&r, record), MT_OK);
+        assert_int_equal(r.n, 1);
+        assert_non_null(strstr(r.samples[0].text, "assistant\nI look.[{\"name\": \"find\", \"arguments\": {}}]<|im_end|>"));
+    }
+    rig_close(&r);
+}
+
+static void a_template_that_drops_text_beside_calls_says_so(void **state)
+{
+    const char *dir = *state;
+    rig r;
+    template_model_write(
+        dir, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.tool_calls %}{{ m.tool_calls[0].function|tojson }}"
+             "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
+             "%}<|im_start|>assistant\n{% endif %}");
+    rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ 0 });
+    assert_int_equal(rig_run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"I "
+                                 "look.\",\"tool_calls\":[{\"name\":\"find\",\"arguments\":{}}]}]}"),
+                     MT_EFORMAT);
+    assert_non_null(strstr(r.err.msg, "leaves out the text that an answer has beside its tool calls"));
+    assert_non_null(strstr(r.err.msg, "I look."));
+    rig_close(&r);
+}
+
 /* ---- plain text ---- */
 
 static void documents_are_learned_whole_and_end_in_eos(void **state)
@@ -467,6 +508,8 @@ MT_TEST_MAIN(cmocka_unit_test_setup_teardown(turns_behind_max_seq_len_are_not_re
              cmocka_unit_test_setup_teardown(a_refusal_by_the_template_is_a_bad_record, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(arguments_take_the_form_the_template_wants, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_shows_no_calls_stops_the_run, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(text_beside_calls_may_be_trimmed, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(a_template_that_drops_text_beside_calls_says_so, tempdir_make, tempdir_remove),
              cmocka_unit_test(running_out_of_memory_is_said_and_nothing_is_lost),
              cmocka_unit_test(documents_are_learned_whole_and_end_in_eos),
              cmocka_unit_test(documents_alone_need_no_chat_template), cmocka_unit_test(long_documents_are_split),
