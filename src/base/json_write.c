@@ -143,7 +143,12 @@ void mt_json_put_value(mt_json_out *j, const char *key, const mt_value *v, mt_js
     case MT_VALUE_NULL: mt_str_puts(j->to, "null"); return;
     case MT_VALUE_BOOL: mt_str_puts(j->to, v->b ? "true" : "false"); return;
     case MT_VALUE_INT: mt_str_printf(j->to, "%lld", (long long)v->i); return;
-    case MT_VALUE_FLOAT: mt_value_write_float(j->to, v->f); return;
+    case MT_VALUE_FLOAT:
+        if (v->digits)
+            mt_str_puts(j->to, v->digits);
+        else
+            mt_value_write_float(j->to, v->f);
+        return;
     case MT_VALUE_STR: mt_str_json(j->to, v->str.s, v->str.n); return;
     case MT_VALUE_LIST:
     case MT_VALUE_MAP: open_level(j, v->type == MT_VALUE_MAP, layout); break;

@@ -40,6 +40,7 @@ bool mt_value_copy(mt_value *out, mt_arena *a, const mt_value *v)
 {
     *out = *v;
     switch (v->type) {
+    case MT_VALUE_FLOAT: return !v->digits || (out->digits = mt_arena_strndup(a, v->digits, strlen(v->digits)));
     case MT_VALUE_STR: return (out->str.s = mt_arena_strndup(a, v->str.s, v->str.n)) != NULL;
     case MT_VALUE_LIST: return copy_list(out, a, v);
     case MT_VALUE_MAP: return copy_map(out, a, v);
@@ -106,7 +107,7 @@ bool mt_value_equal(const mt_value *a, const mt_value *b)
     case MT_VALUE_NULL: return true;
     case MT_VALUE_BOOL: return a->b == b->b;
     case MT_VALUE_INT: return a->i == b->i;
-    case MT_VALUE_FLOAT: return a->f == b->f;
+    case MT_VALUE_FLOAT: return a->digits && b->digits ? !strcmp(a->digits, b->digits) : a->f == b->f;
     case MT_VALUE_STR: return a->str.n == b->str.n && memcmp(a->str.s, b->str.s, a->str.n) == 0;
     case MT_VALUE_LIST:
         if (a->list.n != b->list.n) return false;

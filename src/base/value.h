@@ -28,7 +28,10 @@ struct mt_value {
     union {
         bool b;
         int64_t i;
-        double f;
+        struct {
+            double f;
+            const char *digits; /* of an integer that does not fit 64 bits, exactly, of which f is the nearest; else NULL */
+        };
         struct {
             const char *s;
             size_t n;
@@ -77,7 +80,7 @@ static inline const mt_value *mt_value_at(const mt_value *v, size_t i)
 }
 
 /* One JSON document.  `what` names it in messages.  Deeper than 512 levels is refused; integers that do not fit 64 bits become
- * floats; duplicate keys keep the last.  *used (if given) is where it ended, so several may follow each other; without it,
+ * floats that keep their digits; duplicate keys keep the last.  *used (if given) is where it ended, so several may follow each other; without it,
  * a byte order mark may precede the document, and anything but white space after it is an error. */
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err);
 

@@ -245,6 +245,8 @@ static mt_rc read_number(reader *r, mt_value *out)
         *out = (mt_value){ .type = MT_VALUE_INT, .i = i };
     else
         *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = strtod(copy, NULL) };
+    if (integral && errno == ERANGE && !(out->digits = mt_arena_strndup(r->arena, copy, len)))
+        return mt_no_memory(r->err, "%s", r->what);
     return MT_OK;
 }
 

@@ -138,6 +138,15 @@ static bool decimal_from_int(mt_value *out, const mt_scalar *t, int64_t v, mt_ar
     return decimal_from_bytes(out, &little, bytes, 8, arena, &trouble);
 }
 
+/* Past the range of int64_t: the digits stay exact. */
+static bool put_long(mt_value *out, mt_arena *arena, uint64_t v)
+{
+    char s[24];
+    int n = snprintf(s, sizeof s, "%llu", (unsigned long long)v);
+    *out = mt__scalar_float((double)v);
+    return (out->digits = mt_arena_strndup(arena, s, (size_t)n)) != NULL;
+}
+
 bool mt__scalar_from_int(mt_value *out, const mt_scalar *t, int64_t v, mt_arena *arena)
 {
     *out = (mt_value){ 0 };
@@ -145,7 +154,7 @@ bool mt__scalar_from_int(mt_value *out, const mt_scalar *t, int64_t v, mt_arena 
     case MT_SCALAR_NULL: return true;
     case MT_SCALAR_BOOL: return *out = (mt_value){ .type = MT_VALUE_BOOL, .b = v != 0 }, true;
     case MT_SCALAR_UINT:
-        if (v < 0) return *out = mt__scalar_float((double)(uint64_t)v), true;
+        if (v < 0) return put_long(out, arena, (uint64_t)v);
         break;
     case MT_SCALAR_HALF: return *out = mt__scalar_float(mt_f16_to_f32((uint16_t)v)), true;
     case MT_SCALAR_DATE: return date_from_int(out, v, arena);

@@ -1,7 +1,7 @@
 /* scalar.h - what a single column value means: the logical types that Parquet and Arrow share, as values.
  *
  * Dates, times and timestamps become ISO 8601 text as Python's isoformat() writes it, decimals plain digits,
- * bytes text if they are UTF-8.  Integers past 64 signed bits become floats, as in JSON. */
+ * bytes text if they are UTF-8.  Integers past 64 signed bits keep their digits, as in JSON. */
 #ifndef MT_DATA_SCALAR_H
 #define MT_DATA_SCALAR_H
 

@@ -97,6 +97,7 @@ FILTER(mt__j_f_int)
     double f;
     if (v.type == JV_UNDEFINED) return mt__j_use_undefined(r, v);
     if (mt__j_is_integer(v)) return *out = mt__j_int(mt__j_as_int(v)), MT_OK;
+    if (mt__j_is_long(v)) return *out = v, MT_OK;
     if (v.type == JV_FLOAT && isinf(v.f)) return mt__j_fail(r, "cannot convert float infinity to integer");
     if (v.type == JV_FLOAT) return int_of_float(r, v.f, fallback, out);
     *out = fallback;

@@ -16,7 +16,8 @@
  * word); MT_EUNSUPPORTED, it uses a feature that we refuse by name (include, import, extends, block, random).  Messages begin
  * "NAME:LINE:COLUMN: ", counted from 1, columns in characters.
  *
- * Known to differ from jinja2: integers are 64 bits wide (an overflow is an error) and powers never complex; the filters pprint,
+ * Known to differ from jinja2: integers are 64 bits wide (an overflow is an error; longer ones in the
+ * context are written exactly and computed with as floats) and powers never complex; the filters pprint,
  * urlize, wordwrap and random, the globals lipsum and self, \N{...} in strings and str.casefold, encode and translate do not
  * exist; striptags knows five entities; a slice of a constant that is not a sequence is an error. */
 #ifndef MT_JINJA_JINJA_H

@@ -19,6 +19,7 @@ const char *mt__j_type_name(jval v)
     };
     if (v.type == JV_VIEW) return mt__j_view_name(v.view);
     if (v.type == JV_ITER) return v.iter->what;
+    if (mt__j_is_long(v)) return names[JV_INT];
     return names[v.type];
 }
 
@@ -159,6 +160,22 @@ static mt_rc map_from_value(jrender *r, const mt_value *v, jval *out)
 /* A long record may take long: each byte of its text adds this many steps to the bound. */
 enum { STEPS_PER_CONTEXT_BYTE = 4 };
 
+static mt_rc keep_digits(jrender *r, const char *digits, jval *out)
+{
+    if (r->n_digits == r->cap_digits) {
+        size_t cap = r->cap_digits ? 2 * (size_t)r->cap_digits : 8;
+        const char **grown;
+        if (cap > UINT32_MAX / 2) return mt__j_too_much(r);
+        MT_TRY(mt__j_new(r, cap * sizeof *grown, &grown));
+        if (r->n_digits) memcpy(grown, r->digits, r->n_digits * sizeof *grown);
+        r->digits = grown;
+        r->cap_digits = (uint32_t)cap;
+    }
+    r->digits[r->n_digits++] = digits;
+    out->n = r->n_digits;
+    return MT_OK;
+}
+
 mt_rc mt__j_from_value(jrender *r, const mt_value *v, jval *out)
 {
     jval *items;
@@ -166,7 +183,7 @@ mt_rc mt__j_from_value(jrender *r, const mt_value *v, jval *out)
     case MT_VALUE_NULL: *out = JV_NONE_VALUE; return MT_OK;
     case MT_VALUE_BOOL: *out = mt__j_bool(v->b); return MT_OK;
     case MT_VALUE_INT: *out = mt__j_int(v->i); return MT_OK;
-    case MT_VALUE_FLOAT: *out = mt__j_float(v->f); return MT_OK;
+    case MT_VALUE_FLOAT: *out = mt__j_float(v->f); return v->digits ? keep_digits(r, v->digits, out) : MT_OK;
     case MT_VALUE_STR:
         if (v->str.n > UINT32_MAX) return mt__j_fail_rc(r, MT_ERANGE, "a string of more than 4 GiB");
         *out = mt__j_text(v->str.s, v->str.n);

@@ -53,7 +53,7 @@ struct jval {
     uint8_t type;
     uint8_t safe; /* a string that is Markup; an undefined name whose use the sandbox refuses */
     uint16_t of;  /* undefined: 1 + the jtype whose attribute it is, 0 for a variable, or UNDEFINED_TEXT */
-    uint32_t n;   /* bytes of a string, or of an undefined value's name */
+    uint32_t n;   /* bytes of a string, or of an undefined value's name; of a long integer: 1 + its place in jrender.digits */
     union {
         bool b;
         int64_t i;
@@ -145,6 +145,8 @@ static inline jval mt__j_undefined_because(const char *why)
 }
 
 static inline bool mt__j_given(jval v) { return v.type != JV_MISSING; }
+/* An integer of the context that does not fit 64 bits: written exactly, computed with as the nearest float. */
+static inline bool mt__j_is_long(jval v) { return v.type == JV_FLOAT && v.n; }
 static inline bool mt__j_is_seq(jval v) { return v.type == JV_LIST || v.type == JV_TUPLE; }
 static inline bool mt__j_is_integer(jval v) { return v.type == JV_INT || v.type == JV_BOOL; }
 static inline bool mt__j_is_number(jval v) { return mt__j_is_integer(v) || v.type == JV_FLOAT; }

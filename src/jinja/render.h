@@ -60,6 +60,8 @@ typedef struct jrender {
     size_t out_start;      /* where this rendering began in out */
     mt_jinja_spans *spans;
     const struct tm *now;
+    const char **digits; /* of the long integers in the context, in the arena */
+    uint32_t n_digits, cap_digits;
 } jrender;
 
 mt_rc mt__j_fail(jrender *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -112,6 +114,7 @@ mt_rc mt__j_put_str(jrender *r, jval v);  /* append str(v) to the output */
 mt_rc mt__j_put_repr(jrender *r, jval v); /* append repr(v) */
 mt_rc mt__j_str(jrender *r, jval v, jval *out);
 void mt__j_put_float(mt_str *out, double f);
+void mt__j_put_digits(jrender *r, jval v);   /* a long integer */
 mt_rc mt__j_put_escaped(jrender *r, jval v); /* & < > " ' as entities, unless it is markup already */
 
 /* tojson.c */

@@ -13,6 +13,8 @@ void mt__j_put_float(mt_str *out, double f)
     mt_value_write_float(out, f);
 }
 
+void mt__j_put_digits(jrender *r, jval v) { mt_str_puts(r->out, r->digits[v.n - 1]); }
+
 /* Single quotes unless the text holds those and no double ones. */
 static void put_quoted(mt_str *out, const char *s, size_t n)
 {
@@ -118,7 +120,12 @@ mt_rc mt__j_put_repr(jrender *r, jval v)
     case JV_NONE: mt_str_puts(r->out, "None"); break;
     case JV_BOOL: mt_str_puts(r->out, v.b ? "True" : "False"); break;
     case JV_INT: mt_str_printf(r->out, "%lld", (long long)v.i); break;
-    case JV_FLOAT: mt__j_put_float(r->out, v.f); break;
+    case JV_FLOAT:
+        if (mt__j_is_long(v))
+            mt__j_put_digits(r, v);
+        else
+            mt__j_put_float(r->out, v.f);
+        break;
     case JV_STR:
         if (v.safe) mt_str_puts(r->out, "Markup(");
         put_quoted(r->out, v.s, v.n);

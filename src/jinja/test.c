@@ -11,8 +11,8 @@ TEST(is_undefined) { return YES(v.type == JV_UNDEFINED); }
 TEST(is_none) { return YES(v.type == JV_NONE); }
 TEST(is_string) { return YES(v.type == JV_STR); }
 TEST(is_number) { return YES(mt__j_is_number(v)); }
-TEST(is_integer) { return YES(v.type == JV_INT); }
-TEST(is_float) { return YES(v.type == JV_FLOAT); }
+TEST(is_integer) { return YES(v.type == JV_INT || mt__j_is_long(v)); }
+TEST(is_float) { return YES(v.type == JV_FLOAT && !v.n); }
 TEST(is_boolean) { return YES(v.type == JV_BOOL); }
 TEST(is_true) { return YES(v.type == JV_BOOL && v.b); }
 TEST(is_false) { return YES(v.type == JV_BOOL && !v.b); }

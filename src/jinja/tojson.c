@@ -41,9 +41,12 @@ static void put_string(mt_str *out, const char *s, size_t n, bool ensure_ascii)
     mt_str_putc(out, '"');
 }
 
-static void put_number(mt_str *out, jval v)
+static void put_number(jrender *r, jval v)
 {
-    if (v.type == JV_INT)
+    mt_str *out = r->out;
+    if (mt__j_is_long(v))
+        mt__j_put_digits(r, v);
+    else if (v.type == JV_INT)
         mt_str_printf(out, "%lld", (long long)v.i);
     else if (isnan(v.f))
         mt_str_puts(out, "NaN");
@@ -71,7 +74,7 @@ static mt_rc put_key(jrender *r, jval key, const jjson *how)
     case JV_INT:
     case JV_FLOAT:
         mt_str_putc(r->out, '"');
-        put_number(r->out, key);
+        put_number(r, key);
         mt_str_putc(r->out, '"');
         return MT_OK;
     default: return mt__j_fail(r, "tojson: keys must be str, int, float, bool or None, not %s", mt__j_type_name(key));
@@ -140,7 +143,7 @@ static mt_rc put_value(jrender *r, jval v, const jjson *how, int level)
     case JV_NONE: mt_str_puts(r->out, "null"); break;
     case JV_BOOL: mt_str_puts(r->out, v.b ? "true" : "false"); break;
     case JV_INT:
-    case JV_FLOAT: put_number(r->out, v); break;
+    case JV_FLOAT: put_number(r, v); break;
     case JV_STR: put_string(r->out, v.s, v.n, how->ensure_ascii); break;
     case JV_LIST:
     case JV_TUPLE:

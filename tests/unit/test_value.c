@@ -27,7 +27,9 @@ static void documents_come_back_as_python_would_write_them(void **state)
           "[0.1, 1e+16, 1000000000000000.0, 1.2345678901234568e+17, 1e-05, 0.0001, 2.5e-10, 1e+22]" },
         { "[5.9604644775390625e-08, -1.1125369292536007e-308, 9.332636185032189e-302]", /* 2**-24, -(2**-1023), 2**-1000 */
           "[5.960464477539063e-08, -1.1125369292536007e-308, 9.332636185032189e-302]" },
-        { "[9007199254740993, 99999999999999999999]", "[9007199254740993, 1e+20]" },
+        { "[9007199254740993, 99999999999999999999]", "[9007199254740993, 99999999999999999999]" },
+        { "[9223372036854775807, 9223372036854775808, -9223372036854775809]",
+          "[9223372036854775807, 9223372036854775808, -9223372036854775809]" },
         { "[NaN, Infinity, -Infinity]", "[NaN, Infinity, -Infinity]" },
         { "\xef\xbb\xbf {\"a\": 1}", "{\"a\": 1}" },
     };
@@ -127,13 +129,18 @@ static void equality_ignores_order_and_number_kind(void **state)
     parse(&y, &a, "{\"b\":2,\"a\":[1,\"t\"]}");
     assert_false(mt_value_equal(&x, &y));
     assert_true(mt_value_is(&mt_value_get(&x, "a")->list.items[1], "s"));
+    parse(&x, &a, "1000000000000000000001");
+    parse(&y, &a, "1000000000000000000002"); /* the same float */
+    assert_false(mt_value_equal(&x, &y));
+    assert_true(mt_value_equal(&x, &x));
     mt_arena_free(&a);
 }
 
 static void a_copy_needs_nothing_of_its_original(void **state)
 {
     (void)state;
-    static const char text[] = "{\"a\": [\"x\", 1, {\"\": null}, []], \"b\": {\"c\": true, \"d\": 0.5}, \"e\": {}}";
+    static const char text[] =
+        "{\"a\": [\"x\", 1, {\"\": null}, []], \"b\": {\"c\": true, \"d\": 0.5, \"f\": 1000000000000000000001}, \"e\": {}}";
     mt_err err = { 0 };
     char *original = mt_strdup(text);
     mt_arena a = { 0 }, kept = { 0 };

@@ -28,8 +28,6 @@ def plain(value, kind):
         return value.decode()
     if isinstance(value, np.floating):
         return float(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 2**63:
-        return float(value)
     return value
 
 

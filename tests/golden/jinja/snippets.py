@@ -8,6 +8,7 @@ CONTEXT = {
              {"role": "assistant", "content": "Yo", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
              {"role": "user", "content": "Bye"}],
     "html": "<a href=\"x\">T&amp;C's</a>", "lines": "one\ntwo\n\nthree", "tree": [{"v": 1, "k": [{"v": 2, "k": []}]}, {"v": 3, "k": []}],
+    "long": {"wei": 1000000000000000000001, "low": -9223372036854775809},
 }
 
 EXPRESSIONS = """
@@ -742,6 +743,10 @@ caller
 """
 
 TEMPLATES = [
+    # integers past 64 bits
+    "{{ long.wei }}", "{{ long }}", "{{ long|tojson }}", "{{ [long.wei, long.low]|join(' ') }}", "{{ long.wei ~ '' }}", "{{ '%s' % long.low }}",
+    "{{ '{}'.format(long.wei) }}", "{{ long.wei|string|length }}", "{{ long.wei|int }}", "{{ long.wei is integer }} {{ long.wei is float }} {{ long.wei is number }}",
+    "{{ long.wei > n }} {{ long.low < 0 }} {{ long.wei == long.wei }}", "{{ long.wei is mapping }} {{ long.wei is string }}", "{{ long.wei.x }}", "{{ long.wei|length }}",
     "{% set x = 1 %}{% if t %}{% set x = 2 %}{% for i in l %}{% set x = i %}{% endfor %}{{ x }}{% endif %}{{ x }}",
     "{% for i in l %}{% if loop.first %}{% set q = 1 %}{% else %}{% set q = 2 %}{% endif %}{{ q }}{% endfor %}{{ q }}",
     "{% for i in l %}{% for j in l %}{% set n = n + j %}{% endfor %}{{ n }},{% endfor %}",
