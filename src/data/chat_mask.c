@@ -365,21 +365,48 @@ static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice t
     return MT_OK;
 }
 
+/* Where the calls of turn k begin in its rendering, if not after the generation prompt: where a plain answer in their place begins.
+ * Mistral Nemo's template shows the system prompt in the last question alone, and only until it is answered.  SIZE_MAX: unknown. */
+static mt_rc find_calls(const masker *m, size_t k, mt_slice turn, size_t *at)
+{
+    static const char said[] = "QUITE-UNLIKELY-ANSWER";
+    const mt_slice sentinel = { said, sizeof said - 1 };
+    const mt_pair answer[] = { { "role", 4, mt__text_value("assistant", 9) },
+                               { "content", 7, mt__text_value(sentinel.s, sentinel.n) } };
+    *at = SIZE_MAX;
+    if (m->chat->items[k].calls.type != MT_VALUE_LIST || m->chat->items[k].thought.type != MT_VALUE_NULL) return MT_OK;
+    mt_value *maps = mt_arena_alloc(&m->w->arena, (k + 1) * sizeof *maps);
+    if (!maps) return mt_no_memory(m->err, "a sample");
+    memcpy(maps, m->chat->maps, k * sizeof *maps);
+    maps[k] = mt__map_of(answer, 2);
+    mt_chat plain = { .maps = maps, .n = k + 1, .tools = m->chat->tools };
+    mt_reason refused = MT_REASON_NONE;
+    mt_rc rc = mt__chat_render(m->s, m->w, &plain, k + 1, false, &m->w->full, &refused, m->err);
+    if (refused != MT_REASON_NONE) return MT_OK;
+    MT_TRY(rc);
+    mt_slice shown = mt_slice_of(&m->w->full);
+    size_t found = mt_slice_find_last(shown, sentinel);
+    if (found != SIZE_MAX && common_prefix(shown, turn) >= found) *at = found;
+    return MT_OK;
+}
+
 /* Calls as the template shows them.  It does not show a thought that only the generation prompt opens. */
 static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice turn, size_t *begin)
 {
     bool owed = mt__chat_owes_thought(m->s, &m->chat->items[k]);
     if (owed && !mt_slice_starts(turn, prompt)) prompt = mt__without_opening(prompt);
-    if (!mt_slice_starts(turn, prompt))
+    size_t at = prompt.n;
+    if (!mt_slice_starts(turn, prompt)) MT_TRY(find_calls(m, k, turn, &at));
+    if (at == SIZE_MAX)
         return mt__chat_bad(m, MT_REASON_TEMPLATE,
                             "the chat template writes the calls of turn %zu elsewhere than after its generation prompt", k + 1);
-    mt_slice tail = mt_slice_from(upto_turn_end(m, turn, prompt.n), prompt.n);
+    mt_slice tail = mt_slice_from(upto_turn_end(m, turn, at), at);
     MT_TRY(check_calls(m, k, tail));
     if (m->chat->items[k].thought.type == MT_VALUE_NULL)
         tail = owed ? mt__skip_shown_thought(prompt, tail) : mt__skip_empty_thought(tail);
     write_thought(m, k, begin);
     mt_str_add(&m->w->text, tail.s, tail.n);
-    mt_slice owed_end = calls_end(m, k, turn, prompt.n);
+    mt_slice owed_end = calls_end(m, k, turn, at);
     mt_str_add(&m->w->text, owed_end.s, owed_end.n);
     return MT_OK;
 }

@@ -303,6 +303,27 @@ static void a_template_that_drops_text_beside_calls_says_so(void **state)
     rig_close(&r);
 }
 
+static void calls_follow_a_prompt_that_moves_the_system_text(void **state)
+{
+    const char *dir = *state;
+    rig r;
+    template_model_write(
+        dir,
+        "{% set sys = messages[0].content if messages[0].role == 'system' else '' %}{% for m in messages if m.role != 'system' %}"
+        "{% if m.role == 'user' %}[Q]{{ sys if loop.last }}{{ m.content }}[A]{% elif m.tool_calls %}"
+        "{{ m.tool_calls[0].function|tojson }}<|im_end|>{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}");
+    rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .keep_text = true });
+    assert_int_equal(rig_run(&r, "{\"messages\":[{\"role\":\"system\",\"content\":\"S.\"},{\"role\":\"user\",\"content\":\"Q\"},{"
+                                 "\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"find\",\"arguments\":{\"x\":1}}]},{\"role\":"
+                                 "\"tool\",\"content\":\"7\"},{\"role\":\"assistant\",\"content\":\"It is 7.\"}]}"),
+                     MT_OK);
+    assert_int_equal(r.n, 2);
+    static const char called[] = "[Q]S.Q[A]{\"name\": \"find\", \"arguments\": {\"x\": 1}}<|im_end|>";
+    assert_int_equal(r.samples[0].n_text, sizeof called - 1);
+    assert_memory_equal(r.samples[0].text, called, sizeof called - 1);
+    rig_close(&r);
+}
+
 /* ---- plain text ---- */
 
 static void documents_are_learned_whole_and_end_in_eos(void **state)
@@ -508,6 +529,7 @@ MT_TEST_MAIN(cmocka_unit_test_setup_teardown(turns_behind_max_seq_len_are_not_re
              cmocka_unit_test_setup_teardown(a_refusal_by_the_template_is_a_bad_record, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(arguments_take_the_form_the_template_wants, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_shows_no_calls_stops_the_run, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(calls_follow_a_prompt_that_moves_the_system_text, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(text_beside_calls_may_be_trimmed, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_drops_text_beside_calls_says_so, tempdir_make, tempdir_remove),
              cmocka_unit_test(running_out_of_memory_is_said_and_nothing_is_lost),
