@@ -13,6 +13,7 @@
  * sample keeps them), but any other change stops the run. */
 #include "data/sampler_impl.h"
 #include "data/thoughts.h"
+#include "jinja/chars.h"
 
 typedef struct masker {
     const mt_sampler *s;
@@ -31,6 +32,10 @@ static size_t gap_before(mt_slice t, mt_slice said)
     }
     return SIZE_MAX;
 }
+
+/* Without the white space that a template's trim and strip take: Python's, so no-break and ideographic spaces, too. */
+static mt_slice strip_end(mt_slice t) { return mt_slice_upto(t, mt__j_rstrip(t.s, t.n)); }
+static mt_slice strip(mt_slice t) { return t.n ? strip_end(mt_slice_from(t, mt__j_space_prefix(t.s, t.n))) : t; }
 
 /* ---- renderings ---- */
 
@@ -60,7 +65,7 @@ static mt_rc changed(const masker *m, size_t k, mt_slice rendered)
 /* The text beside calls is in what the template wrote.  Templates may trim it, and take thoughts out of it. */
 static bool shows_text(const mt_message *msg, mt_slice tail)
 {
-    mt_slice text = mt_slice_trim_end(mt_slice_skip_space(content_of(msg)));
+    mt_slice text = strip(content_of(msg));
     bool thinks = msg->thought.type == MT_VALUE_STR || mt__without_thought(content_of(msg)).n < msg->content.str.n;
     return !text.n || thinks || mt_slice_has(tail, text);
 }
@@ -349,11 +354,11 @@ static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice t
     mt_str *out = &m->w->text;
     mt_slice answer = content_of(&m->chat->items[k]), said = mt__undouble(prompt, answer);
     size_t end = find_end(m, turn, common_prefix(prompt, turn));
-    mt_slice shown = end == SIZE_MAX ? mt_slice_trim_end(turn) : mt_slice_upto(turn, end), trimmed = mt_slice_trim_end(shown);
-    if (!mt_slice_ends(shown, said) && !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(answer))) &&
-        !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(mt__without_thought(answer)))))
+    mt_slice shown = end == SIZE_MAX ? mt_slice_trim_end(turn) : mt_slice_upto(turn, end), trimmed = strip_end(shown);
+    if (!mt_slice_ends(shown, said) && !mt_slice_ends(trimmed, strip(answer)) &&
+        !mt_slice_ends(trimmed, strip(mt__without_thought(answer))))
         return changed(m, k, turn);
-    size_t gap = mt_slice_starts(shown, prompt) ? gap_before(mt_slice_from(shown, prompt.n), mt_slice_trim_end(said)) : 0;
+    size_t gap = mt_slice_starts(shown, prompt) ? gap_before(mt_slice_from(shown, prompt.n), strip_end(said)) : 0;
     mt_slice lead = lead_of(shown, prompt, said);
     if (gap == SIZE_MAX)
         mt_str_add(out, lead.s, lead.n);

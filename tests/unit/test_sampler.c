@@ -286,6 +286,28 @@ static void text_beside_calls_may_be_trimmed(void **state)
     rig_close(&r);
 }
 
+static void templates_may_trim_any_white_space_of_python(void **state)
+{
+    const char *dir = *state;
+    rig r;
+    template_model_write(dir, TRIMS_TEXT_BESIDE_CALLS);
+    rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .keep_text = true });
+    static const char *const texts[] = { "Blue.\\u00a0", "Blue.\\u3000\\n", "\\u2003Blue.", "Blue.\\f", "\\u00a0" };
+    static const char *const kept[] = { "Blue.\xc2\xa0<", "Blue.\xe3\x80\x80\n<",
+                                        "\xe2\x80\x83"
+                                        "Blue.<",
+                                        "Blue.\f<", "\xc2\xa0<" };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char record[256];
+        snprintf(record, sizeof record,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"%s\"}]}", texts[i]);
+        assert_int_equal(rig_run(&r, record), MT_OK);
+        assert_int_equal(r.n, 1);
+        assert_non_null(strstr(r.samples[0].text, kept[i])); /* the answer as the record has it */
+    }
+    rig_close(&r);
+}
+
 static void a_template_that_drops_text_beside_calls_says_so(void **state)
 {
     const char *dir = *state;
@@ -531,6 +553,7 @@ MT_TEST_MAIN(cmocka_unit_test_setup_teardown(turns_behind_max_seq_len_are_not_re
              cmocka_unit_test_setup_teardown(a_template_that_shows_no_calls_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(calls_follow_a_prompt_that_moves_the_system_text, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(text_beside_calls_may_be_trimmed, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(templates_may_trim_any_white_space_of_python, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_drops_text_beside_calls_says_so, tempdir_make, tempdir_remove),
              cmocka_unit_test(running_out_of_memory_is_said_and_nothing_is_lost),
              cmocka_unit_test(documents_are_learned_whole_and_end_in_eos),
