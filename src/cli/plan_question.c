@@ -1,8 +1,8 @@
 #include "cli/plan_question.h"
 
 #include "base/file.h"
-#include "base/pool.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/units.h"
 #include "ckpt/model_files.h"
 #include "cli/flags.h"
