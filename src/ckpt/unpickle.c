@@ -9,12 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-mt_rc mt__pk_bad(const mt__unpickler *u, const char *problem, mt_err *err)
-{
-    return mt_fail(err, MT_EFORMAT, "%s: %s at byte %zu of the pickle; the file is damaged, or was not written by torch.save",
-                   u->path, problem, (size_t)(u->at - u->begin));
-}
-
 /* -- the stack ------------------------------------------------------------------------------------- */
 
 mt__pk *mt__pk_make(mt__unpickler *u, mt__pk_type type)
@@ -89,7 +83,7 @@ static bool unpickle_take(mt__unpickler *u, size_t n, const uint8_t **bytes)
 static mt_rc take_number(mt__unpickler *u, size_t width, uint64_t *out, mt_err *err)
 {
     const uint8_t *p;
-    if (!unpickle_take(u, width, &p)) return mt__pk_bad(u, "it breaks off", err);
+    if (!unpickle_take(u, width, &p)) return pk_bad(u, "it breaks off", err);
     switch (width) {
     case 1: *out = p[0]; break;
     case 2: *out = mt__le16(p); break;
@@ -102,7 +96,7 @@ static mt_rc take_number(mt__unpickler *u, size_t width, uint64_t *out, mt_err *
 static mt_rc take_line(mt__unpickler *u, const char **s, size_t *n, mt_err *err)
 {
     const uint8_t *nl = u->at < u->end ? memchr(u->at, '\n', (size_t)(u->end - u->at)) : NULL;
-    if (!nl) return mt__pk_bad(u, "it breaks off", err);
+    if (!nl) return pk_bad(u, "it breaks off", err);
     *s = (const char *)u->at;
     *n = (size_t)(nl - u->at);
     u->at = nl + 1;
@@ -114,7 +108,7 @@ static mt_rc push_text(mt__unpickler *u, size_t width, mt_err *err)
     uint64_t n;
     const uint8_t *s;
     MT_TRY(take_number(u, width, &n, err));
-    if (n > SIZE_MAX || !unpickle_take(u, (size_t)n, &s)) return mt__pk_bad(u, "a string reaches past the end", err);
+    if (n > SIZE_MAX || !unpickle_take(u, (size_t)n, &s)) return pk_bad(u, "a string reaches past the end", err);
     mt__pk *v = mt__pk_make(u, MT_PK_STR);
     if (!v) return pk_no_memory(u, err);
     v->str.s = mt_arena_strndup(&u->arena, (const char *)s, (size_t)n);
@@ -128,7 +122,7 @@ static mt_rc push_long(mt__unpickler *u, size_t width, mt_err *err)
     uint64_t n, value = 0;
     const uint8_t *p;
     MT_TRY(take_number(u, width, &n, err));
-    if (n > 255 || !unpickle_take(u, (size_t)n, &p)) return mt__pk_bad(u, "an integer reaches past the end", err);
+    if (n > 255 || !unpickle_take(u, (size_t)n, &p)) return pk_bad(u, "an integer reaches past the end", err);
     for (size_t i = 0; i < n && i < 8; i++) value |= (uint64_t)p[i] << 8 * i;
     if (n && n < 8 && p[n - 1] & 0x80) value |= ~UINT64_C(0) << 8 * n;
     return push_int(u, MT_PK_INT, (int64_t)value, err);
@@ -138,7 +132,7 @@ static mt_rc push_float(mt__unpickler *u, mt_err *err)
 {
     const uint8_t *p;
     uint64_t bits = 0;
-    if (!unpickle_take(u, 8, &p)) return mt__pk_bad(u, "it breaks off", err);
+    if (!unpickle_take(u, 8, &p)) return pk_bad(u, "it breaks off", err);
     for (int i = 0; i < 8; i++) bits = bits << 8 | p[i]; /* big-endian, unlike everything else */
     mt__pk *v = mt__pk_make(u, MT_PK_FLOAT);
     if (v) memcpy(&v->f, &bits, sizeof bits);
@@ -174,7 +168,7 @@ static mt_rc global_line(mt__unpickler *u, mt_err *err)
 static mt_rc global_from_stack(mt__unpickler *u, mt_err *err)
 {
     const mt__pk *name = unpickle_peek(u, 0), *module = name ? unpickle_peek(u, 1) : NULL;
-    if (!module || name->type != MT_PK_STR || module->type != MT_PK_STR) return mt__pk_bad(u, "a function has no name", err);
+    if (!module || name->type != MT_PK_STR || module->type != MT_PK_STR) return pk_bad(u, "a function has no name", err);
     u->n_stack -= 2;
     return push_global(u, module->str.s, module->str.n, name->str.s, name->str.n, err);
 }
@@ -184,7 +178,7 @@ static mt_rc reduce(mt__unpickler *u, mt_err *err)
     const mt__pk *args = unpickle_peek(u, 0), *fn = args ? unpickle_peek(u, 1) : NULL;
     mt__pk *made = NULL;
     if (!fn || args->type != MT_PK_TUPLE || fn->type != MT_PK_GLOBAL)
-        return mt__pk_bad(u, "something that is not a function is called", err);
+        return pk_bad(u, "something that is not a function is called", err);
     MT_TRY(mt__pk_call(u, fn, args, &made, err));
     u->n_stack -= 2;
     return unpickle_push(u, made, err);
@@ -195,7 +189,7 @@ static mt_rc build(mt__unpickler *u, mt_err *err)
 {
     const mt__pk *state = unpickle_peek(u, 0), *object = state ? unpickle_peek(u, 1) : NULL;
     if (!object || (object->type != MT_PK_DICT && object->type != MT_PK_TENSOR))
-        return mt__pk_bad(u, "state is set on something that has none", err);
+        return pk_bad(u, "state is set on something that has none", err);
     u->n_stack--;
     return MT_OK;
 }
@@ -211,7 +205,7 @@ static mt_rc persistent(mt__unpickler *u, mt_err *err)
 static mt_rc tuple_of(mt__unpickler *u, size_t n, mt_err *err)
 {
     for (size_t i = 0; i < n; i++)
-        if (!unpickle_peek(u, i)) return mt__pk_bad(u, "a tuple lacks items", err);
+        if (!unpickle_peek(u, i)) return pk_bad(u, "a tuple lacks items", err);
     mt__pk *v = mt__pk_make(u, MT_PK_TUPLE);
     if (!v) return pk_no_memory(u, err);
     MT_TRY(unpickle_append(u, v, u->n_stack - n, err));
@@ -223,10 +217,10 @@ static mt_rc tuple_of(mt__unpickler *u, size_t n, mt_err *err)
 static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
 {
     size_t first;
-    if (!above_mark(u, &first)) return mt__pk_bad(u, "there is no mark", err);
+    if (!above_mark(u, &first)) return pk_bad(u, "there is no mark", err);
     mt__pk *v = mt__pk_make(u, type);
     if (!v) return pk_no_memory(u, err);
-    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return mt__pk_bad(u, "a key has no value", err);
+    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return pk_bad(u, "a key has no value", err);
     MT_TRY(unpickle_append(u, v, first, err));
     u->n_stack = first - 1;
     return unpickle_push(u, v, err);
@@ -235,8 +229,8 @@ static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
 /* Items from stack[first ..] go into the list or dict below; keep: what remains of the stack. */
 static mt_rc add_items(mt__unpickler *u, mt__pk_type type, size_t first, size_t keep, mt_err *err)
 {
-    if (keep == 0 || u->stack[keep - 1]->type != type) return mt__pk_bad(u, "items are added to something that holds none", err);
-    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return mt__pk_bad(u, "a key has no value", err);
+    if (keep == 0 || u->stack[keep - 1]->type != type) return pk_bad(u, "items are added to something that holds none", err);
+    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return pk_bad(u, "a key has no value", err);
     MT_TRY(unpickle_append(u, u->stack[keep - 1], first, err));
     u->n_stack = keep;
     return MT_OK;
@@ -245,14 +239,14 @@ static mt_rc add_items(mt__unpickler *u, mt__pk_type type, size_t first, size_t 
 static mt_rc add_marked(mt__unpickler *u, mt__pk_type type, mt_err *err)
 {
     size_t first;
-    if (!above_mark(u, &first)) return mt__pk_bad(u, "there is no mark", err);
+    if (!above_mark(u, &first)) return pk_bad(u, "there is no mark", err);
     return add_items(u, type, first, first - 1, err);
 }
 
 static mt_rc add_top(mt__unpickler *u, mt__pk_type type, size_t n, mt_err *err)
 {
     for (size_t i = 0; i <= n; i++)
-        if (!unpickle_peek(u, i)) return mt__pk_bad(u, "the stack is too short", err);
+        if (!unpickle_peek(u, i)) return pk_bad(u, "the stack is too short", err);
     return add_items(u, type, u->n_stack - n, u->n_stack - n, err);
 }
 
@@ -260,7 +254,7 @@ static mt_rc add_top(mt__unpickler *u, mt__pk_type type, size_t n, mt_err *err)
 static mt_rc remember(mt__unpickler *u, uint64_t i, mt_err *err)
 {
     mt__pk *v = unpickle_peek(u, 0);
-    if (!v || i > (uint64_t)(u->end - u->begin)) return mt__pk_bad(u, "something impossible is remembered", err);
+    if (!v || i > (uint64_t)(u->end - u->begin)) return pk_bad(u, "something impossible is remembered", err);
     MT_TRY(mt_grow(&u->memo, &u->cap_memo, (size_t)i + 1, sizeof *u->memo, err));
     while (u->n_memo <= i) u->memo[u->n_memo++] = NULL;
     u->memo[i] = v;
@@ -278,7 +272,7 @@ static mt_rc recall(mt__unpickler *u, size_t width, mt_err *err)
 {
     uint64_t i;
     MT_TRY(take_number(u, width, &i, err));
-    if (i >= u->n_memo || !u->memo[i]) return mt__pk_bad(u, "something is recalled that was never remembered", err);
+    if (i >= u->n_memo || !u->memo[i]) return pk_bad(u, "something is recalled that was never remembered", err);
     return unpickle_push(u, u->memo[i], err);
 }
 
@@ -299,7 +293,7 @@ static mt_rc protocol(mt__unpickler *u, mt_err *err)
 
 static mt_rc pop(mt__unpickler *u, mt_err *err)
 {
-    if (!u->n_stack) return mt__pk_bad(u, "the stack is empty", err);
+    if (!u->n_stack) return pk_bad(u, "the stack is empty", err);
     u->n_stack--;
     return MT_OK;
 }
@@ -318,7 +312,7 @@ static mt_rc unknown(const mt__unpickler *u, uint8_t op, mt_err *err)
                            u->path, known[i].name, (size_t)(u->at - u->begin) - 1);
     char text[40];
     snprintf(text, sizeof text, "opcode 0x%02x is none weights use,", op);
-    return mt__pk_bad(u, text, err);
+    return pk_bad(u, text, err);
 }
 
 /* -- the machine ------------------------------------------------------------------------------------- */
@@ -382,13 +376,13 @@ mt_rc mt__unpickle(mt__unpickler *u, const uint8_t *bytes, size_t n, size_t *use
     u->n_stack = u->n_memo = u->copied = 0;
     for (;;) {
         if (u->at == u->end)
-            return mt__pk_bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
+            return pk_bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
         uint8_t op = *u->at++;
         if (op == '.') break;
         MT_TRY(unpickle_step(u, op, err));
     }
-    if (u->n_stack != 1 || !unpickle_peek(u, 0)) return mt__pk_bad(u, "it does not end in one value", err);
-    if (!used && u->at != u->end) return mt__pk_bad(u, "something follows its end", err);
+    if (u->n_stack != 1 || !unpickle_peek(u, 0)) return pk_bad(u, "it does not end in one value", err);
+    if (!used && u->at != u->end) return pk_bad(u, "something follows its end", err);
     *out = u->stack[0];
     if (used) *used = (size_t)(u->at - bytes);
     return MT_OK;

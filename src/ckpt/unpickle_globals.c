@@ -65,17 +65,16 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
     *out = mt__pk_make(u, MT_PK_DICT);
     if (!*out) return pk_no_memory(u, err);
     if (!pairs) return MT_OK;
-    if (args->list.n != 1 || pairs->type != MT_PK_LIST) return mt__pk_bad(u, "OrderedDict is called in an unknown way", err);
+    if (args->list.n != 1 || pairs->type != MT_PK_LIST) return pk_bad(u, "OrderedDict is called in an unknown way", err);
     /* Each item took at least one byte to enter its list, and a real pickle turns a list into a dict once. */
     u->copied += pairs->list.n;
-    if (u->copied > (size_t)(u->end - u->begin))
-        return mt__pk_bad(u, "OrderedDict is called on the same list over and over", err);
+    if (u->copied > (size_t)(u->end - u->begin)) return pk_bad(u, "OrderedDict is called on the same list over and over", err);
     mt__pk **items = mt_arena_calloc(&u->arena, pairs->list.n, 2 * sizeof *items);
     if (!items) return pk_no_memory(u, err);
     for (size_t i = 0; i < pairs->list.n; i++) {
         const mt__pk *pair = pairs->list.items[i];
         if ((pair->type != MT_PK_TUPLE && pair->type != MT_PK_LIST) || pair->list.n != 2)
-            return mt__pk_bad(u, "OrderedDict is called in an unknown way", err);
+            return pk_bad(u, "OrderedDict is called in an unknown way", err);
         items[2 * i] = pair->list.items[0];
         items[2 * i + 1] = pair->list.items[1];
     }
@@ -86,8 +85,7 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
 
 static mt_rc make_size(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
 {
-    if (args->list.n != 1 || arg(args, 0)->type != MT_PK_TUPLE)
-        return mt__pk_bad(u, "torch.Size is called in an unknown way", err);
+    if (args->list.n != 1 || arg(args, 0)->type != MT_PK_TUPLE) return pk_bad(u, "torch.Size is called in an unknown way", err);
     *out = args->list.items[0];
     return MT_OK;
 }
@@ -114,7 +112,7 @@ static mt_rc make_tensor(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_
     if (!storage || storage->type != MT_PK_STORAGE || !offset || offset->type != MT_PK_INT || offset->i < 0 ||
         !read_ints(arg(args, 2), t->shape, &t->n_dims) || !read_ints(arg(args, 3), t->stride, &n_strides) ||
         n_strides != t->n_dims)
-        return mt__pk_bad(u, "a tensor is described in an unknown way", err);
+        return pk_bad(u, "a tensor is described in an unknown way", err);
     t->storage = storage->storage;
     t->dtype = t->storage->dtype;
     t->offset = (uint64_t)offset->i;
@@ -128,7 +126,7 @@ static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, 
     const mt__pk *dtype = arg(args, 6);
     MT_TRY(make_tensor(u, args, out, err));
     if (!dtype || dtype->type != MT_PK_GLOBAL || globals[dtype->global].kind != DTYPE)
-        return mt__pk_bad(u, "a tensor is described in an unknown way", err);
+        return pk_bad(u, "a tensor is described in an unknown way", err);
     (*out)->tensor->dtype = globals[dtype->global].dtype;
     return MT_OK;
 }
@@ -136,7 +134,7 @@ static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, 
 static mt_rc make_parameter(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
 {
     if (args->list.n < 1 || arg(args, 0)->type != MT_PK_TENSOR)
-        return mt__pk_bad(u, "a parameter is described in an unknown way", err);
+        return pk_bad(u, "a parameter is described in an unknown way", err);
     *out = args->list.items[0];
     return MT_OK;
 }
@@ -188,13 +186,13 @@ static mt_rc find_storage(mt__unpickler *u, const mt__pk_storage *like, mt__pk_s
 mt_rc mt__pk_name_storage(mt__unpickler *u, const mt__pk *id, mt__pk **out, mt_err *err)
 {
     if (!id || id->type != MT_PK_TUPLE || id->list.n < 5 || id->list.n > 6)
-        return mt__pk_bad(u, "a storage is described in an unknown way", err);
+        return pk_bad(u, "a storage is described in an unknown way", err);
     const mt__pk *kind = arg(id, 0), *type = arg(id, 1), *key = arg(id, 2), *n = arg(id, 4), *view = arg(id, 5);
     if (kind->type != MT_PK_STR || strcmp(kind->str.s, "storage") != 0 || type->type != MT_PK_GLOBAL || key->type != MT_PK_STR ||
         n->type != MT_PK_INT || n->i < 0)
-        return mt__pk_bad(u, "a storage is described in an unknown way", err);
+        return pk_bad(u, "a storage is described in an unknown way", err);
     if (globals[type->global].kind != TYPED_STORAGE && globals[type->global].kind != UNTYPED_STORAGE)
-        return mt__pk_bad(u, "a storage has no type", err);
+        return pk_bad(u, "a storage has no type", err);
     if (view && view->type != MT_PK_NONE)
         return mt_fail(
             err, MT_EUNSUPPORTED,

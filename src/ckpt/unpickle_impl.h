@@ -5,10 +5,15 @@
 #include "base/mem.h"
 #include "ckpt/unpickle.h"
 
+/* Fails because of a problem at the current byte.  Inline, so that the compiler sees that it is not success. */
+static inline mt_rc pk_bad(const mt__unpickler *u, const char *problem, mt_err *err)
+{
+    return mt_fail(err, MT_EFORMAT, "%s: %s at byte %zu of the pickle; the file is damaged, or was not written by torch.save",
+                   u->path, problem, (size_t)(u->at - u->begin));
+}
+
 /* -- unpickle.c -- */
 
-/* Fails because of a problem at the current byte. */
-mt_rc mt__pk_bad(const mt__unpickler *u, const char *problem, mt_err *err);
 /* A new value in the arena, all zero; NULL: no memory. */
 mt__pk *mt__pk_make(mt__unpickler *u, mt__pk_type type);
 static inline mt_rc pk_no_memory(const mt__unpickler *u, mt_err *err)
