@@ -18,16 +18,6 @@ static void expect_data(const char *dir, const char *args, int status, const cha
     expect_program(line, status, says);
 }
 
-static void write_file(const char *dir, const char *name, const char *text)
-{
-    char *path = mt_path_join(dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-    mt_free(path);
-}
-
 static void samples_are_shown_with_the_trained_part_marked(void **state)
 {
     expect_data(*state, "--dataset-name alpaca --show 10", 0, "Human: Why is the sky blue?\n\nAssistant:\n[[");
@@ -67,7 +57,7 @@ static void a_thought_that_is_never_closed_is_found(void **state)
     template_model_write(*state,
                          "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
                          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}");
-    write_file(*state, "qa.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"c\", \"answer\": \"d\"}\n");
+    tempdir_write(*state, "qa.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"c\", \"answer\": \"d\"}\n");
     snprintf(args, sizeof args, "data --model-name %s --cache-dir %s --dataset-path %s/qa.jsonl", (const char *)*state,
              (const char *)*state, (const char *)*state);
     expect_program(args, 0, "assistant\n<think>\n[[\n</think>\n\n");
@@ -82,9 +72,9 @@ static void a_thought_that_the_template_does_not_show_is_found(void **state)
 {
     static char out[16384];
     char args[1024];
-    write_file(*state, "thoughts.jsonl",
-               "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", "
-               "\"thinking\": \"hm\"}]}\n");
+    tempdir_write(*state, "thoughts.jsonl",
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", "
+                  "\"thinking\": \"hm\"}]}\n");
     snprintf(args, sizeof args, "data --model-name %s --cache-dir %s --dataset-path %s/thoughts.jsonl", (const char *)*state,
              (const char *)*state, (const char *)*state);
     template_model_write(*state,
@@ -106,7 +96,7 @@ static void a_template_that_does_not_fit_stops_before_anything_is_tokenized(void
     expect_data(*state, "--dataset-name alpaca --template granite3", 2,
                 "does not fit this tokenizer: it needs <|start_of_role|>");
     expect_data(*state, "--dataset-name alpaca --template auto", 0, "template     default");
-    write_file(*state, "text.txt", "A text needs no template.\n");
+    tempdir_write(*state, "text.txt", "A text needs no template.\n");
     snprintf(args, sizeof args, "--dataset-path %s/text.txt --template granite3", (const char *)*state);
     expect_data(*state, args, 0, "plain text in \"text\"");
 }
@@ -128,23 +118,23 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
 {
     const char *dir = *state;
     char args[1024];
-    write_file(dir, "own.jsonl",
-               "{\"conversations\": [{\"from\": \"human\", \"value\": \"Who is it?\"}, {\"from\": \"gpt\", \"value\": \"It is "
-               "Rex.\"}]}\n"
-               "{\"conversations\": [{\"from\": \"human\", \"value\": \"Who is it?\"}, {\"from\": \"gpt\", \"value\": \"It is "
-               "Rex.\"}]}\n");
+    tempdir_write(dir, "own.jsonl",
+                  "{\"conversations\": [{\"from\": \"human\", \"value\": \"Who is it?\"}, {\"from\": \"gpt\", \"value\": \"It is "
+                  "Rex.\"}]}\n"
+                  "{\"conversations\": [{\"from\": \"human\", \"value\": \"Who is it?\"}, {\"from\": \"gpt\", \"value\": \"It is "
+                  "Rex.\"}]}\n");
     snprintf(args, sizeof args, "--dataset-path %s/own.jsonl", dir);
     expect_data(dir, args, 0, "dataset own.jsonl: conversations in \"conversations\", with \"from\" (human, gpt) and \"value\"");
     expect_data(dir, args, 0, "laid out as conversations in \"conversations\"");
     expect_train(dir, "own.jsonl", "a sample, with trained parts in [[brackets]]:\n");
     expect_train(dir, "own.jsonl", "<|im_start|>assistant\n[[It is Rex.<|im_end|>]]");
-    write_file(dir, "other.jsonl", "{\"frage\": \"a\", \"antwort\": \"b\"}\n");
+    tempdir_write(dir, "other.jsonl", "{\"frage\": \"a\", \"antwort\": \"b\"}\n");
     snprintf(args, sizeof args, "--dataset-path %s/other.jsonl", dir);
     expect_data(dir, args, 1, "is not clear from their columns (frage, antwort)");
     snprintf(args, sizeof args, "--dataset-path %s/other.jsonl --query-field frage --response-field antwort", dir);
     expect_data(dir, args, 0, "1 record, 1 sample, ");
-    write_file(dir, "rows.jsonl",
-               "{\"input_ids\": [5, 6, 2], \"labels\": [-100, 6, 2]}\n{\"input_ids\": [5, 7, 2], \"labels\": [-100, 7, 2]}\n");
+    tempdir_write(dir, "rows.jsonl",
+                  "{\"input_ids\": [5, 6, 2], \"labels\": [-100, 6, 2]}\n{\"input_ids\": [5, 7, 2], \"labels\": [-100, 7, 2]}\n");
     expect_train(dir, "rows.jsonl", "tokens in \"input_ids\", those that \"labels\" has are trained");
 }
 
@@ -152,7 +142,7 @@ static void a_long_sample_is_shown_without_its_middle(void **state)
 {
     mt_str words = { 0 };
     for (int i = 0; i < 80; i++) mt_str_printf(&words, "What is the date of the day after this?%s", i % 40 == 39 ? "\n" : " ");
-    write_file(*state, "long.txt", words.s);
+    tempdir_write(*state, "long.txt", words.s);
     mt_str_free(&words);
     expect_train(*state, "long.txt", "plain text in \"text\", all of it trained");
     expect_train(*state, "long.txt", "the date of the day after this? What is the date");
@@ -162,9 +152,9 @@ static void a_long_sample_is_shown_without_its_middle(void **state)
 static void bad_records_are_listed_and_counted(void **state)
 {
     char args[1024];
-    write_file(*state, "qa.jsonl",
-               "{\"query\": \"a\", \"response\": \"b\", \"extra\": 1}\n{\"query\": \"a\"}\nnonsense\n{\"query\": "
-               "\"a\\u001b[2J\", \"response\": \"b</s>\"}\n");
+    tempdir_write(*state, "qa.jsonl",
+                  "{\"query\": \"a\", \"response\": \"b\", \"extra\": 1}\n{\"query\": \"a\"}\nnonsense\n{\"query\": "
+                  "\"a\\u001b[2J\", \"response\": \"b</s>\"}\n");
     snprintf(args, sizeof args, "--dataset-path %s/qa.jsonl --show 2", (const char *)*state);
     expect_data(*state, args, 1, "skipped      2 records: malformed record (1), a column is missing (1)");
     expect_data(*state, args, 1, "qa.jsonl, line 2: ");
@@ -182,7 +172,7 @@ static void a_run_says_what_it_leaves_out_and_saves_its_template(void **state)
     mt_str text = { 0 };
     for (int i = 0; i < 40; i++) mt_str_printf(&text, "{\"query\": \"%d?\", \"response\": \"%d\"}\n", i, i);
     mt_str_puts(&text, "{\"query\": \"odd\"}\n");
-    write_file(dir, "qa.jsonl", text.s);
+    tempdir_write(dir, "qa.jsonl", text.s);
     mt_str_free(&text);
     snprintf(args, sizeof args,
              "train --model-name " MT_TESTS_DIR
@@ -198,7 +188,7 @@ static void a_run_says_what_it_leaves_out_and_saves_its_template(void **state)
 static void plain_text_is_packed(void **state)
 {
     char args[1024];
-    write_file(*state, "text.txt", "The first line of a text.\n\nThe second one, after an empty line.\nAnd a third.\n");
+    tempdir_write(*state, "text.txt", "The first line of a text.\n\nThe second one, after an empty line.\nAnd a third.\n");
     snprintf(args, sizeof args, "--dataset-path %s/text.txt --max-seq-len 64 --show 1", (const char *)*state);
     expect_data(*state, args, 0, "4 records, 3 samples");
     expect_data(*state, args, 0, "records without a sample (empty lines): 1");

@@ -22,16 +22,6 @@ typedef struct mixture {
     double router_loss; /* its coefficient */
 } mixture;
 
-static void write_text(const char *dir, const char *name, const char *text)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 /* Numbers of a tensor: by its name less the expert, so that copies are equal and the dense model's are the same. */
 static void fill(float *out, int64_t n, const char *role, int layer, int expert)
 {
@@ -78,9 +68,9 @@ static void write_model(const char *dir, const mixture *x)
     if (x->E)
         n += snprintf(text + n, sizeof text - (size_t)n, ",\"num_local_experts\":%d,\"num_experts_per_tok\":%d", x->E, x->T);
     snprintf(text + n, sizeof text - (size_t)n, ",\"sliding_window\":null,\"rope_theta\":10000.0}");
-    write_text(dir, "config.json", text);
-    write_text(dir, "tokens.json",
-               "{\"input_ids\": [[1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 0, 1, 2, 3, 4, 5, 5, 5], [3, 3]]}");
+    tempdir_write(dir, "config.json", text);
+    tempdir_write(dir, "tokens.json",
+                  "{\"input_ids\": [[1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 0, 1, 2, 3, 4, 5, 5, 5], [3, 3]]}");
     assert_ok(mt_config_open(&c, dir, &err));
     assert_ok(mt_model_create(&m, c, NULL, &err));
     snprintf(path, sizeof path, "%s/model.safetensors", dir);

@@ -8,6 +8,7 @@
 #include "base/file.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -28,6 +29,18 @@ static inline int tempdir_remove(void **state)
     int rc = rmdir(*state);
     mt_free(*state);
     return rc;
+}
+
+/* A text in a file of it. */
+static inline void tempdir_write(const char *dir, const char *name, const char *text)
+{
+    char *path = mt_path_join(dir, name);
+    assert_non_null(path);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    mt_free(path);
 }
 
 /* How many files in it have names that end with `tail` (NULL: all of them). */

@@ -179,10 +179,7 @@ static int64_t samples_with(const char *dir, const char *name, const char *text,
     mt_settings s;
     char path[512];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
+    tempdir_write(dir, name, text);
     settings_of_path(&s, dir, path);
     set(&s, key, value);
     int64_t n = samples_of(&s);

@@ -65,10 +65,7 @@ static mt_rc read_file(mt_asks *asks, const char *dir, const char *name, const c
 {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
+    tempdir_write(dir, name, text);
     return mt_asks_read(asks, path, err);
 }
 

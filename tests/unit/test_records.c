@@ -16,16 +16,6 @@ static mt_rc open_text(mt_records **r, const char *name, const char *text, mt_er
     return mt__records_open_bytes(r, name, text, strlen(text), NULL, err);
 }
 
-static void write_file(const char *dir, const char *name, const char *text)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
-
 /* The first error, bad record or end: its rc, state in *where, message in err. */
 static mt_rc read_until_trouble(const char *name, const char *bytes, size_t n, const mt_records_options *opt,
                                 mt_record_place *where, mt_err *err)
@@ -324,8 +314,8 @@ static void make_links(const char *dir)
         snprintf(path, sizeof path, "%s/%c", dir, *name);
         assert_int_equal(mkdir(path, 0700), 0);
     }
-    write_file(dir, "a/x.jsonl", "{\"i\": 1}\n");
-    write_file(dir, "a/y.jsonl", "{\"i\": 2}\n");
+    tempdir_write(dir, "a/x.jsonl", "{\"i\": 1}\n");
+    tempdir_write(dir, "a/y.jsonl", "{\"i\": 2}\n");
     static const char *const links[][2] = { { "b", "a" }, { "self", "." }, { "c/x.jsonl", "../a/x.jsonl" } };
     for (size_t i = 0; i < MT_COUNT(links); i++) {
         snprintf(path, sizeof path, "%s/%s", dir, links[i][0]);
@@ -414,7 +404,7 @@ static void many_files_do_not_stay_mapped(void **state)
         snprintf(name, sizeof name, i % 2 ? "%03d.jsonl" : "%03d.csv", i);
         snprintf(text, sizeof text, i % 2 ? "{\"a\": \"text %d\", \"b\": [{\"c\": \"%d\"}, 1, null]}\n" : "a,b\ntext %d,%d\n", i,
                  i);
-        write_file(*state, name, text);
+        tempdir_write(*state, name, text);
     }
     assert_ok(mt_records_open(&r, *state, NULL, &err));
     for (int i = 0; i < N; i++) assert_ok(mt_records_next(r, &a, &all[i], &where, &err));

@@ -14,16 +14,6 @@ static mt_registry *parse(const char *text, const char *dir)
     return r;
 }
 
-static void touch(const char *dir, const char *name, const char *text)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
-
 /* The entry "x" of a registry with this object, found or refused with `says`. */
 static void expect_refusal(const char *dir, const char *object, mt_rc rc, const char *says)
 {
@@ -42,7 +32,7 @@ static void columns_not_named_are_unset_and_tags_keep_their_defaults(void **stat
     const char *dir = *state;
     mt_err err = { 0 };
     mt_dataset_entry e;
-    touch(dir, "a.json", "[]");
+    tempdir_write(dir, "a.json", "[]");
     mt_registry *r =
         parse("{\"plain\": {\"file_name\": \"a.json\"},"
               " \"named\": {\"file_name\": \"a.json\", \"columns\": {\"prompt\": \"q\", \"response\": \"a\"}, \"num_samples\": "
@@ -153,7 +143,7 @@ static void the_folder_is_looked_for_in_three_places(void **state)
     mt_err err = { 0 };
     mt_registry *r;
     char config[512];
-    touch(dir, "dataset_info.json", "{}");
+    tempdir_write(dir, "dataset_info.json", "{}");
     snprintf(config, sizeof config, "%s/run.yaml", dir);
     assert_ok(mt_registry_open(&r, &(mt_registry_places){ .dataset_dir = dir }, &err));
     mt_registry_close(r);
@@ -202,7 +192,7 @@ static void a_mistyped_path_suggests_its_neighbor(void **state)
     mt_err err = { 0 };
     mt_dataset_entry e;
     char path[512];
-    touch(*state, "train.jsonl", "");
+    tempdir_write(*state, "train.jsonl", "");
     snprintf(path, sizeof path, "%s/trian.jsonl", (const char *)*state);
     assert_int_equal(mt_dataset_direct(&e, path, mt_record_layout_direct("q", "a"), &err), MT_ENOENT);
     assert_says("/train.jsonl?");
@@ -222,7 +212,7 @@ static void a_mistyped_key_of_an_entry_is_a_warning(void **state)
     mt_err err = { 0 };
     mt_dataset_entry e;
     char text[512] = "";
-    touch(*state, "a.json", "[]");
+    tempdir_write(*state, "a.json", "[]");
     mt_registry *r = parse("{\"x\": {\"file_name\": \"a.json\", \"formating\": \"openai\"},"
                            " \"y\": {\"file_name\": \"a.json\", \"description\": \"mine\"}}",
                            *state);
