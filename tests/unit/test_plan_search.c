@@ -354,10 +354,12 @@ static void merged_layers_are_timed_within_two_percent_of_all(void **state)
         int cores, tokens;
         mt_moments moments;
         bool clip, home_host;
+        int lanes;
     } on[] = {
-        { "h200", 2e12, 16, 131072, MT_MOMENTS_8BIT, true, false },
-        { "h100", 12e12, 64, 131072, MT_MOMENTS_F32, false, true },
-        { "rtx4090", 12e12, 16, 32768, MT_MOMENTS_BF16, true, false },
+        { "h200", 2e12, 16, 131072, MT_MOMENTS_8BIT, true, false, 1 },
+        { "h100", 12e12, 64, 131072, MT_MOMENTS_F32, false, true, 1 },
+        { "rtx4090", 12e12, 16, 32768, MT_MOMENTS_BF16, true, false, 1 },
+        { "rtx4090", 12e12, 64, 262144, MT_MOMENTS_8BIT, true, false, 2 }, /* several sweeps of each lane */
     };
     const bool thorough = getenv("MT_THOROUGH") != NULL;
     size_t n = 0, seen = 0;
@@ -367,21 +369,25 @@ static void merged_layers_are_timed_within_two_percent_of_all(void **state)
         const bool merges = s.model->unit_experts && mt_merge_how_many(s.model) > 1;
         for (size_t k = 0; merges && k < MT_COUNT(on); k++) {
             mt_question q = question(&s, machine(on[k].gpu, on[k].ram, on[k].cores), on[k].clip, 1024, on[k].tokens / 1024);
-            const mt_job job = mt_question_job(&q, q.batch);
+            mt_job job = mt_question_job(&q, q.batch);
             const mt_arithmetic a = { .compute = MT_DTYPE_BF16,
                                       .grad = MT_DTYPE_BF16,
+                                      .shares = on[k].lanes,
                                       .moments = on[k].moments,
                                       .micro_tokens = 8192,
                                       .mlp_rows = 8192,
                                       .head_rows = 1024 };
             mt_plan *plan;
             q.machine.home_host = on[k].home_host;
+            job.lanes = on[k].lanes;
             if (!thorough && n++ % 5 != 0) continue; /* each takes a while */
             mt_rc rc = mt_plan_search(&plan, (mt_plan_inputs){ s.model, &job, &a, &q.machine }, &err);
             if (rc == MT_ENOMEM) continue;
             assert_ok(rc);
             double off = plan->searched_seconds / plan->predicted_seconds - 1;
-            if (fabs(off) > 0.02) fail_msg("%s on %s: %+.1f%%", mt_shapes[i].name, on[k].gpu, 100 * off);
+            /* One sweep of several lanes: the host adds sums in steps of merged layers, which may count for more. */
+            const double most = on[k].lanes > 1 && !mt_plan_many_sweeps(plan) ? 0.2 : 0.02;
+            if (fabs(off) > most) fail_msg("%s on %s: %+.1f%%", mt_shapes[i].name, on[k].gpu, 100 * off);
             seen++;
             mt_plan_free(plan);
         }
