@@ -264,6 +264,7 @@ mt_rc mt_output_dir_remove(const char *path, mt_err *err)
 {
     mt_output_dir d;
     if (!mt_dir_exists(path)) return MT_OK;
+    MT_TRY(mt_output_dir_only_runs(path, err)); /* first: opening writes a lock, and not into a directory of others */
     MT_TRY(mt_output_dir_open(&d, path, err));
     mt_rc rc = mt_output_dir_only_runs(path, err);
     if (!rc) rc = mt_dir_remove(path, err);

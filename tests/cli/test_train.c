@@ -177,6 +177,7 @@ static void a_dry_run_removes_nothing_of_others(void **state)
     program_arg(&p, "--dry-run");
     REFUSED("out.dry-run holds mine.txt");
     assert_true(mt_file_exists(workspace_path("%s/out.dry-run/mine.txt", root).s));
+    assert_false(mt_file_exists(workspace_path("%s/out.dry-run/.lock", root).s)); /* and adds nothing */
 }
 
 static void a_run_leaves_its_page_its_log_and_its_events(void **state)
