@@ -374,16 +374,17 @@ static const char *const entry_keys[] = { "file_name",       "hf_hub_url",  "ms_
                                           "folder",          "num_samples", "columns",    "tags" };
 
 /* Entries may hold remarks, so an unknown key is allowed.  One that is nearly a known key is probably a typo. */
-static void warn_of_typos(const entry_reader *e)
+void mt_registry_warn_of_typos(const mt_registry *r, const char *name)
 {
-    for (size_t i = 0; i < e->map->map.n; i++) {
-        const mt_pair *p = &e->map->map.pairs[i];
+    const mt_value *entry = mt_value_get(&r->info, name);
+    for (size_t i = 0; entry && i < entry->map.n; i++) {
+        const mt_pair *p = &entry->map.pairs[i];
         char word[64];
         snprintf(word, sizeof word, "%.*s", (int)mt_min_i64((int64_t)p->key_n, (int64_t)sizeof word - 1), p->key);
         mt_nearest near = { .word = word };
         for (size_t k = 0; k < MT_COUNT(entry_keys); k++) mt_nearest_offer(&near, entry_keys[k]);
         if (*near.best && strcmp(near.best, word) != 0)
-            mt_warn("%s: dataset \"%s\" has a key \"%s\", which is not read; did you mean \"%s\"?", info_name, e->name, word,
+            mt_warn("%s: dataset \"%s\" has a key \"%s\", which is not read; did you mean \"%s\"?", info_name, name, word,
                     near.best);
     }
 }
@@ -395,7 +396,6 @@ mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, 
     if (!e.map) return unknown_dataset(r, name, err);
     if (!(e.name = mt_arena_strndup(&r->arena, name, strlen(name)))) return mt_no_memory(err, "the dataset registry");
     *out = (mt_dataset_entry){ .name = e.name };
-    warn_of_typos(&e);
     if (is_true(mt_value_get(e.map, "ranking")))
         return mt_fail(err, MT_EUNSUPPORTED,
                        "dataset \"%s\" is made of preference pairs (\"ranking\"), which are not trained on yet", name);

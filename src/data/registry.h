@@ -50,6 +50,8 @@ const char *mt_registry_name(const mt_registry *r, size_t i);
 bool mt_registry_has(const mt_registry *r, const char *name);
 /* One dataset.  MT_ENOENT: no such name (the nearest one is suggested), or its files are not there. */
 mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, mt_err *err);
+/* Warns of keys of a dataset's entry that are not read and are nearly a known key. */
+void mt_registry_warn_of_typos(const mt_registry *r, const char *name);
 
 /* True if the name ends like a data file (.jsonl, .csv, .parquet, ...): never the name of a dataset on the hub. */
 bool mt_dataset_is_file_name(const char *path);

@@ -31,6 +31,7 @@ struct mt_feed {
     mt_pipeline *pipeline; /* NULL once steps has taken it over */
     mt_findings findings;
     bool packs;
+    bool only_checks; /* it will be opened again to be used */
 };
 
 /* -- datasets by name ------------------------------------------------------------------------------ */
@@ -76,9 +77,13 @@ static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options 
         mt_rc rc = mt_registry_open(&f->registry, &places, err);
         if (rc && !(rc == MT_ENOENT && is_hub_name(NULL, name))) return rc;
     }
-    if (!is_hub_name(f->registry, name)) return mt_registry_find(f->registry, name, out, err);
-    hub_entry(out, s, name);
-    return MT_OK;
+    if (is_hub_name(f->registry, name)) {
+        hub_entry(out, s, name);
+        return MT_OK;
+    }
+    mt_rc rc = mt_registry_find(f->registry, name, out, err);
+    if (rc || !f->only_checks) mt_registry_warn_of_typos(f->registry, name); /* once, and before the error that a typo leads to */
+    return rc;
 }
 
 /* A dataset of the hub that is not downloaded yet. */
@@ -151,6 +156,7 @@ mt_rc mt_feed_check(const mt_settings *s, const mt_feed_options *o, mt_err *err)
 {
     mt_feed *f = mt_calloc(1, sizeof *f);
     if (!f) return mt_no_memory(err, "the data of a run");
+    f->only_checks = true;
     mt_rc rc = find_entries(f, s, o, err);
     mt_feed_close(f);
     return rc;

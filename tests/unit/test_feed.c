@@ -1,6 +1,7 @@
 /* A run's data from its settings: the real sampler on several threads, the same samples whatever their number. */
 #include "tempdir.h"
 
+#include "base/log.h"
 #include "run/feed.h"
 
 #define DATASETS                                                                                                                 \
@@ -156,6 +157,37 @@ static void the_hub_is_not_asked_for_a_file_name(void **state)
     mt_settings_deinit(&s);
 }
 
+static void count_typos(void *user, mt_log_level level, const char *text)
+{
+    (void)level;
+    *(int *)user += strstr(text, "did you mean \"formatting\"?") != NULL;
+}
+
+/* A run checks its datasets before it fetches a model, and opens them afterward. */
+static void a_mistyped_key_of_a_registry_is_warned_of_once(void **state)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    mt_feed *f;
+    int warned = 0;
+    tempdir_write(*state, "a.json", "[{\"instruction\": \"a\", \"output\": \"b\"}]");
+    tempdir_write(*state, "dataset_info.json",
+                  "{\"x\": {\"file_name\": \"a.json\", \"formating\": \"alpaca\"},"
+                  " \"gone\": {\"file_name\": \"no.json\", \"formating\": \"alpaca\"}}");
+    settings_of(&s, *state, "x", "1");
+    set(&s, "dataset.dataset_dir", *state);
+    mt_log_set_sink(count_typos, &warned);
+    assert_ok(mt_feed_check(&s, &(mt_feed_options){ 0 }, &err));
+    assert_ok(mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, &err));
+    mt_feed_close(f);
+    assert_int_equal(warned, 1);
+    set(&s, "dataset.name", "gone"); /* the check is all there is */
+    assert_int_equal(mt_feed_check(&s, &(mt_feed_options){ 0 }, &err), MT_ENOENT);
+    mt_log_set_sink(NULL, NULL);
+    assert_int_equal(warned, 2);
+    mt_settings_deinit(&s);
+}
+
 static void a_part_of_a_split_is_a_part_of_the_samples(void **state)
 {
     mt_err err = { 0 };
@@ -215,5 +247,6 @@ static void text_is_cut_as_the_settings_say(void **state)
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name),
              IN_TEMPDIR(what_lint_stops_is_refused), IN_TEMPDIR(a_subset_is_chosen_by_the_settings_or_by_the_registry),
-             IN_TEMPDIR(the_hub_is_not_asked_for_a_file_name), IN_TEMPDIR(a_part_of_a_split_is_a_part_of_the_samples),
-             IN_TEMPDIR(text_is_cut_as_the_settings_say), IN_TEMPDIR(records_are_found_in_a_field_and_between_delimiters))
+             IN_TEMPDIR(the_hub_is_not_asked_for_a_file_name), IN_TEMPDIR(a_mistyped_key_of_a_registry_is_warned_of_once),
+             IN_TEMPDIR(a_part_of_a_split_is_a_part_of_the_samples), IN_TEMPDIR(text_is_cut_as_the_settings_say),
+             IN_TEMPDIR(records_are_found_in_a_field_and_between_delimiters))
