@@ -1,6 +1,7 @@
 #include "cli/installed.h"
 
 #include "base/file.h"
+#include "base/str.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,19 +22,24 @@ const char *mt_installed(char *out, size_t n, const char *what)
     return (size_t)more < n - used ? out : NULL;
 }
 
-static bool is_config(const char *word)
+/* An absolute path names one file and no other. */
+static bool may_be_installed(const char *path)
 {
-    const char *dot = strrchr(word, '.');
-    return word[0] != '-' && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+    const bool config = mt_ends_with(path, ".yaml") || mt_ends_with(path, ".yml");
+    return config && path[0] != '-' && path[0] != '/' && !mt_file_exists(path);
 }
 
 mt_rc mt_installed_configs(mt_arena *paths, int argc, char **argv, mt_err *err)
 {
+    static const char flag[] = "--config=";
     for (int i = 1; i < argc; i++) {
-        char path[1024];
-        const char *there = is_config(argv[i]) && !mt_file_exists(argv[i]) ? mt_installed(path, sizeof path, argv[i]) : NULL;
+        char path[1024], word[sizeof flag + sizeof path];
+        const size_t n_flag = strncmp(argv[i], flag, sizeof flag - 1) == 0 ? sizeof flag - 1 : 0;
+        const char *name = argv[i] + n_flag;
+        const char *there = may_be_installed(name) ? mt_installed(path, sizeof path, name) : NULL;
         if (!there || !mt_file_exists(there)) continue;
-        char *copy = mt_arena_strndup(paths, there, strlen(there));
+        int n = snprintf(word, sizeof word, "%.*s%s", (int)n_flag, argv[i], there);
+        char *copy = mt_arena_strndup(paths, word, (size_t)n);
         if (!copy) return mt_no_memory(err, "a path");
         argv[i] = copy;
     }

@@ -21,6 +21,9 @@ static void the_installed_demo_runs_from_any_folder(void **state)
     expect_shell(*state, "prefix/bin/megatrain data --config prefix/share/megatrain/configs/demo.yaml --show 0");
     expect_shell(*state, "prefix/bin/megatrain plan configs/demo.yaml --device cpu --ram 1G");
     expect_shell(*state, "prefix/bin/megatrain data --config configs/demo.yaml --show 0");
+    expect_shell(*state, "prefix/bin/megatrain plan --config=configs/demo.yaml --device cpu --ram 1G");
+    /* An absolute path is not looked for among the installed files. */
+    expect_shell(*state, "prefix/bin/megatrain plan /configs/demo.yaml 2>&1 | grep 'no file /configs/demo.yaml'");
     expect_shell(*state, "prefix/bin/megatrain train configs/demo.yaml --device cpu --dry-run");
     expect_shell(*state, "mkdir configs && echo 'model: {nmae: x}' > configs/demo.yaml"); /* a file here has priority */
     expect_shell(*state, "! prefix/bin/megatrain train configs/demo.yaml --dry-run");
