@@ -130,16 +130,10 @@ static mt_rc slurp_stdin(mt_str *out, mt_err *err)
     return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "the prompts");
 }
 
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 static mt_rc add_file(mt_asks *a, const char *text, size_t n, const char *path, mt_err *err)
 {
-    if (ends_with(path, ".json")) return add_json(a, text, n, path, err);
-    if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson")) return add_json_lines(a, text, n, path, err);
+    if (mt_ends_with(path, ".json")) return add_json(a, text, n, path, err);
+    if (mt_ends_with(path, ".jsonl") || mt_ends_with(path, ".ndjson")) return add_json_lines(a, text, n, path, err);
     return add_lines(a, text, n, err);
 }
 
