@@ -163,11 +163,10 @@ static mt_rc plain_value(mt_value *out, mt_arena *a, const mt_yaml *node)
     if (!node->quoted && mt_yaml_bool(node->text, &out->b)) return out->type = MT_VALUE_BOOL, MT_OK;
     if (!node->quoted && mt_yaml_number(node->text, &d)) {
         bool whole = !strpbrk(node->text, ".eE") && fabs(d) < 9e15;
-        out->type = whole ? MT_VALUE_INT : MT_VALUE_FLOAT;
         if (whole)
-            out->i = (int64_t)d;
+            *out = (mt_value){ .type = MT_VALUE_INT, .i = (int64_t)d };
         else
-            out->f = d;
+            *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = d }; /* and no digits */
         return MT_OK;
     }
     *out = mt_value_str(a, node->text, strlen(node->text));
