@@ -483,7 +483,6 @@ static void the_newest_whole_one_is_found_and_old_ones_go(void **state)
     fake_close(&a);
 }
 
-/* Rights, open files, a mount that is away: it may be whole, and stays what it is called. */
 /* No run names a directory like that, so it is not a run's, and does not stand in the way of one. */
 static void a_name_with_leading_zeros_is_not_a_checkpoint(void **state)
 {
@@ -506,6 +505,7 @@ static void a_name_with_leading_zeros_is_not_a_checkpoint(void **state)
     fake_close(&a);
 }
 
+/* Rights, open files, a mount that is away: it may be whole, and stays what it is called. */
 static void a_checkpoint_that_cannot_be_read_is_not_called_damaged(void **state)
 {
     fake a;

@@ -68,7 +68,7 @@ static void decimals_keep_every_digit(void **state)
         int_becomes(&(mt_scalar){ .kind = MT_SCALAR_DECIMAL, .scale = cases[i].scale }, cases[i].v, cases[i].want);
 }
 
-static void unsigned_past_63_bits_is_a_float(void **state)
+static void unsigned_past_63_bits_keeps_its_digits(void **state)
 {
     (void)state;
     int_becomes(&(mt_scalar){ .kind = MT_SCALAR_UINT }, -1, "18446744073709551615");
@@ -143,5 +143,5 @@ static void unpacked_bytes_must_be_exactly_as_many_as_announced(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(dates_and_times_are_iso_text), cmocka_unit_test(decimals_keep_every_digit),
-             cmocka_unit_test(unsigned_past_63_bits_is_a_float), cmocka_unit_test(bytes_that_are_no_text_are_trouble),
+             cmocka_unit_test(unsigned_past_63_bits_keeps_its_digits), cmocka_unit_test(bytes_that_are_no_text_are_trouble),
              cmocka_unit_test(unpacked_bytes_must_be_exactly_as_many_as_announced))
