@@ -83,7 +83,7 @@ static mt_rc make_one(const char *path, mt_err *err)
     if (mt_disk_mkdir(path, 0777) == 0) return mt_disk_sync_parent(path, err);
     int code = errno;
     if (code != EIO && mt_dir_exists(path)) return MT_OK;
-    if (code == EEXIST) return mt_fail(err, MT_EIO, "creating %s: it is a file, not a directory", path);
+    if (code == EEXIST) return mt_fail(err, MT_EIO, "creating %s: it exists and is not a directory", path);
     errno = code;
     return mt_fail_errno(err, MT_EIO, "creating %s", path);
 }

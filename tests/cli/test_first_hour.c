@@ -272,8 +272,11 @@ static void without_a_home_caches_are_kept_with_the_run(void **state)
 static void an_output_directory_that_cannot_be_made_is_explained(void **state)
 {
     RUN(*state, "train", "my.yaml", "--output-dir", "my.yaml/run");
-    expect(1, "cannot make the output directory my.yaml/run (creating my.yaml: it is a file, not a directory)");
+    expect(1, "cannot make the output directory my.yaml/run (creating my.yaml: it exists and is not a directory)");
     expect(1, "choose another --output-dir");
+    assert_int_equal(symlink("not-mounted", workspace_path("%s/disk", (const char *)*state).s), 0);
+    RUN(*state, "train", "my.yaml", "--output-dir", "disk/run");
+    expect(1, "(creating disk: it exists and is not a directory)");
     RUN(*state, "train", "my.yaml", "--output-dir", "/proc/nobody/run");
     expect(1, "cannot make the output directory /proc/nobody/run");
 }
