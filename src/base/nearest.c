@@ -60,8 +60,10 @@ void mt_nearest_path(char best[MT_NEAREST_PATH], const char *path)
 
     mt_nearest near = { .word = name };
     DIR *d = opendir(folder);
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' && strlen(e->d_name) < sizeof near.best) mt_nearest_offer(&near, e->d_name);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        const bool itself = strcmp(e->d_name, name) == 0; /* a link to a file that is gone */
+        if (!itself && e->d_name[0] != '.' && strlen(e->d_name) < sizeof near.best) mt_nearest_offer(&near, e->d_name);
+    }
     if (d) closedir(d);
     /* Equal extensions make names look closer than they are: train.json is not test.json. */
     if (*near.best && near.distance <= ((int)strcspn(name, ".") + 2) / 3)

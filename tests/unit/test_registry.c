@@ -199,6 +199,10 @@ static void a_mistyped_path_suggests_its_neighbor(void **state)
     snprintf(path, sizeof path, "%s/heldout.jsonl", (const char *)*state); /* only the extension is the same */
     assert_int_equal(mt_dataset_direct(&e, path, mt_record_layout_direct("q", "a"), &err), MT_ENOENT);
     assert_null(strstr(err.msg, "did you mean"));
+    snprintf(path, sizeof path, "%s/link.jsonl", (const char *)*state); /* it is not its own neighbor */
+    assert_int_equal(symlink("gone.jsonl", path), 0);
+    assert_int_equal(mt_dataset_direct(&e, path, mt_record_layout_direct("q", "a"), &err), MT_ENOENT);
+    assert_null(strstr(err.msg, "did you mean"));
 }
 
 static void keep_text(void *user, mt_log_level level, const char *text)
