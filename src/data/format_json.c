@@ -256,14 +256,16 @@ static mt_rc pass_key(json_file *f, mt_arena *scratch, bool *found, mt_err *err)
 static mt_rc enter_field(json_file *f, mt_arena *scratch, mt_err *err)
 {
     bool found = false;
-    if (f->at.p >= f->end || *f->at.p != '{') return broken(f, "an object was expected, to look for the field in", err);
+    if (f->at.p >= f->end || *f->at.p != '{')
+        return broken(f, "an object was expected, to look for the list that dataset.field names; leave dataset.field out", err);
     do {
         advance(f, f->at.p + 1);
         MT_TRY(pass_key(f, scratch, &found, err));
     } while (!found && f->at.p < f->end && *f->at.p == ',');
-    if (!found) return mt_fail(err, MT_ENOENT, "%s has no field \"%s\"", f->src->path, f->src->opt.field);
+    if (!found) return mt_fail(err, MT_ENOENT, "%s has no field \"%s\"; check dataset.field", f->src->path, f->src->opt.field);
     if (f->at.p >= f->end || *f->at.p != '[')
-        return mt_fail(err, MT_EFORMAT, "%s: the field \"%s\" is not a list", f->src->path, f->src->opt.field);
+        return mt_fail(err, MT_EFORMAT, "%s: the field \"%s\" is not a list; check dataset.field", f->src->path,
+                       f->src->opt.field);
     return MT_OK;
 }
 

@@ -257,8 +257,9 @@ static void paths_that_lead_nowhere_say_so(void **state)
         { FILES "*.nothing", NULL, NULL, NULL, "no file fits the pattern" },
         { FILES "saved_dict", "validation", NULL, NULL, "it has train, test" },
         { FILES "repo", "validation", NULL, NULL, "no file name carries the split \"validation\"" },
-        { FILES "field.json", NULL, "nope", NULL, "has no field \"nope\"" },
-        { FILES "field.json", NULL, "more", NULL, "the field \"more\" is not a list" },
+        { FILES "field.json", NULL, "nope", NULL, "has no field \"nope\"; check dataset.field" },
+        { FILES "array.json", NULL, "nope", NULL, "leave dataset.field out" },
+        { FILES "field.json", NULL, "more", NULL, "the field \"more\" is not a list; check dataset.field" },
         { FILES "poem.txt", NULL, NULL, "xml", "no format \"xml\"" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
