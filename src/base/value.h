@@ -80,8 +80,8 @@ static inline const mt_value *mt_value_at(const mt_value *v, size_t i)
 }
 
 /* One JSON document.  `what` names it in messages.  Deeper than 512 levels is refused; integers that do not fit 64 bits become
- * floats that keep their digits; duplicate keys keep the last.  *used (if given) is where it ended, so several may follow each other; without it,
- * a byte order mark may precede the document, and anything but white space after it is an error. */
+ * floats that keep their digits; duplicate keys keep the last.  *used (if given) is where it ended, so several may follow each
+ * other; without it, a byte order mark may precede the document, and anything but white space after it is an error. */
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err);
 
 /* The same for callers that read many documents.  On failure *used is the place of the error.  Scratch memory is kept between
