@@ -172,8 +172,11 @@ mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err)
 
 /* -- ownership ----------------------------------------------------------------------------------- */
 
-/* Half-written entries are in no list yet: only their names identify them. */
-static bool half_made(const entry *e) { return strcmp(e->tail, ".tmp") == 0; }
+/* Half-written entries are in no list yet: only their names identify them.  A run begins its list before it writes anything. */
+static bool left_half_made(const entry *e, const mt_run_files *listed)
+{
+    return e->left && listed->found && strcmp(e->tail, ".tmp") == 0;
+}
 
 static mt_rc not_listed(const entry *e, const mt_run_files *listed, const char *which, mt_err *err)
 {
@@ -193,7 +196,7 @@ static mt_rc check_listed(void *user, const entry *e, mt_err *err)
 {
     const mt_run_files *listed = user;
     char *foreign;
-    if (!e->left || (half_made(e) && listed->found)) return MT_OK;
+    if (!e->left || left_half_made(e, listed)) return MT_OK;
     MT_TRY(mt_run_files_foreign(&foreign, listed, e->dir, e->name, e->plain, err));
     mt_rc rc = foreign ? not_listed(e, listed, foreign, err) : MT_OK;
     mt_free(foreign);
@@ -244,7 +247,7 @@ static mt_rc check_only_runs(void *user, const entry *e, mt_err *err)
     const mt_run_files *listed = user;
     if (strcmp(e->name, ".lock") == 0 || strcmp(e->name, MT_RUN_FILES_NAME) == 0) return MT_OK;
     char *foreign = NULL;
-    if (e->left && !half_made(e)) MT_TRY(mt_run_files_foreign(&foreign, listed, e->dir, e->name, e->plain, err));
+    if (e->left && !left_half_made(e, listed)) MT_TRY(mt_run_files_foreign(&foreign, listed, e->dir, e->name, e->plain, err));
     bool ours = e->left && !foreign;
     mt_free(foreign);
     return ours ? MT_OK

@@ -178,6 +178,13 @@ static void a_dry_run_removes_nothing_of_others(void **state)
     REFUSED("out.dry-run holds mine.txt");
     assert_true(mt_file_exists(workspace_path("%s/out.dry-run/mine.txt", root).s));
     assert_false(mt_file_exists(workspace_path("%s/out.dry-run/.lock", root).s)); /* and adds nothing */
+    /* a name that runs use, too, in a directory where no run was */
+    assert_int_equal(
+        rename(workspace_path("%s/out.dry-run/mine.txt", root).s, workspace_path("%s/out.dry-run/config.yaml.tmp", root).s), 0);
+    set_up(root);
+    program_arg(&p, "--dry-run");
+    REFUSED("out.dry-run holds config.yaml.tmp");
+    assert_true(mt_file_exists(workspace_path("%s/out.dry-run/config.yaml.tmp", root).s));
 }
 
 static void a_run_leaves_its_page_its_log_and_its_events(void **state)
