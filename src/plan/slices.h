@@ -8,7 +8,7 @@
 
 #include "plan/plan.h"
 
-/* n == 0: no slice. mt_plan_slice (plan.h) cuts a unit over machines in the same way. */
+/* n == 0: no slice. mt_plan_slice (derived.h) cuts a unit over machines in the same way. */
 mt_stretch mt_plan_lane_slice(const mt_plan *p, int unit, int lane);
 /* The most numbers in a lane's slice of n. */
 int64_t mt_plan_most_slice(const mt_plan *p, int64_t n);
