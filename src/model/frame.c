@@ -443,6 +443,8 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_mi
     return has_xmid ? MT_OK : mix_output(&p, k, mt_pass_array(&p, XMID), err);
 }
 
+/* Both parts read one flag (mt_pass.fresh).  A part without `writes` may add to a gradient twice, so then the other does not write
+ * either. */
 bool mt_layer_writes(const mt_model *m, int layer, mt_role role)
 {
     const mt_layer_spec *s = &m->config->layers[layer];

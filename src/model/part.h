@@ -124,7 +124,8 @@ struct mt_part {
     const char *name; /* as plans and messages call it */
     bool (*has_role)(const mt_config *c, const mt_layer_spec *s, mt_role role);
     bool (*beside)(mt_role a, mt_role b); /* one product computes both, so they must be contiguous; NULL: never */
-    bool (*writes)(mt_role role);         /* one product makes its whole gradient, which it can write or add; NULL: none */
+    /* One product makes the role's whole gradient, and writes it if the pass is fresh (mt_linear.dw_set); NULL: none. */
+    bool (*writes)(mt_role role);
     /* Its arrays and its work in a layer of this spec; both return their number. */
     int (*arrays)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array out[MT_MAX_ARRAYS]);
     int (*work)(const mt_config *c, const mt_layer_spec *s, mt_work_item out[MT_MAX_WORK]);
