@@ -292,7 +292,7 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
         n_correct += r.n_correct;
     }
     double n = e.n_trained ? (double)e.n_trained : NAN;
-    e.loss = sum / n;
+    e.loss = without_nan_sign(sum / n);
     e.perplexity = exp(e.loss);
     e.accuracy = (double)n_correct / n;
     e.seconds = mt_now_s() - start;
