@@ -403,10 +403,6 @@ const mt_st_tensor *mt_shards_find(const mt_shards *s, const char *name)
 
 size_t mt_shards_file_count(const mt_shards *s) { return s->n_files; }
 const char *mt_shards_path(const mt_shards *s, size_t i) { return s->files[i]->path; }
-const mt_gguf *mt_shards_gguf(const mt_shards *s)
-{
-    return s->n_files && s->files[0]->format == &mt_format_gguf ? (const mt_gguf *)s->files[0] : NULL;
-}
 size_t mt_shards_bytes(const mt_shards *s) { return s->bytes; }
 
 size_t mt_shards_quantised(const mt_shards *s, const char **stored_as)

@@ -9,7 +9,6 @@
 #ifndef MT_CKPT_SHARDS_H
 #define MT_CKPT_SHARDS_H
 
-#include "ckpt/gguf.h"
 #include "ckpt/safetensors.h"
 
 typedef struct mt_shards mt_shards;
@@ -25,8 +24,6 @@ const mt_st_tensor *mt_shards_find(const mt_shards *s, const char *name);
 
 size_t mt_shards_file_count(const mt_shards *s);
 const char *mt_shards_path(const mt_shards *s, size_t i);
-/* NULL: the weights are in no GGUF file. */
-const mt_gguf *mt_shards_gguf(const mt_shards *s);
 /* Bytes of all tensors together, as stored. */
 size_t mt_shards_bytes(const mt_shards *s);
 /* How many tensors lost precision when their file was made, and the most common way they are stored (or NULL). */
