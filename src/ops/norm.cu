@@ -216,6 +216,7 @@ __device__ __forceinline__ void copy_late(void *dst, const void *src)
 
 template <typename T, int W, int V> __device__ __forceinline__ void fetch_row(const mt_norm &a, void *ring, int64_t i, int64_t to)
 {
+    asm volatile("" ::: "memory"); /* no read of the row that was here before moves past this */
     if (i < to) {
 #pragma unroll
         for (int k = 0; k < V; k++) {
