@@ -1,0 +1,742 @@
+/* bench_dense.cu - dense products by wgmma kernels of our own beside cuBLASLt's, on a card at its power limit.
+ *
+ *     bench_dense [seconds per burst] [turns] [word ...]     default: 0.25, 2, every product and variant; a word selects products
+ *                                                            ("123b", "dw") or variants ("sync", "256x192"), and lib always runs
+ *     bench_dense profile [word ...]                         each once, for ncu (docs/notebook/kernels.md has the command)
+ *
+ * D [M, N] = A B', where A has M rows and B has N, stored with the summed dimension along memory rows ("deep") or across them
+ * ("wide"): forward (deep, deep) and dx (deep, wide) write bf16, dw (wide, wide) adds to fp32 sums.
+ *
+ * A block makes a tile of BM x BN.  One warp of its first warpgroup asks the copy engine for operands, 64 deep at a time, up to
+ * STAGES ahead; two or three warpgroups multiply.  Blocks of a cluster share operands by multicast.
+ *
+ *   full[stage]    its operands have arrived
+ *   empty[stage]   every warpgroup that reads this block's part of it, in this block and its cluster, is done
+ *
+ * What varies: the tile, the cluster, the height of the panel of tiles that blocks walk through column by column (what stays in the L2
+ * cache), whether blocks wait for each other before each tile (so that they read the same columns at the same time), and the cache's
+ * hints for both operands.  Every result is compared with cuBLASLt's. */
+#include "ops/grouped_tiles.cuh"
+
+#include <cublasLt.h>
+#include <cudaTypedefs.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BOX = 32, N_SMS = 132 }; /* columns and rows of what the copy engine adds to fp32 sums at once */
+
+typedef enum product_kind { PRODUCT_FWD, PRODUCT_DX, PRODUCT_DW } product_kind;
+
+/* How a variant walks and reads. */
+typedef struct walk {
+    int panel;               /* rows of cluster tiles that are walked column by column */
+    int sync;                /* 0, or: all blocks meet before every Nth tile */
+    uint64_t hint_a, hint_b; /* of the L2 cache */
+} walk;
+
+typedef struct dense_args {
+    void *d;
+    int M, N, K;
+    walk how;
+    unsigned *met; /* blocks that have come to a meeting, zero before the launch */
+} dense_args;
+
+typedef struct dense_maps {
+    CUtensorMap a, b, sums; /* sums: D of dw */
+} dense_maps;
+
+/* BM = 64 HALVES TEAMS rows: each of TEAMS warpgroups has HALVES times 64.  Clusters of CM x CN blocks. */
+template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND> struct tile_shape {
+    enum {
+        BM = 64 * HALVES * TEAMS,
+        BN = COLS,
+        STAGE = (BM + BN) * BK,
+        BOX_FLOATS = KIND == PRODUCT_DW ? TEAMS * 4 * BOX * BOX : 0, /* two pairs of warps a team, two boxes a pair */
+        ROOM = 232448 - 1024 - BOX_FLOATS * 4 - 256,
+        STAGES = ROOM / (STAGE * 2) > 6 ? 6 : ROOM / (STAGE * 2),
+        BYTES = STAGES * STAGE * 2 + BOX_FLOATS * 4 + 2 * STAGES * 8 + 1024,
+        THREADS = 128 * (TEAMS + 1),
+        CLUSTER = CM * CN
+    };
+    static_assert(STAGES >= 3, "too few stages to hide the copies");
+};
+
+#if HAS_WGMMA
+
+/* -- barriers and copies --------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void barrier_begin(uint64_t *b, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals));
+}
+__device__ __forceinline__ void barrier_expect(uint64_t *b, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive_at(uint64_t *b, int rank)
+{
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(
+            shared_address(b)),
+        "r"(rank)
+        : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint64_t *b, int parity)
+{
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+                 "@!done bra again; }" ::"r"(shared_address(b)),
+                 "r"(parity)
+                 : "memory");
+}
+__device__ __forceinline__ void cluster_sync(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* A box of an operand to this block, or (MANY) to the same place in all blocks of the mask. */
+template <bool MANY>
+__device__ __forceinline__ void copy_box(bf16 *to, const CUtensorMap *map, uint64_t *full, int col, int row, uint16_t mask,
+                                         uint64_t hint)
+{
+    if (MANY)
+        asm volatile(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+            "[%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared_address(to)),
+            "l"(map), "r"(col), "r"(row), "r"(shared_address(full)), "h"(mask), "l"(hint)
+            : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                     "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+                     "l"(map), "r"(col), "r"(row), "r"(shared_address(full)), "l"(hint)
+                     : "memory");
+}
+
+#define MMA(n, regs, acc, p0, p1, p2, p3, p4)                                                                                    \
+    asm volatile("{ .reg .pred more; setp.ne.b32 more, " p2 ", 0;"                                                               \
+                 " wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" regs "}, " p0 ", " p1 ", more, 1, 1, " p3 ", " p4  \
+                 "; }"                                                                                                           \
+                 : acc                                                                                                           \
+                 : "l"(a), "l"(b), "r"((int)more), "n"(WIDE_A), "n"(WIDE_B))
+
+template <int COLS, int WIDE_A, int WIDE_B>
+__device__ __forceinline__ void multiply(float d[][4], uint64_t a, uint64_t b, bool more)
+{
+    if constexpr (COLS == 128) MMA("128", REGS_63, ACC_16(d, 0), "%64", "%65", "%66", "%67", "%68");
+    if constexpr (COLS == 192) MMA("192", REGS_95, ACC_24(d, 0), "%96", "%97", "%98", "%99", "%100");
+    if constexpr (COLS == 256) MMA("256", REGS_127, ACC_32(d, 0), "%128", "%129", "%130", "%131", "%132");
+}
+
+/* -- the walk -------------------------------------------------------------------------------------- */
+
+/* Tiles of a cluster, as a grid that blocks walk through panel by panel. */
+typedef struct grid_walk {
+    int rows, cols, n, panel;
+} grid_walk;
+
+template <typename S, int CM, int CN> __device__ __forceinline__ grid_walk walk_of(const dense_args &a)
+{
+    int rows = (a.M + S::BM * CM - 1) / (S::BM * CM), cols = (a.N + S::BN * CN - 1) / (S::BN * CN);
+    return { rows, cols, rows * cols, a.how.panel };
+}
+
+__device__ __forceinline__ void tile_at(const grid_walk &w, int t, int *row, int *col)
+{
+    int p = t / (w.panel * w.cols), in = t - p * w.panel * w.cols, high = min(w.panel, w.rows - p * w.panel);
+    *row = p * w.panel + in % high;
+    *col = in / high;
+}
+
+/* All blocks have come here as often as this one. */
+__device__ __forceinline__ void meet(unsigned *met, unsigned times)
+{
+    unsigned all = gridDim.x * times, now;
+    atomicAdd(met, 1);
+    do asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(met));
+    while (now < all);
+}
+
+/* -- results --------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void pair_of_warps_meets(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory"); }
+
+/* 32 x 32 sums of two warps, in the copy engine's swizzle of 16-byte pieces (as grouped_hopper.cu packs them). */
+__device__ __forceinline__ void pack_box(float *box, const float acc[][4], int chunk)
+{
+    int lane = threadIdx.x % 32, row = threadIdx.x % 64 / 32 * 16 + lane / 4;
+    bool odd = lane / 4 % 2;
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int high = 0; high < 2; high++) {
+            const float *even_x = acc[chunk * 4 + n] + 2 * high, *odd_x = acc[chunk * 4 + (n ^ 2)] + 2 * high;
+            int piece = (odd ? n ^ 2 : n) * 2 + lane % 4 / 2;
+            float *to = box + (row + 8 * high) * BOX + (piece ^ row % 8) * 4 + lane % 2 * 2;
+            *(float2 *)to = make_float2(odd ? odd_x[0] : even_x[0], odd ? odd_x[1] : even_x[1]);
+        }
+}
+
+/* Each pair of warps has 32 rows and two boxes, which its warps send in turns. */
+template <int BLOCKS>
+__device__ __forceinline__ void add_sums(const float acc[][4], const CUtensorMap *sums, float *boxes, int row, int col,
+                                         const dense_args &a)
+{
+    int pair = (threadIdx.x / 64) - 2, turn = threadIdx.x % 32 ? -1 : (int)threadIdx.x % 64 / 32;
+    row += threadIdx.x % 128 / 64 * BOX;
+#pragma unroll
+    for (int n = 0; n < BLOCKS / 4; n++) {
+        float *box = boxes + (pair * 2 + n % 2) * BOX * BOX;
+        if (turn == n % 2) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        pair_of_warps_meets(pair);
+        pack_box(box, acc, n);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        pair_of_warps_meets(pair);
+        if (turn != n % 2) continue;
+        if (row < a.M && col + n * BOX < a.N)
+            asm volatile(
+                "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(sums),
+                "r"(col + n * BOX), "r"(row), "r"(shared_address(box))
+                : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+}
+
+#endif
+
+/* -- the kernel ------------------------------------------------------------------------------------ */
+
+template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND>
+__global__ void __launch_bounds__(128 * (TEAMS + 1), 1) dense_kernel(dense_args a, const __grid_constant__ dense_maps maps)
+{
+#if HAS_WGMMA
+    typedef tile_shape<HALVES, TEAMS, COLS, CM, CN, KIND> S;
+    constexpr int WIDE_A = KIND == PRODUCT_DW, WIDE_B = KIND != PRODUCT_FWD;
+    extern __shared__ unsigned char memory[];
+    bf16 *tiles = aligned_shared(memory);
+    float *boxes = (float *)(tiles + S::STAGES * S::STAGE);
+    uint64_t *full = (uint64_t *)(boxes + S::BOX_FLOATS), *empty = full + S::STAGES;
+    const int rank = blockIdx.x % S::CLUSTER, ci = rank / CN, cj = rank % CN; /* this block's row and column in its cluster */
+    const grid_walk w = walk_of<S, CM, CN>(a);
+    const int steps = (a.K + BK - 1) / BK, first = blockIdx.x / S::CLUSTER, stride = gridDim.x / S::CLUSTER;
+    int stage = 0, parity = 0;
+    if (threadIdx.x < S::STAGES) {
+        barrier_begin(&full[threadIdx.x], 1);
+        barrier_begin(&empty[threadIdx.x], TEAMS * (CM + CN - 1));
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    __syncthreads();
+    cluster_sync();
+    if (threadIdx.x < 128) {
+        if (TEAMS == 3)
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+        else
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x == 0) {
+            uint16_t row_mates = (uint16_t)(((1 << CN) - 1) << (ci * CN)), col_mates = 0;
+#pragma unroll
+            for (int i = 0; i < CM; i++) col_mates |= (uint16_t)(1 << (i * CN + cj));
+            unsigned met = 0;
+            for (int t = first, i = 0; t - first < w.n; t += stride, i++) {
+                /* A block without a tile in the last round meets, too. */
+                if (a.how.sync && i % a.how.sync == 0) meet(a.met, ++met);
+                if (t >= w.n) continue;
+                int row, col;
+                tile_at(w, t, &row, &col);
+                row = (row * CM + ci) * S::BM, col = (col * CN + cj) * S::BN;
+                for (int step = 0; step < steps; step++) {
+                    bf16 *left = tiles + stage * S::STAGE, *right = left + S::BM * BK;
+                    barrier_wait(&empty[stage], parity ^ 1);
+                    barrier_expect(&full[stage], S::STAGE * 2);
+                    if (WIDE_A) {
+                        const int from = cj * (BK / CN);
+#pragma unroll
+                        for (int m = 0; m < S::BM; m += 64)
+                            copy_box<(CN > 1)>(left + m * BK + from * 64, &maps.a, &full[stage], row + m, step * BK + from,
+                                               row_mates, a.how.hint_a);
+                    } else {
+                        const int from = cj * (S::BM / CN);
+                        copy_box<(CN > 1)>(left + from * BK, &maps.a, &full[stage], step * BK, row + from, row_mates,
+                                           a.how.hint_a);
+                    }
+                    if (WIDE_B) {
+                        const int from = ci * (BK / CM);
+#pragma unroll
+                        for (int n = 0; n < S::BN; n += 64)
+                            copy_box<(CM > 1)>(right + n * BK + from * 64, &maps.b, &full[stage], col + n, step * BK + from,
+                                               col_mates, a.how.hint_b);
+                    } else {
+                        const int from = ci * (S::BN / CM);
+                        copy_box<(CM > 1)>(right + from * BK, &maps.b, &full[stage], step * BK, col + from, col_mates,
+                                           a.how.hint_b);
+                    }
+                    if (++stage == S::STAGES) stage = 0, parity ^= 1;
+                }
+            }
+        }
+        __syncwarp();
+    } else {
+        if (TEAMS == 3)
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+        else
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        const int team = threadIdx.x / 128 - 1, warp = threadIdx.x % 128 / 32;
+        /* Whom a warp tells that a stage is free: the blocks of the row, then those of the column but for this one. */
+        const int other = warp - CN < ci ? warp - CN : warp - CN + 1, dest = warp < CN ? ci * CN + warp : other * CN + cj;
+        const bool tells = threadIdx.x % 32 == 0 && warp < CM + CN - 1;
+        for (int t = first; t < w.n; t += stride) {
+            int row, col;
+            tile_at(w, t, &row, &col);
+            row = (row * CM + ci) * S::BM, col = (col * CN + cj) * S::BN;
+            float acc[HALVES][S::BN / 8][4];
+            int before = 0;
+            for (int step = 0; step < steps; step++) {
+                const bf16 *left = tiles + stage * S::STAGE + team * HALVES * 64 * BK,
+                           *right = tiles + stage * S::STAGE + S::BM * BK;
+                barrier_wait(&full[stage], parity);
+                wgmma_begin();
+#pragma unroll
+                for (int k = 0; k < BK; k += 16)
+#pragma unroll
+                    for (int h = 0; h < HALVES; h++)
+                        multiply<S::BN, WIDE_A, WIDE_B>(
+                            acc[h], describe(left + h * 64 * BK + (WIDE_A ? k * 64 : k), WIDE_A ? BK * 128 : 16),
+                            describe(right + (WIDE_B ? k * 64 : k), WIDE_B ? BK * 128 : 16), step > 0 || k > 0);
+                wgmma_commit();
+                if (step > 0) {
+                    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                    if (tells) barrier_arrive_at(&empty[before], dest);
+                }
+                before = stage;
+                if (++stage == S::STAGES) stage = 0, parity ^= 1;
+            }
+#pragma unroll
+            for (int h = 0; h < HALVES; h++) finish<64, 0, S::BN / 8>(acc[h]);
+            if (tells) barrier_arrive_at(&empty[before], dest);
+#pragma unroll
+            for (int h = 0; h < HALVES; h++) {
+                int top = row + (team * HALVES + h) * 64;
+                if (KIND == PRODUCT_DW)
+                    add_sums<S::BN / 8>(acc[h], &maps.sums, boxes, top, col, a);
+                else
+                    store_strip<S::BN / 8>((bf16 *)a.d, a.N, top + warp * 16, a.M, col, a.N, NULL, acc[h]);
+            }
+        }
+        if (KIND == PRODUCT_DW) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+    cluster_sync(); /* no block exits while others write its memory or signal its barriers */
+#endif
+}
+
+/* -- from the host --------------------------------------------------------------------------------- */
+
+#define MUST(call)                                                                                                               \
+    do {                                                                                                                         \
+        int status_ = (int)(call);                                                                                               \
+        if (status_) {                                                                                                           \
+            fprintf(stderr, "error: bench_dense.cu:%d: status %d\n", __LINE__, status_);                                         \
+            exit(1);                                                                                                             \
+        }                                                                                                                        \
+    } while (0)
+
+typedef struct product {
+    const char *name;
+    product_kind kind;
+    int64_t M, N, K;
+} product;
+
+static const product products[] = {
+    { "123b gate_up fwd", PRODUCT_FWD, 32768, 57344, 12288 }, { "123b gate_up dx", PRODUCT_DX, 32768, 12288, 57344 },
+    { "123b gate_up dw", PRODUCT_DW, 57344, 12288, 32768 },   { "123b down fwd", PRODUCT_FWD, 32768, 12288, 28672 },
+    { "123b down dx", PRODUCT_DX, 32768, 28672, 12288 },      { "123b down dw", PRODUCT_DW, 12288, 28672, 32768 },
+    { "7b gate_up fwd", PRODUCT_FWD, 26624, 37888, 3584 },    { "7b gate_up dx", PRODUCT_DX, 26624, 3584, 37888 },
+    { "7b gate_up dw", PRODUCT_DW, 37888, 3584, 26624 },
+};
+/* Edges of tiles and of steps, and a few tiles for each block. */
+static const product odd[] = {
+    { "odd fwd", PRODUCT_FWD, 500, 1032, 1064 }, { "odd dx", PRODUCT_DX, 904, 520, 328 },
+    { "odd dw", PRODUCT_DW, 1000, 776, 200 },    { "mid fwd", PRODUCT_FWD, 4096, 9216, 2048 },
+    { "mid dx", PRODUCT_DX, 3000, 8192, 1024 },  { "mid dw", PRODUCT_DW, 8192, 4096, 3000 },
+};
+
+static void *A, *B, *D, *expected, *workspace;
+static unsigned *met;
+static const size_t OPERAND = (size_t)57344 * 32768 * 2, WORKSPACE = (size_t)32 << 20;
+static cublasLtHandle_t lt;
+static PFN_cuTensorMapEncodeTiled_v12000 encode;
+
+/* Rows and columns of memory, in boxes of 128 bytes of a row. */
+static void describe_matrix(CUtensorMap *map, void *base, int64_t cols, int64_t rows, int box_rows, bool fp32)
+{
+    cuuint64_t size[] = { (cuuint64_t)cols, (cuuint64_t)rows }, bytes[] = { (cuuint64_t)cols * (fp32 ? 4 : 2) };
+    cuuint32_t box[] = { fp32 ? 32u : 64u, (cuuint32_t)box_rows }, every[] = { 1, 1 };
+    MUST(encode(map, fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, base, size, bytes, box, every,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+}
+
+template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND>
+static void launch(const product *p, const walk *how)
+{
+    typedef tile_shape<HALVES, TEAMS, COLS, CM, CN, KIND> S;
+    static int clusters; /* that run at a time */
+    const bool wide_a = KIND == PRODUCT_DW, wide_b = KIND != PRODUCT_FWD;
+    dense_maps maps;
+    memset(&maps, 0, sizeof maps);
+    describe_matrix(&maps.a, A, wide_a ? p->M : p->K, wide_a ? p->K : p->M, wide_a ? BK / CN : S::BM / CN, false);
+    describe_matrix(&maps.b, B, wide_b ? p->N : p->K, wide_b ? p->K : p->N, wide_b ? BK / CM : S::BN / CM, false);
+    if (KIND == PRODUCT_DW) describe_matrix(&maps.sums, D, p->N, p->M, BOX, true);
+    cudaLaunchAttribute of_clusters = {};
+    of_clusters.id = cudaLaunchAttributeClusterDimension;
+    of_clusters.val.clusterDim = { S::CLUSTER, 1, 1 };
+    cudaLaunchConfig_t launched = {};
+    launched.blockDim = S::THREADS;
+    launched.dynamicSmemBytes = S::BYTES;
+    launched.attrs = &of_clusters, launched.numAttrs = 1;
+    auto kernel = dense_kernel<HALVES, TEAMS, COLS, CM, CN, KIND>;
+    if (!clusters) {
+        MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES));
+        launched.gridDim = S::CLUSTER;
+        MUST(cudaOccupancyMaxActiveClusters(&clusters, kernel, &launched));
+        printf("  (%d x %d in clusters of %d x %d: %d clusters at a time, %d stages)\n", S::BM, S::BN, CM, CN, clusters,
+               S::STAGES);
+    }
+    launched.gridDim = clusters * S::CLUSTER;
+    dense_args args = { D, (int)p->M, (int)p->N, (int)p->K, *how, met };
+    if (how->sync) MUST(cudaMemsetAsync(met, 0, sizeof *met));
+    MUST(cudaLaunchKernelEx(&launched, kernel, args, (const dense_maps)maps));
+}
+
+template <int HALVES, int TEAMS, int COLS, int CM, int CN> static void launch_any(const product *p, const walk *how)
+{
+    if (p->kind == PRODUCT_FWD) launch<HALVES, TEAMS, COLS, CM, CN, PRODUCT_FWD>(p, how);
+    if (p->kind == PRODUCT_DX) launch<HALVES, TEAMS, COLS, CM, CN, PRODUCT_DX>(p, how);
+    if (p->kind == PRODUCT_DW) launch<HALVES, TEAMS, COLS, CM, CN, PRODUCT_DW>(p, how);
+}
+
+static const uint64_t NORMAL = 0x1000000000000000,
+                      LAST = 0x14F0000000000000; /* what goes first out of the cache, and what last */
+
+static const struct {
+    const char *name;
+    void (*launch)(const product *p, const walk *how);
+    walk how;
+} variants[] = {
+    { "256x192 1x2", launch_any<2, 2, 192, 1, 2>, { 10, 0, NORMAL, NORMAL } },
+    { "256x192 1x2 sync", launch_any<2, 2, 192, 1, 2>, { 10, 1, NORMAL, NORMAL } },
+    { "256x192 1x2 last", launch_any<2, 2, 192, 1, 2>, { 10, 0, LAST, NORMAL } },
+    { "256x192 1x2 panel 20", launch_any<2, 2, 192, 1, 2>, { 20, 0, NORMAL, NORMAL } },
+    { "256x192 1x2 panel 5", launch_any<2, 2, 192, 1, 2>, { 5, 0, NORMAL, NORMAL } },
+    { "256x192 2x2 sync", launch_any<2, 2, 192, 2, 2>, { 5, 1, NORMAL, NORMAL } },
+    { "256x128 1x2", launch_any<2, 2, 128, 1, 2>, { 8, 0, NORMAL, NORMAL } },
+    { "256x128 1x2 sync", launch_any<2, 2, 128, 1, 2>, { 8, 1, NORMAL, NORMAL } },
+    { "256x128 2x1 sync", launch_any<2, 2, 128, 2, 1>, { 4, 1, NORMAL, NORMAL } },
+    { "128x256 2x1 sync", launch_any<1, 2, 256, 2, 1>, { 8, 1, NORMAL, NORMAL } },
+    { "192x192 1x2 sync", launch_any<1, 3, 192, 1, 2>, { 12, 1, NORMAL, NORMAL } },
+};
+enum { N_VARIANTS = sizeof variants / sizeof *variants, N_LIBRARY = 8, N_ALL = N_LIBRARY + N_VARIANTS };
+
+/* -- the library ----------------------------------------------------------------------------------- */
+
+typedef struct library {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulHeuristicResult_t choices[N_LIBRARY];
+    int n;
+} library;
+
+/* Column by column, as the library thinks: D' = B A', so what it calls A is our B. */
+static void describe_product(library *x, const product *p)
+{
+    const bool deep_b = p->kind == PRODUCT_FWD, wide_a = p->kind == PRODUCT_DW;
+    const cublasOperation_t of_b = deep_b ? CUBLAS_OP_T : CUBLAS_OP_N, of_a = wide_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int64_t ld_b = deep_b ? p->K : p->N, ld_a = wide_a ? p->M : p->K;
+    const size_t limit = WORKSPACE;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasLtMatmulPreference_t limits;
+    MUST(cublasLtMatmulDescCreate(&x->op, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    MUST(cublasLtMatmulDescSetAttribute(x->op, CUBLASLT_MATMUL_DESC_TRANSA, &of_b, sizeof of_b));
+    MUST(cublasLtMatmulDescSetAttribute(x->op, CUBLASLT_MATMUL_DESC_TRANSB, &of_a, sizeof of_a));
+    MUST(cublasLtMatrixLayoutCreate(&x->a, CUDA_R_16BF, ld_b, deep_b ? p->N : p->K, ld_b));
+    MUST(cublasLtMatrixLayoutCreate(&x->b, CUDA_R_16BF, ld_a, wide_a ? p->K : p->M, ld_a));
+    MUST(cublasLtMatrixLayoutCreate(&x->d, p->kind == PRODUCT_DW ? CUDA_R_32F : CUDA_R_16BF, p->N, p->M, p->N));
+    MUST(cublasLtMatmulPreferenceCreate(&limits));
+    MUST(cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit));
+    MUST(cublasLtMatmulPreferenceSetAttribute(limits, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes));
+    MUST(cublasLtMatmulAlgoGetHeuristic(lt, x->op, x->a, x->b, x->d, x->d, limits, N_LIBRARY, x->choices, &x->n));
+    cublasLtMatmulPreferenceDestroy(limits);
+}
+
+static void forget_product(library *x)
+{
+    cublasLtMatrixLayoutDestroy(x->a);
+    cublasLtMatrixLayoutDestroy(x->b);
+    cublasLtMatrixLayoutDestroy(x->d);
+    cublasLtMatmulDescDestroy(x->op);
+}
+
+static int tile_of(const library *x, int i)
+{
+    int tile = 0;
+    size_t written;
+    cublasLtMatmulAlgoConfigGetAttribute(&x->choices[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &written);
+    return tile;
+}
+
+static void run_library(const library *x, const product *p, int i, void *d)
+{
+    const float one = 1, beta = p->kind == PRODUCT_DW;
+    MUST(
+        cublasLtMatmul(lt, x->op, &one, B, x->a, A, x->b, &beta, d, x->d, d, x->d, &x->choices[i].algo, workspace, WORKSPACE, 0));
+}
+
+/* Those of the library first, then ours. */
+static void run_any(const library *x, const product *p, int i)
+{
+    if (i < N_LIBRARY)
+        run_library(x, p, i, D);
+    else
+        variants[i - N_LIBRARY].launch(p, &variants[i - N_LIBRARY].how);
+}
+
+/* -- right results --------------------------------------------------------------------------------- */
+
+__global__ void fill_kernel(bf16 *to, size_t n, float scale, uint64_t seed)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+        uint64_t z = i * 0x9e3779b97f4a7c15ull + seed;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+        z ^= z >> 31;
+        int sum = (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48) - 2 * 0xffff;
+        to[i] = __float2bfloat16_rn(scale * (float)sum / 37837.0f); /* bell-shaped, variance 1 */
+    }
+}
+
+/* sums: of squares of differences, of squares; a number that is not finite makes them so. */
+template <typename T> __global__ void compare_kernel(const T *x, const T *y, size_t n, double *sums)
+{
+    double apart = 0, whole = 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+        double a = to_f32(x[i]), b = to_f32(y[i]);
+        apart += (a - b) * (a - b);
+        whole += b * b;
+    }
+    atomicAdd(&sums[0], apart);
+    atomicAdd(&sums[1], whole);
+}
+
+/* Relative difference from the library's first choice. */
+static double difference(const library *x, const product *p, int i)
+{
+    const bool dw = p->kind == PRODUCT_DW;
+    const size_t n = (size_t)(p->M * p->N), bytes = n * (dw ? 4 : 2);
+    double sums[2], *on_device;
+    MUST(cudaMalloc((void **)&on_device, sizeof sums));
+    MUST(cudaMemset(on_device, 0, sizeof sums));
+    MUST(cudaMemset(D, dw ? 0 : 0xff, bytes));
+    MUST(cudaMemset(expected, dw ? 0 : 0xff, bytes));
+    for (int times = 0; times < (dw ? 2 : 1); times++) {
+        run_library(x, p, 0, expected);
+        run_any(x, p, i);
+    }
+    if (dw)
+        compare_kernel<<<1024, 256>>>((const float *)D, (const float *)expected, n, on_device);
+    else
+        compare_kernel<<<1024, 256>>>((const bf16 *)D, (const bf16 *)expected, n, on_device);
+    MUST(cudaDeviceSynchronize());
+    MUST(cudaMemcpy(sums, on_device, sizeof sums, cudaMemcpyDeviceToHost));
+    cudaFree(on_device);
+    return sqrt(sums[0] / sums[1]);
+}
+
+/* -- what the card reports ------------------------------------------------------------------------- */
+
+/* NVML, if it is there: loaded by name, so that nothing needs it to build. */
+static struct {
+    void *device;
+    int (*clock)(void *, int, unsigned *);
+    int (*power)(void *, unsigned *);
+    volatile bool on;
+    double clocks, watts;
+    int n;
+} card;
+
+static void *watch_card(void *arg)
+{
+    for (;; usleep(5000)) {
+        unsigned mhz = 0, mw = 0;
+        if (!card.on || card.clock(card.device, 1, &mhz) || card.power(card.device, &mw)) continue;
+        card.clocks += mhz, card.watts += mw * 1e-3, card.n++;
+    }
+    return arg;
+}
+
+static void open_card(void)
+{
+    void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    pthread_t thread;
+    if (!nvml) return;
+    int (*begin)(void) = (int (*)(void))dlsym(nvml, "nvmlInit_v2");
+    int (*find)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2");
+    card.clock = (int (*)(void *, int, unsigned *))dlsym(nvml, "nvmlDeviceGetClockInfo");
+    card.power = (int (*)(void *, unsigned *))dlsym(nvml, "nvmlDeviceGetPowerUsage");
+    if (!begin || !find || !card.clock || !card.power || begin() || find(0, &card.device)) return;
+    pthread_create(&thread, NULL, watch_card, NULL);
+}
+
+/* -- measuring ------------------------------------------------------------------------------------- */
+
+typedef struct result {
+    double seconds, mhz, watts;
+} result;
+
+static double flops_of(const product *p) { return 2.0 * (double)p->M * (double)p->N * (double)p->K; }
+
+static result burst(const library *x, const product *p, int i, double seconds)
+{
+    const int times = 1 + (int)(seconds * 680e12 / flops_of(p));
+    cudaEvent_t from, to;
+    float ms;
+    MUST(cudaEventCreate(&from));
+    MUST(cudaEventCreate(&to));
+    MUST(cudaEventRecord(from));
+    card.clocks = card.watts = card.n = 0;
+    card.on = card.device != NULL;
+    for (int k = 0; k < times; k++) run_any(x, p, i);
+    MUST(cudaEventRecord(to));
+    MUST(cudaEventSynchronize(to));
+    card.on = false;
+    MUST(cudaEventElapsedTime(&ms, from, to));
+    cudaEventDestroy(from);
+    cudaEventDestroy(to);
+    return { 1e-3 * ms / times, card.n ? card.clocks / card.n : 0, card.n ? card.watts / card.n : 0 };
+}
+
+static bool is_named(const char *name, int n, char **words)
+{
+    for (int i = 0; i < n; i++)
+        if (strstr(name, words[i])) return true;
+    return false;
+}
+
+/* Words that name products select products, others variants. */
+static bool wants_product(const char *name, int n, char **words)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof products / sizeof *products; k++) any = any || strstr(products[k].name, words[i]);
+    return !any || is_named(name, n, words);
+}
+
+static bool wants_variant(const char *name, int n, char **words)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < N_VARIANTS; k++) any = any || strstr(variants[k].name, words[i]);
+    return !any || is_named(name, n, words);
+}
+
+/* The library's kernels with the two largest tiles, 256x128 and 192x192, and ours. */
+static bool is_measured(const library *x, int i, int n, char **words)
+{
+    if (i >= N_LIBRARY) return wants_variant(variants[i - N_LIBRARY].name, n, words);
+    return i < x->n && (tile_of(x, i) == 24 || tile_of(x, i) == 209);
+}
+
+static void name_of(const library *x, int i, char *out, size_t size)
+{
+    if (i < N_LIBRARY)
+        snprintf(out, size, "lib %s", tile_of(x, i) == 24 ? "256x128" : "192x192");
+    else
+        snprintf(out, size, "%s", variants[i - N_LIBRARY].name);
+}
+
+static void measure(const product *p, double seconds, int turns, int n, char **words)
+{
+    const double warm = 0.06;
+    result sum[N_ALL] = {};
+    library x;
+    describe_product(&x, p);
+    for (int turn = 0; turn < turns; turn++)
+        for (int i = 0; i < N_ALL; i++) {
+            if (!is_measured(&x, i, n, words)) continue;
+            burst(&x, p, i, warm);
+            result r = burst(&x, p, i, seconds);
+            sum[i].seconds += r.seconds / turns, sum[i].mhz += r.mhz / turns, sum[i].watts += r.watts / turns;
+        }
+    printf("%s: %lld x %lld x %lld\n", p->name, (long long)p->M, (long long)p->N, (long long)p->K);
+    for (int i = 0; i < N_ALL; i++) {
+        char name[32];
+        if (!is_measured(&x, i, n, words)) continue;
+        const double rate = flops_of(p) / sum[i].seconds, most = N_SMS * 4096.0 * 1e6 * sum[i].mhz;
+        name_of(&x, i, name, sizeof name);
+        printf("    %-22s %6.1f TFLOP/s  %5.0f MHz  %4.0f W  %5.1f%% of what that clock allows", name, 1e-12 * rate, sum[i].mhz,
+               sum[i].watts, most > 0 ? 100 * rate / most : 0);
+        if (i >= N_LIBRARY) printf("  off by %.1e", difference(&x, p, i));
+        printf("\n");
+    }
+    fflush(stdout);
+    forget_product(&x);
+}
+
+static void profile(const product *p, int n, char **words)
+{
+    library x;
+    describe_product(&x, p);
+    for (int i = 0; i < N_ALL; i++)
+        if (is_measured(&x, i, n, words)) run_any(&x, p, i);
+    MUST(cudaDeviceSynchronize());
+    forget_product(&x);
+}
+
+static void check_odd(void)
+{
+    alarm(60); /* a kernel that waits for itself */
+    for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
+        library x;
+        double worst = 0;
+        describe_product(&x, &odd[k]);
+        for (int i = N_LIBRARY; i < N_ALL; i++) {
+            double apart = difference(&x, &odd[k], i);
+            if (!(apart < 1e-3)) printf("%s: %s IS WRONG: off by %g\n", odd[k].name, variants[i - N_LIBRARY].name, apart);
+            worst = apart > worst ? apart : worst;
+        }
+        printf("%s: off by %.1e at most\n", odd[k].name, worst);
+        forget_product(&x);
+    }
+    fflush(stdout);
+    alarm(0);
+}
+
+int main(int argc, char **argv)
+{
+    const bool once = argc > 1 && strcmp(argv[1], "profile") == 0;
+    const int skip = once ? 2 : argc < 3 ? argc : 3, n = argc - skip;
+    char **words = argv + skip;
+    cudaDriverEntryPointQueryResult found;
+    MUST(cublasLtCreate(&lt));
+    MUST(cudaMalloc(&A, OPERAND));
+    MUST(cudaMalloc(&B, OPERAND));
+    MUST(cudaMalloc(&D, OPERAND));
+    MUST(cudaMalloc(&expected, OPERAND));
+    MUST(cudaMalloc(&workspace, WORKSPACE));
+    MUST(cudaMalloc((void **)&met, sizeof *met));
+    MUST(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000, cudaEnableDefault, &found));
+    fill_kernel<<<4096, 256>>>((bf16 *)A, OPERAND / 2, 1.0f, 1);
+    fill_kernel<<<4096, 256>>>((bf16 *)B, OPERAND / 2, 0.02f, 77);
+    if (!once) open_card();
+    if (!once) check_odd();
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+        if (!wants_product(products[i].name, n, words)) continue;
+        if (once)
+            profile(&products[i], n, words);
+        else
+            measure(&products[i], argc > 1 ? atof(argv[1]) : 0.25, argc > 2 ? atoi(argv[2]) : 2, n, words);
+    }
+    return 0;
+}
