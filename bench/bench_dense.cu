@@ -17,6 +17,7 @@
  * cache), whether blocks wait for each other before each tile (so that they read the same columns at the same time), and the cache's
  * hints for both operands.  Every result is compared with cuBLASLt's. */
 #include "ops/grouped_tiles.cuh"
+#include "ops/hopper.cuh"
 
 #include <cublasLt.h>
 #include <cudaTypedefs.h>
@@ -28,7 +29,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BOX = 32, N_SMS = 132 }; /* columns and rows of what the copy engine adds to fp32 sums at once */
+enum { N_SMS = 132 };
 
 typedef enum product_kind { PRODUCT_FWD, PRODUCT_DX, PRODUCT_DW } product_kind;
 
@@ -68,36 +69,7 @@ template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND> st
 
 #if HAS_WGMMA
 
-/* -- barriers and copies --------------------------------------------------------------------------- */
-
-__device__ __forceinline__ void barrier_begin(uint64_t *b, int arrivals)
-{
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals));
-}
-__device__ __forceinline__ void barrier_expect(uint64_t *b, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive_at(uint64_t *b, int rank)
-{
-    asm volatile(
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(
-            shared_address(b)),
-        "r"(rank)
-        : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t *b, int parity)
-{
-    asm volatile("{ .reg .pred done;\n"
-                 "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-                 "@!done bra again; }" ::"r"(shared_address(b)),
-                 "r"(parity)
-                 : "memory");
-}
-__device__ __forceinline__ void cluster_sync(void)
-{
-    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+/* -- copies and products --------------------------------------------------------------------------- */
 
 /* A box of an operand to this block, or (MANY) to the same place in all blocks of the mask. */
 template <bool MANY>
@@ -162,24 +134,6 @@ __device__ __forceinline__ void meet(unsigned *met, unsigned times)
 
 /* -- results --------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void pair_of_warps_meets(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory"); }
-
-/* 32 x 32 sums of two warps, in the copy engine's swizzle of 16-byte pieces (as grouped_hopper.cu packs them). */
-__device__ __forceinline__ void pack_box(float *box, const float acc[][4], int chunk)
-{
-    int lane = threadIdx.x % 32, row = threadIdx.x % 64 / 32 * 16 + lane / 4;
-    bool odd = lane / 4 % 2;
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-#pragma unroll
-        for (int high = 0; high < 2; high++) {
-            const float *even_x = acc[chunk * 4 + n] + 2 * high, *odd_x = acc[chunk * 4 + (n ^ 2)] + 2 * high;
-            int piece = (odd ? n ^ 2 : n) * 2 + lane % 4 / 2;
-            float *to = box + (row + 8 * high) * BOX + (piece ^ row % 8) * 4 + lane % 2 * 2;
-            *(float2 *)to = make_float2(odd ? odd_x[0] : even_x[0], odd ? odd_x[1] : even_x[1]);
-        }
-}
-
 /* Each pair of warps has 32 rows and two boxes, which its warps send in turns. */
 template <int BLOCKS>
 __device__ __forceinline__ void add_sums(const float acc[][4], const CUtensorMap *sums, float *boxes, int row, int col,
@@ -191,10 +145,10 @@ __device__ __forceinline__ void add_sums(const float acc[][4], const CUtensorMap
     for (int n = 0; n < BLOCKS / 4; n++) {
         float *box = boxes + (pair * 2 + n % 2) * BOX * BOX;
         if (turn == n % 2) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        pair_of_warps_meets(pair);
+        warps_meet(pair);
         pack_box(box, acc, n);
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        pair_of_warps_meets(pair);
+        warps_meet(pair);
         if (turn != n % 2) continue;
         if (row < a.M && col + n * BOX < a.N)
             asm volatile(

@@ -17,13 +17,12 @@
  * The sums of dw are in memory, and the copy engine adds to them there while the next tile is made: the teams neither read dw nor wait
  * for it. */
 #include "ops/grouped_tiles.cuh"
+#include "ops/hopper.cuh"
 #include <cudaTypedefs.h>
-#include <float.h>
 
 enum { TEAMS = 2, BM = 64 * TEAMS, BN = 256, STAGES = 4, LOADERS = 128, THREADS = LOADERS + 128 * TEAMS };
 enum { BLOCKS = BN / 8 }; /* of 8 columns, of a team's results */
 enum { PAIR = 2 };        /* blocks that share the right operand */
-enum { BOX = 32 };        /* columns and rows of what the copy engine adds to dw at once */
 enum { BOXES = 2 };       /* of two warps: one is filled while the other is read */
 
 /* Where the operands are, for the copy engine; of one that is gathered nothing is known.  sums: dw. */
@@ -84,49 +83,6 @@ __device__ __forceinline__ grouped_tile tile_of(const mt_grouped_linear &a, cons
     grouped_tile t = find_tile<KIND>(a, c.starts, c.row_tiles, c.col_tiles, BM * PAIR, BN, at);
     t.row0 += c.rank * BM;
     return t;
-}
-
-/* -- barriers -------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ void barrier_begin(uint64_t *b, int arrivals)
-{
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals));
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t *b)
-{
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
-}
-/* Arrives when all that this thread copied has. */
-__device__ __forceinline__ void barrier_arrive_copied(uint64_t *b)
-{
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(b)) : "memory");
-}
-/* Arrives; the phase does not end before the copy engine has delivered `bytes` bytes. */
-__device__ __forceinline__ void barrier_expect(uint64_t *b, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-/* The same barrier of a block of the pair. */
-__device__ __forceinline__ void barrier_arrive_at(uint64_t *b, int rank)
-{
-    asm volatile(
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(
-            shared_address(b)),
-        "r"(rank)
-        : "memory");
-}
-/* Until the phase of this parity is over. */
-__device__ __forceinline__ void barrier_wait(uint64_t *b, int parity)
-{
-    asm volatile("{ .reg .pred done;\n"
-                 "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-                 "@!done bra again; }" ::"r"(shared_address(b)),
-                 "r"(parity)
-                 : "memory");
-}
-__device__ __forceinline__ void pair_sync(void)
-{
-    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 /* -- loaders --------------------------------------------------------------------------------------- */
@@ -375,29 +331,6 @@ __device__ __forceinline__ void finish_tile(results acc, const common &c, const 
     if (steps == 0) clear<BLOCKS>(acc); /* an expert without rows: its sums are zero */
 }
 
-/* Both of a pair of warps. */
-__device__ __forceinline__ void warps_meet(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory"); }
-
-/* A sum as memory adds it: the adder takes what is below 2^-126 for zero, so it is zero where it is written, too. */
-__device__ __forceinline__ float as_added(float x) { return fabsf(x) < FLT_MIN ? 0.0f : x; }
-
-/* 32 x 32 sums of two warps, in the copy engine's swizzle of 16-byte pieces.  Lanes of odd rows take blocks of 8 columns in
- * another order, so that no two rows meet in a bank. */
-__device__ __forceinline__ void pack_box(float *box, const float acc[][4], int chunk)
-{
-    int lane = threadIdx.x % 32, row = threadIdx.x % 64 / 32 * 16 + lane / 4;
-    bool odd = lane / 4 % 2;
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-#pragma unroll
-        for (int high = 0; high < 2; high++) {
-            const float *even_x = acc[chunk * 4 + n] + 2 * high, *odd_x = acc[chunk * 4 + (n ^ 2)] + 2 * high;
-            int piece = (odd ? n ^ 2 : n) * 2 + lane % 4 / 2;
-            float *to = box + (row + 8 * high) * BOX + (piece ^ row % 8) * 4 + lane % 2 * 2;
-            *(float2 *)to = make_float2(as_added(odd ? odd_x[0] : even_x[0]), as_added(odd ? odd_x[1] : even_x[1]));
-        }
-}
-
 /* The same of a tile that is transposed in dw. */
 __device__ __forceinline__ void pack_box_across(float *box, const float acc[][4], int chunk)
 {
@@ -508,7 +441,7 @@ __global__ void __launch_bounds__(THREADS, 1) hopper_kernel(mt_grouped_linear a,
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     if (KIND != TO_W) count_row_tiles(c.starts, a, BM * PAIR);
-    pair_sync();
+    cluster_sync();
     c.n_tiles = count_tiles<KIND>(a, c.starts, c.row_tiles, c.col_tiles);
     if (threadIdx.x < LOADERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
@@ -517,7 +450,7 @@ __global__ void __launch_bounds__(THREADS, 1) hopper_kernel(mt_grouped_linear a,
         asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
         make_tiles<KIND>(a, maps, c);
     }
-    pair_sync(); /* no block exits while others write its memory or signal its barriers */
+    cluster_sync(); /* no block exits while others write its memory or signal its barriers */
 #endif
 }
 
