@@ -73,21 +73,15 @@ void mt__chunk_read(mt__chunk *c, mt_records *records, int64_t *left, const mt_s
 
 /* -- making ---------------------------------------------------------------------------------------- */
 
-/* "data.jsonl, line 7: ", or the row where there are no lines. */
-static void place_text(char *out, size_t n, const mt_record_place *p)
-{
-    snprintf(out, n, "%s, %s %lld: ", p->file, p->line ? "line" : "row", (long long)(p->line ? p->line : p->row));
-}
-
 static void count_bad(mt__chunk *c, mt_reason reason, const mt__record *r, const char *why)
 {
     c->counts.by_reason[reason]++;
     if (mt_store_fine((int)reason) || c->n_bad_shown == MT_STORE_SHOWN) return;
     char *out = c->bad[c->n_bad_shown++];
-    memset(out, 0, MT_STORE_TEXT);                              /* it becomes part of the file: no stray bytes */
-    if (!r->bad) place_text(out, MT_STORE_TEXT / 2, &r->where); /* the reader's messages name the place */
-    size_t n = strlen(out);
-    snprintf(out + n, MT_STORE_TEXT - n, "%s", why);
+    memset(out, 0, MT_STORE_TEXT); /* it becomes part of the file: no stray bytes */
+    char place[MT_STORE_TEXT / 2] = "";
+    if (!r->bad) mt_record_place_text(place, sizeof place, &r->where); /* the reader's messages name the place */
+    snprintf(out, MT_STORE_TEXT, "%s%s%s", place, *place ? ": " : "", why);
 }
 
 /* A tokenizer may know more tokens than the model has rows (gemma-3-1b's has one for images): that is an error only where
@@ -164,9 +158,8 @@ void mt__chunk_make(mt__chunk *c, const mt_store_job *job, void *scratch, uint32
     for (size_t i = 0; i < c->n_records; i++) {
         if (stopped(c, job)) return;
         if (!make_one(c, &c->records[i], job, scratch, word_bytes, &err)) continue;
-        char place[MT_STORE_TEXT];
-        place_text(place, sizeof place, &c->records[i].where);
-        place[strlen(place) - 2] = '\0'; /* mt_note brings its own colon */
+        char place[500];
+        mt_record_place_text(place, sizeof place, &c->records[i].where);
         mt_note(&err, "%s", place);
         c->error = err;
         return;

@@ -168,8 +168,8 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
     };
     MT_TRY(mt__ar_value(&r, &f->batch.root, f->row++, out));
     if (!r.trouble) return MT_OK;
-    mt_fail(err, MT_EFORMAT, "%s, row %lld: column \"%s\": %s", f->src->path, (long long)where->row, r.trouble_column, r.trouble);
-    return mt__record_bad(where);
+    mt_fail(err, MT_EFORMAT, "column \"%s\": %s", r.trouble_column, r.trouble);
+    return mt__record_bad_here(where, err);
 }
 
 static mt_rc load_footer(arrow_file *f, mt_err *err)

@@ -145,11 +145,10 @@ static mt_rc format_csv_next(void *reader, mt_arena *arena, mt_value *out, mt_re
     MT_TRY(read_row(f, arena, &trouble, err));
     if (trouble || f->n_fields != f->columns.n) {
         if (trouble)
-            mt_fail(err, MT_EFORMAT, "%s, line %lld: %s", f->src->path, (long long)where->line, trouble);
+            mt_fail(err, MT_EFORMAT, "%s", trouble);
         else
-            mt_fail(err, MT_EFORMAT, "%s, line %lld: %zu field%s, the header has %zu", f->src->path, (long long)where->line,
-                    f->n_fields, f->n_fields == 1 ? "" : "s", f->columns.n);
-        return mt__record_bad(where);
+            mt_fail(err, MT_EFORMAT, "%zu field%s, the header has %zu", f->n_fields, f->n_fields == 1 ? "" : "s", f->columns.n);
+        return mt__record_bad_here(where, err);
     }
     mt_pair *pairs = mt_arena_calloc(arena, f->n_fields, sizeof *pairs);
     if (!pairs) return mt_no_memory(err, "a record of %s", f->src->path);

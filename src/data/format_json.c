@@ -78,12 +78,11 @@ static mt_rc parse_here(json_file *f, mt_arena *arena, mt_value *out, size_t n, 
     return mt_value_reader_parse(&f->parser, out, arena, f->at.p, n, used, f->src->path, err);
 }
 
-static mt_rc check_map(const json_file *f, const mt_value *v, mt_record_place *where, mt_err *err)
+static mt_rc check_map(const mt_value *v, mt_record_place *where, mt_err *err)
 {
     if (v->type == MT_VALUE_MAP) return MT_OK;
-    mt_fail(err, MT_EFORMAT, "%s, line %lld: a record must be an object, found %s", f->src->path, (long long)where->line,
-            mt_value_type_name(v));
-    return mt__record_bad(where);
+    mt_fail(err, MT_EFORMAT, "a record must be an object, found %s", mt_value_type_name(v));
+    return mt__record_bad_here(where, err);
 }
 
 static mt_rc next_line(json_file *f, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
@@ -101,7 +100,7 @@ static mt_rc next_line(json_file *f, mt_arena *arena, mt_value *out, mt_record_p
     f->at.line++;
     if (rc == MT_EFORMAT) return mt__record_bad(where);
     if (rc) return rc;
-    return check_map(f, out, where, err);
+    return check_map(out, where, err);
 }
 
 /* The next line that starts as this record's line does: the same indentation, then '{'.  False: none, or the
@@ -142,6 +141,7 @@ static mt_rc next_in_stream(json_file *f, mt_arena *arena, mt_value *out, mt_rec
     pass_space(f);
     if (f->at.p >= f->end) return mt__record_end(where);
     where->line = f->at.line;
+    where->shares_line = true;
     size_t used;
     mt_rc rc = parse_here(f, arena, out, (size_t)(f->end - f->at.p), &used, err);
     if (rc == MT_EFORMAT) {
@@ -152,7 +152,7 @@ static mt_rc next_in_stream(json_file *f, mt_arena *arena, mt_value *out, mt_rec
     }
     if (rc) return rc;
     advance(f, f->at.p + used);
-    return check_map(f, out, where, err);
+    return check_map(out, where, err);
 }
 
 static mt_rc broken(const json_file *f, const char *message, mt_err *err)
@@ -188,6 +188,7 @@ static mt_rc next_in_array(json_file *f, mt_arena *arena, mt_value *out, mt_reco
     if (!f->at.done) MT_TRY(array_goes_on(f, &more, err));
     if (!more) return mt__record_end(where);
     where->line = f->at.line;
+    where->shares_line = true;
     size_t used;
     mt_rc rc = parse_here(f, arena, out, (size_t)(f->end - f->at.p), &used, err);
     if (rc == MT_EFORMAT) {
@@ -199,7 +200,7 @@ static mt_rc next_in_array(json_file *f, mt_arena *arena, mt_value *out, mt_reco
     if (rc) return rc;
     advance(f, f->at.p + used);
     f->at.need_comma = true;
-    return check_map(f, out, where, err);
+    return check_map(out, where, err);
 }
 
 static mt_rc format_json_next(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)

@@ -247,8 +247,8 @@ static mt_rc format_parquet_next(void *reader, mt_arena *arena, mt_value *out, m
     MT_TRY(read_value(&r, &f->schema.root, out));
     f->group_left--;
     if (!r.trouble) return MT_OK;
-    mt_fail(err, MT_EFORMAT, "%s, row %lld: column \"%s\": %s", f->src->path, (long long)where->row, r.trouble_column, r.trouble);
-    return mt__record_bad(where);
+    mt_fail(err, MT_EFORMAT, "column \"%s\": %s", r.trouble_column, r.trouble);
+    return mt__record_bad_here(where, err);
 }
 
 static void close_parquet(void *reader)

@@ -73,9 +73,8 @@ static mt_rc format_text_next(void *reader, mt_arena *arena, mt_value *out, mt_r
     if (!next_piece(f, &text, &where->line)) return mt__record_end(where);
     size_t bad_at;
     if (!mt_utf8_valid(text.s, text.n, &bad_at)) {
-        mt_fail(err, MT_EFORMAT, "%s, line %lld: not valid UTF-8 at byte %zu of the text", f->src->path, (long long)where->line,
-                bad_at + 1);
-        return mt__record_bad(where);
+        mt_fail(err, MT_EFORMAT, "not valid UTF-8 at byte %zu of the text", bad_at + 1);
+        return mt__record_bad_here(where, err);
     }
     mt_pair *pair = mt_arena_calloc(arena, 1, sizeof *pair);
     if (!pair) return mt_no_memory(err, "a record of %s", f->src->path);

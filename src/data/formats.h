@@ -48,6 +48,8 @@ static inline mt_rc mt__record_bad(mt_record_place *where)
     where->state = MT_RECORD_BAD;
     return MT_OK;
 }
+/* The same, with file and line (or row) put before the reason. */
+mt_rc mt__record_bad_here(mt_record_place *where, mt_err *err);
 static inline mt_rc mt__record_end(mt_record_place *where)
 {
     where->state = MT_RECORD_END;

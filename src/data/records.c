@@ -6,6 +6,7 @@
 #include "data/record_files.h"
 #include "data/split_spec.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -186,6 +187,27 @@ static mt_rc next_in_file(open_file *f, mt_arena *arena, mt_value *out, mt_recor
     if (where->state != MT_RECORD_END) f->n_rows++;
     release_behind(f);
     return check_rows(f, err);
+}
+
+void mt_record_place_text(char *out, size_t n, const mt_record_place *p)
+{
+    char at[80];
+    if (!p->line)
+        snprintf(at, sizeof at, ", row %lld", (long long)p->row);
+    else if (p->shares_line)
+        snprintf(at, sizeof at, ", line %lld, record %lld", (long long)p->line, (long long)p->row);
+    else
+        snprintf(at, sizeof at, ", line %lld", (long long)p->line);
+    size_t taken = strlen(at) + 1; /* a long path is cut, the number never */
+    snprintf(out, n, "%.*s%s", n > taken ? (int)(n - taken) : 0, p->file, at);
+}
+
+mt_rc mt__record_bad_here(mt_record_place *where, mt_err *err)
+{
+    char place[500]; /* as much as a note holds */
+    mt_record_place_text(place, sizeof place, where);
+    mt_note(err, "%s", place);
+    return mt__record_bad(where);
 }
 
 static mt_rc copy_record(mt_value *v, mt_arena *arena, const mt_record_place *where, mt_err *err)

@@ -49,7 +49,11 @@ typedef struct mt_record_place {
     const char *file; /* valid until the reader is closed */
     int64_t line;     /* where the record starts, from 1; 0 in formats without lines */
     int64_t row;      /* number of the record in its file, bad ones counted, from 1 */
+    bool shares_line; /* other records may start on the same line, so only the number identifies it */
 } mt_record_place;
+
+/* "data.csv, line 7", "data.json, line 1, record 7" or, in formats without lines, "data.parquet, row 7". */
+void mt_record_place_text(char *out, size_t n, const mt_record_place *p);
 
 /* Options are copied; the strings in them are borrowed until close. */
 mt_rc mt_records_open(mt_records **out, const char *path, const mt_records_options *opt, mt_err *err);

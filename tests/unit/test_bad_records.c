@@ -191,6 +191,21 @@ static void expect_learned(const char *dir, const char *record, mt_record_layout
     rig_close(&r);
 }
 
+static void records_of_one_line_are_told_apart_by_their_number(void **state)
+{
+    rig r;
+    mt_err err = { 0 };
+    rig_open(&r, *state,
+             "[{\"messages\": [" SAYS("user", "Q") "," SAYS("assistant", "A") "]}, {\"other\": []}, "
+                                                                              "{\"messages\": [" SAYS("assistant", "A") "]}]",
+             openai(), (mt_sampler_config){ 0 });
+    assert_non_null(strstr(mt_store_bad_text(r.store, 0), "data.jsonl, line 1, record 2: no column \"messages\""));
+    assert_non_null(strstr(mt_store_bad_text(r.store, 1), "data.jsonl, line 1, record 3: the first turn"));
+    assert_int_equal(mt_report_check(r.store, "data", true, 1, &err), MT_EFORMAT);
+    assert_says("data.jsonl, line 1, record 2: ");
+    rig_close(&r);
+}
+
 static void odd_records_are_used_and_counted(void **state)
 {
     const mt_sampler_config plain = { 0 }, merge = { .merge_turns = true };
@@ -265,5 +280,6 @@ static void what_is_too_long_is_cut_or_left_out_and_counted(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(every_kind_of_bad_record_is_named_and_counted), IN_TEMPDIR(three_are_shown_and_all_are_counted),
-             IN_TEMPDIR(formats_without_lines_name_the_row), IN_TEMPDIR(odd_records_are_used_and_counted),
-             IN_TEMPDIR(an_empty_input_adds_no_line), IN_TEMPDIR(what_is_too_long_is_cut_or_left_out_and_counted))
+             IN_TEMPDIR(formats_without_lines_name_the_row), IN_TEMPDIR(records_of_one_line_are_told_apart_by_their_number),
+             IN_TEMPDIR(odd_records_are_used_and_counted), IN_TEMPDIR(an_empty_input_adds_no_line),
+             IN_TEMPDIR(what_is_too_long_is_cut_or_left_out_and_counted))

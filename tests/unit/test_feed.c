@@ -93,7 +93,7 @@ static void what_lint_stops_is_refused(void **state)
     assert_says("max_seq_len is 1024 and the model knows 512 positions");
     mt_feed_close(f);
     assert_int_equal(mt_feed_open(&f, &s, &(mt_feed_options){ .vocab = 100 }, &err), MT_ERANGE);
-    assert_says("alpaca.json, line 2: the token \"");
+    assert_says("alpaca.json, line 2, record 1: the token \"");
     assert_says("and the model's embedding ends at id 99 (vocab_size in config.json)");
     assert_says("take the tokenizer files that were published with the model");
     mt_settings_deinit(&s);

@@ -80,6 +80,21 @@ static void text_that_starts_like_something_else_is_text(void **state)
     }
 }
 
+static void a_long_path_leaves_the_number_of_a_record(void **state)
+{
+    (void)state;
+    char path[201], text[64];
+    memset(path, 'p', 200);
+    path[200] = '\0';
+    mt_record_place_text(text, sizeof text, &(mt_record_place){ .file = path, .line = 1, .row = 1234567, .shares_line = true });
+    assert_int_equal(strlen(text), sizeof text - 1);
+    assert_string_equal(text + strlen(text) - 26, "pp, line 1, record 1234567");
+    mt_record_place_text(text, sizeof text, &(mt_record_place){ .file = "x.csv", .line = 7, .row = 6 });
+    assert_string_equal(text, "x.csv, line 7");
+    mt_record_place_text(text, sizeof text, &(mt_record_place){ .file = "x.arrow", .row = 7 });
+    assert_string_equal(text, "x.arrow, row 7");
+}
+
 static void a_bad_record_is_named_and_reading_goes_on(void **state)
 {
     (void)state;
@@ -93,6 +108,8 @@ static void a_bad_record_is_named_and_reading_goes_on(void **state)
         { "x.jsonl", "{\"a\":1}\n{\"a\":\"\xff\"}\n{\"a\":2}\n", 2, 2, "not valid UTF-8" },
         { "x.jsonl", "{\"a\":1}\n{\"a\":1} {\n{\"a\":2}\n", 2, 2, "something follows" },
         { "x.json", "[\n {\"a\":1},\n {\"a\":?},\n {\"a\":2}\n]", 3, 2, "line 3, column 7" },
+        { "x.json", "[{\"a\":1}, 7, {\"a\":2}]", 1, 2, "x.json, line 1, record 2: a record must be an object, found an integer" },
+        { "x.json", "{\"a\":1} 7 {\"a\":2}", 1, 2, "x.json, line 1, record 2: a record must be an object" },
         { "x.csv", "a\n1\n2,3\n2\n", 3, 2, "x.csv, line 3: 2 fields, the header has 1" },
         { "x.csv", "a,b\n1,2\n3\n4,5\n", 3, 2, "x.csv, line 3: 1 field, the header has 2" },
         { "x.csv", "a\n1\n\"2\"3\n2\n", 3, 2, "must be doubled" },
@@ -469,7 +486,8 @@ static void every_file_call_may_fail(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(files_that_cannot_be_read_are_refused_with_advice),
-             cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on), cmocka_unit_test(a_whole_file_is_no_record),
+             cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on),
+             cmocka_unit_test(a_long_path_leaves_the_number_of_a_record), cmocka_unit_test(a_whole_file_is_no_record),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound), cmocka_unit_test(a_bad_record_is_parsed_once),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
              cmocka_unit_test(columns_of_one_name_are_numbered), cmocka_unit_test(thousands_of_columns_may_have_one_name),
