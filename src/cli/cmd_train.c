@@ -269,6 +269,7 @@ static mt_rc dry_run(app *a, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_hooks hooks = { .user = a, .data = data_hooks(a), .stop = asked_to_stop };
     print_settings(a);
+    MT_TRY(mt_output_dir_check_place(a->s.save.output_dir, err)); /* as the run itself does */
     MT_TRY(cmd_train_prepare(a, &hooks, err));
     int n = (int)strlen(a->s.save.output_dir);
     while (n > 1 && a->s.save.output_dir[n - 1] == '/') n--; /* runs/a/ too is rehearsed beside it, not inside */

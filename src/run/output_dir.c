@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -102,16 +103,6 @@ static mt_rc not_made(const char *path, mt_err *err)
     return mt_fail(err, err->rc, "cannot make the output directory %.590s (%s); choose another --output-dir", path, why);
 }
 
-mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err)
-{
-    *d = (mt_output_dir){ .path = mt_strdup(path) };
-    mt_rc rc = d->path ? mt_dir_make(path, err) : mt_no_memory(err, "opening %s", path);
-    if (rc == MT_EIO) rc = not_made(path, err);
-    if (!rc) rc = lock(d, err);
-    if (rc) mt_output_dir_close(d);
-    return rc;
-}
-
 mt_rc mt_output_dir_join(mt_output_dir *d, const char *path, mt_err *err)
 {
     *d = (mt_output_dir){ .path = mt_strdup(path) };
@@ -168,6 +159,66 @@ mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err)
 {
     *yes = false;
     return for_each(d->path, look_for_run, yes, err);
+}
+
+/* -- the place ------------------------------------------------------------------------------------- */
+
+/* Folders in a directory that may well be meant for a run: caches.c makes the first, a new file system has the second. */
+static bool may_be_beside(const char *name)
+{
+    return *name == '.' || strcmp(name, "cache") == 0 || strcmp(name, "lost+found") == 0;
+}
+
+static bool is_home(const char *path)
+{
+    struct stat st, home;
+    const char *name = getenv("HOME");
+    return name && *name && stat(path, &st) == 0 && stat(name, &home) == 0 && st.st_dev == home.st_dev &&
+           st.st_ino == home.st_ino;
+}
+
+typedef struct strangers {
+    bool files_too; /* in a home directory every file is one */
+    char *found;
+} strangers;
+
+static mt_rc look_for_stranger(void *user, const entry *e, mt_err *err)
+{
+    strangers *s = user;
+    bool ours = e->left || strcmp(e->name, ".lock") == 0 || strcmp(e->name, MT_RUN_FILES_NAME) == 0;
+    if (s->found || ours || (!s->files_too && (may_be_beside(e->name) || !mt_dir_exists(e->path)))) return MT_OK;
+    s->found = mt_strdup(e->name);
+    return s->found ? MT_OK : mt_no_memory(err, "looking through %s", e->dir);
+}
+
+mt_rc mt_output_dir_check_place(const char *path, mt_err *err)
+{
+    const mt_output_dir d = { .path = (char *)(uintptr_t)path };
+    bool held;
+    strangers s = { .files_too = is_home(path) };
+    if (!mt_dir_exists(path)) return MT_OK;
+    MT_TRY(mt_output_dir_holds_run(&d, &held, err));
+    if (held) return MT_OK;
+    MT_TRY(for_each(path, look_for_stranger, &s, err));
+    if (!s.found) return MT_OK;
+    mt_rc rc =
+        mt_fail(err, MT_EINVAL,
+                "the output directory %s holds %s, which is not a run's, and a run would put a dozen files beside it; choose a "
+                "directory for this run, such as --output-dir %s%srun",
+                path, s.found, path, path[strlen(path) - 1] == '/' ? "" : "/");
+    mt_free(s.found);
+    return rc;
+}
+
+mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err)
+{
+    *d = (mt_output_dir){ .path = mt_strdup(path) };
+    mt_rc rc = d->path ? mt_output_dir_check_place(path, err) : mt_no_memory(err, "opening %s", path);
+    if (!rc) rc = mt_dir_make(path, err);
+    if (rc == MT_EIO) rc = not_made(path, err);
+    if (!rc) rc = lock(d, err);
+    if (rc) mt_output_dir_close(d);
+    return rc;
 }
 
 /* -- ownership ----------------------------------------------------------------------------------- */

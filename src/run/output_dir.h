@@ -14,8 +14,11 @@ typedef struct mt_output_dir {
     uint64_t to_come; /* bytes that clearing will free */
 } mt_output_dir;
 
-/* Creates and locks it.  MT_EBUSY: another run has it. */
+/* Creates and locks it.  MT_EBUSY: another run has it.  Fails, and makes nothing, where check_place does. */
 mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err);
+/* Fails if no run was there and other things are: a folder, or anything in the home directory.  Loose files are accepted: logs and
+ * configurations are often put there before a run starts. */
+mt_rc mt_output_dir_check_place(const char *path, mt_err *err);
 /* Opens it without a lock: another rank of the same run has locked it. */
 mt_rc mt_output_dir_join(mt_output_dir *d, const char *path, mt_err *err);
 void mt_output_dir_close(mt_output_dir *d); /* accepts a zeroed or closed one */

@@ -137,6 +137,52 @@ static void what_no_run_left_stays(void **state)
     assert_true(mt_file_exists(notes.s));
 }
 
+static void with_output(const char *root, const char *dir)
+{
+    static test_path flag; /* the program keeps the pointer */
+    flag = workspace_path("--output-dir=%s", dir);
+    set_up(root);
+    program_arg(&p, flag.s);
+}
+
+/* Its files would be lost among others'. */
+static void a_directory_of_other_things_is_refused(void **state)
+{
+    const char *root = *state;
+    static const char *const places[][2] = { { ".", "./run" }, { "/", "/run" }, { "model/..", "model/../run" } };
+    for (size_t i = 0; i < MT_COUNT(places); i++)
+        for (int dry = 0; dry < 2; dry++) {
+            with_output(root, places[i][0]);
+            if (dry) program_arg(&p, "--dry-run");
+            REFUSED("which is not a run's", places[i][1]);
+        }
+    assert_int_equal(mkdir(workspace_path("%s/home", root).s, 0777), 0);
+    workspace_write(root, "home/.profile", "");
+    char *home = getenv("HOME") ? mt_strdup(getenv("HOME")) : NULL;
+    assert_int_equal(setenv("HOME", workspace_path("%s/home", root).s, 1), 0);
+    with_output(root, "home");
+    REFUSED("home holds .profile, which is not a run's", "home/run");
+    assert_int_equal(home ? setenv("HOME", home, 1) : unsetenv("HOME"), 0);
+    mt_free(home);
+    assert_int_equal(tempdir_count(root, NULL), 3);
+}
+
+/* A log, a configuration, and what the system puts there, before the first start; anything, once a run is there. */
+static void loose_files_and_a_new_file_system_are_accepted(void **state)
+{
+    const char *root = *state;
+    assert_int_equal(mkdir(workspace_path("%s/out", root).s, 0777), 0);
+    assert_int_equal(mkdir(workspace_path("%s/out/lost+found", root).s, 0777), 0);
+    assert_int_equal(mkdir(workspace_path("%s/out/.snapshot", root).s, 0777), 0);
+    workspace_write(root, "out/run.yaml", "");
+    workspace_write(root, "out/slurm.out", "");
+    run_ok(root, NULL);
+    assert_int_equal(mkdir(workspace_path("%s/out/notes", root).s, 0777), 0);
+    run_ok(root, "--resume");
+    run_ok(root, "--overwrite");
+    assert_true(mt_dir_exists(workspace_path("%s/out/notes", root).s));
+}
+
 static void metrics_of_another_run_are_not_emptied(void **state)
 {
     const char *root = *state;
@@ -971,7 +1017,8 @@ static void weights_are_loaded_with_a_small_stack(void **state)
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
              RUNS(a_directory_in_use_is_refused), RUNS(a_run_is_removed_only_once_the_next_one_can_start),
              RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied),
-             RUNS(metrics_under_the_name_of_another_file_are_refused), RUNS(a_dry_run_removes_nothing_of_others),
+             RUNS(metrics_under_the_name_of_another_file_are_refused), RUNS(a_directory_of_other_things_is_refused),
+             RUNS(loose_files_and_a_new_file_system_are_accepted), RUNS(a_dry_run_removes_nothing_of_others),
              RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines),
              RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),

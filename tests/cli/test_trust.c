@@ -105,15 +105,20 @@ static void names_that_end_in_tmp_are_not_all_ours(void **state)
 {
     const char *root = *state;
     static const char *const names[] = { "out/final-draft.tmp", "out/checkpoint-notes.tmp", "out/checkpoint-3-old.tmp" };
+    static const char *const again[] = { "--resume", "--overwrite" };
     static program p;
-    make_dir(root, "out");
+    set_up(&p, root, "out");
+    run_ok(&p);
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         make_dir(root, names[i]);
         workspace_write(root, workspace_path("%s/a", names[i]).s, "work");
     }
-    set_up(&p, root, "out");
-    run_ok(&p);
-    for (size_t i = 0; i < MT_COUNT(names); i++) assert_true(is_there(root, workspace_path("%s/a", names[i]).s));
+    for (size_t k = 0; k < MT_COUNT(again); k++) {
+        set_up(&p, root, "out");
+        program_arg(&p, again[k]);
+        run_ok(&p);
+        for (size_t i = 0; i < MT_COUNT(names); i++) assert_true(is_there(root, workspace_path("%s/a", names[i]).s));
+    }
 }
 
 static void a_new_run_writes_over_no_file_of_others(void **state)
