@@ -309,6 +309,12 @@ static mt_rc check_only_runs(void *user, const entry *e, mt_err *err)
 
 mt_rc mt_output_dir_only_runs(const char *path, mt_err *err)
 {
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) /* what it points to would be cleared, and the link removed */
+        return mt_fail(err, MT_EINVAL,
+                       "%s is a link, and a directory of that name would be made and removed: remove the link, or choose another "
+                       "--output-dir",
+                       path);
     return mt_dir_exists(path) ? with_list(path, check_only_runs, err) : MT_OK;
 }
 

@@ -36,9 +36,9 @@ mt_rc mt_output_dir_sweep(const mt_output_dir *d, mt_err *err);
 mt_rc mt_output_dir_will_clear(mt_output_dir *d, mt_err *err);
 /* Fails if a new run would write over a file that no run has listed. */
 mt_rc mt_output_dir_check_free(const mt_output_dir *d, mt_err *err);
-/* Fails if there is anything in the directory that no run has written. */
+/* Fails if there is anything in the directory that no run has written, or if it is a link. */
 mt_rc mt_output_dir_only_runs(const char *path, mt_err *err);
-/* Removes the directory with everything in it.  MT_EBUSY: a run has it.  Fails if there is anything in it that no run has written. */
+/* Removes the directory with everything in it.  MT_EBUSY: a run has it.  Fails where only_runs does. */
 mt_rc mt_output_dir_remove(const char *path, mt_err *err);
 
 /* True if a run writes something other than its metrics under this name in its directory, or under the first folder of it. */

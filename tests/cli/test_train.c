@@ -233,6 +233,27 @@ static void a_dry_run_removes_nothing_of_others(void **state)
     assert_true(mt_file_exists(workspace_path("%s/out.dry-run/config.yaml.tmp", root).s));
 }
 
+/* It would clear the run that the link leads to. */
+static void a_dry_run_does_not_follow_a_link(void **state)
+{
+    const char *root = *state;
+    test_path link = workspace_path("%s/out.dry-run", root);
+    struct stat st;
+    run_ok(root, NULL);
+    assert_int_equal(rename(workspace_path("%s/out", root).s, workspace_path("%s/kept", root).s), 0);
+    static const char *const targets[] = { "kept", "nowhere" };
+    for (size_t i = 0; i < MT_COUNT(targets); i++) {
+        assert_int_equal(symlink(targets[i], link.s), 0);
+        set_up(root);
+        program_arg(&p, "--dry-run");
+        REFUSED("out.dry-run is a link", "remove the link");
+        assert_int_equal(lstat(link.s, &st), 0);
+        assert_int_equal(unlink(link.s), 0);
+    }
+    assert_true(mt_file_exists(workspace_path("%s/kept/final/config.json", root).s));
+    assert_false(mt_dir_exists(workspace_path("%s/nowhere", root).s));
+}
+
 static void a_run_leaves_its_page_its_log_and_its_events(void **state)
 {
     const char *root = *state;
@@ -1019,12 +1040,12 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied),
              RUNS(metrics_under_the_name_of_another_file_are_refused), RUNS(a_directory_of_other_things_is_refused),
              RUNS(loose_files_and_a_new_file_system_are_accepted), RUNS(a_dry_run_removes_nothing_of_others),
-             RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines),
-             RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
-             RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
-             RUNS(a_refused_resume_removes_no_checkpoint), RUNS(a_checkpoint_of_another_model_is_refused),
-             RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
-             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(a_dry_run_does_not_follow_a_link), RUNS(no_room_is_known_before_a_run_is_removed),
+             RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines), RUNS(a_truncated_newest_checkpoint_falls_back),
+             RUNS(a_wrong_checksum_falls_back), RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so),
+             RUNS(changed_data_is_refused), RUNS(a_refused_resume_removes_no_checkpoint),
+             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
+             RUNS(a_resumed_run_keeps_its_attention), RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_model_alone_points_to_the_checkpoint_before_it),
              RUNS(a_finished_model_alone_is_not_resumed), RUNS(room_is_asked_for_what_will_be_written),
              RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model),
