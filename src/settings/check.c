@@ -27,6 +27,51 @@ static mt_rc refuse(const mt_settings *s, const char *section, const char *key, 
     return rc;
 }
 
+/* "--epochs", "--set training.epochs" or "my.yaml:7". */
+static mt_flag_text named(const mt_settings *s, const char *section, const char *key)
+{
+    const mt_setting_source *from = mt__setting_source(s, section, key);
+    mt_flag_text t;
+    if (from->origin == MT_ORIGIN_FILE)
+        snprintf(t.s, sizeof t.s, "%.40s:%d", mt_path_base(from->name), from->line);
+    else if (strcmp(from->name, "--set") == 0)
+        snprintf(t.s, sizeof t.s, "--set %s.%s", section, key);
+    else
+        snprintf(t.s, sizeof t.s, "%.47s", from->name);
+    return t;
+}
+
+static bool is_flag(const mt_settings *s, const char *section, const char *key)
+{
+    return mt__setting_source(s, section, key)->origin == MT_ORIGIN_FLAG;
+}
+
+/* Two settings that were both given, where one is enough.  Two flags contradict each other, and a flag overrides a file: the
+ * first setting then gets its default.  *over: the first one counts, over the second. */
+static mt_rc check_rivals(mt_settings *s, const char *section, const char *first, const char *second, const char *both,
+                          bool *over, mt_err *err)
+{
+    *over = !is_flag(s, section, second);
+    if (*over) return MT_OK;
+    const mt_flag_text one = named(s, section, first), other = named(s, section, second);
+    if (is_flag(s, section, first))
+        return mt_fail(err, MT_EINVAL, "%s and %s both %s; give only one of them", one.s, other.s, both);
+    MT_TRY(mt__setting_default(s, mt__setting_find(section, first), err));
+    return mt__settings_notice(s, err, "%s counts: %s.%s (%s) is ignored", other.s, section, first, one.s);
+}
+
+/* A device and devices that do not name the same GPU. */
+static mt_rc check_other_gpu(mt_settings *s, int first, mt_err *err)
+{
+    const mt_flag_text device = named(s, "model", "device"), devices = named(s, "model", "devices");
+    if (is_flag(s, "model", "device"))
+        return mt_fail(err, MT_EINVAL,
+                       "model.device (%s) and model.devices (%s) name different GPUs; leave the first out, or give the GPUs as "
+                       "--devices",
+                       device.s, devices.s);
+    return mt__settings_notice(s, err, "model.devices names GPU %d; model.device is ignored", first);
+}
+
 static mt_rc check_devices(mt_settings *s, mt_err *err)
 {
     mt_model_settings *m = &s->model;
@@ -41,10 +86,13 @@ static mt_rc check_devices(mt_settings *s, mt_err *err)
         return refuse(s, "model", "devices", err,
                       "all means every GPU, and model.device is cpu.  Leave one of them out, or list a number for each lane on "
                       "the CPU, such as 0,0");
+    if (cpu && is_flag(s, "model", "devices") && !is_flag(s, "model", "device"))
+        MT_TRY(mt__settings_notice(s, err, "model.device (%s) is cpu: --devices lists lanes on the CPU; --device auto takes GPUs",
+                                   named(s, "model", "device").s));
     if (cpu) return MT_OK; /* lanes on the CPU */
     const int first = all ? 0 : (int)d->items[0];
-    if (given && !all && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == first))
-        MT_TRY(mt__settings_notice(s, err, "model.devices names GPU %d; model.device is ignored", first));
+    const bool named_gpu = given && m->device.kind == MT_SET_DEVICE_CUDA;
+    if (named_gpu && !all && m->device.index != first) MT_TRY(check_other_gpu(s, first, err));
     m->device = (mt_set_device){ MT_SET_DEVICE_CUDA, first };
     if ((all || d->n > 1) && s->training.tune_products && s->training.deterministic)
         return refuse(s, "training", "tune_products", err,
@@ -116,7 +164,9 @@ static mt_rc check_dataset(mt_settings *s, int needs, mt_err *err)
                        "no data: set dataset.name (an entry of dataset_info.json) or dataset.path (a file or folder), or give "
                        "--dataset-name "
                        "or --dataset-path");
-    if (d->name.n && *d->path) MT_TRY(mt__settings_notice(s, err, "dataset.path is ignored: dataset.name is set"));
+    bool named_sets = d->name.n;
+    if (d->name.n && *d->path) MT_TRY(check_rivals(s, "dataset", "name", "path", "name the data", &named_sets, err));
+    if (named_sets && *d->path) MT_TRY(mt__settings_notice(s, err, "dataset.path is ignored: dataset.name is set"));
     if (*d->system_prompt && *d->default_system)
         MT_TRY(mt__settings_notice(s, err, "dataset.default_system has no effect: system_prompt replaces every system message"));
     if (d->train_on_prompt && d->mask_history)
@@ -128,7 +178,10 @@ static mt_rc check_dataset(mt_settings *s, int needs, mt_err *err)
 static mt_rc check_length(mt_settings *s, mt_err *err)
 {
     mt_training_settings *t = &s->training;
+    bool steps_count = t->num_steps;
     if (t->num_steps && t->epochs > 0)
+        MT_TRY(check_rivals(s, "training", "num_steps", "epochs", "decide the length of the run", &steps_count, err));
+    if (steps_count && t->epochs > 0)
         MT_TRY(
             mt__settings_notice(s, err, "num_steps %" PRId64 " decides the length of the run; epochs is ignored", t->num_steps));
     if (!t->num_steps && t->epochs == 0 && check_given(s, "training", "epochs"))
@@ -145,6 +198,10 @@ static mt_rc check_length(mt_settings *s, mt_err *err)
 static mt_rc check_schedule(mt_settings *s, mt_err *err)
 {
     const mt_training_settings *t = &s->training;
+    bool steps_count = t->warmup_steps;
+    if (t->warmup_steps && t->warmup_ratio > 0)
+        MT_TRY(
+            check_rivals(s, "training", "warmup_steps", "warmup_ratio", "decide the length of the warm-up", &steps_count, err));
     bool wsd = t->lr_scheduler == MT_SET_LR_WARMUP_STABLE_DECAY, warmup = t->warmup_steps || t->warmup_ratio > 0;
     if (t->min_lr >= 0 && t->min_lr_ratio >= 0)
         return refuse(s, "training", "min_lr_ratio", err, "min_lr says the same in other words; give one of the two");
@@ -152,8 +209,7 @@ static mt_rc check_schedule(mt_settings *s, mt_err *err)
     bool needs_min = t->lr_scheduler == MT_SET_LR_COSINE_WITH_MIN_LR || t->lr_scheduler == MT_SET_LR_COSINE_WARMUP_WITH_MIN_LR;
     if (needs_min && t->min_lr < 0 && t->min_lr_ratio < 0)
         return refuse(s, "training", "lr_scheduler", err, "this one needs min_lr or min_lr_ratio");
-    if (t->warmup_steps && t->warmup_ratio > 0)
-        MT_TRY(mt__settings_notice(s, err, "warmup_steps is set; warmup_ratio is ignored"));
+    if (steps_count && t->warmup_ratio > 0) MT_TRY(mt__settings_notice(s, err, "warmup_steps is set; warmup_ratio is ignored"));
     if (warmup && t->lr_scheduler == MT_SET_LR_CONSTANT)
         MT_TRY(mt__settings_notice(s, err, "lr_scheduler constant has no warm-up; write constant_with_warmup to have one"));
     if (!wsd && (t->num_stable_steps >= 0 || t->num_decay_steps >= 0))

@@ -267,7 +267,7 @@ static void flags_win_over_the_file(void **state)
     char rest[512];
     assert_ok(args(&s,
                    "train --batch-size 64 --config " ORIGINAL " --num-steps=500 --max-seq-len 128 "
-                   "--model-name my/model --dataset-name a,b --dataset-path d.json --devices 3 --set training.learning_rate=3e-4 "
+                   "--model-name my/model --dataset-name a,b --devices 3 --set training.learning_rate=3e-4 "
                    "--device-memory 64M --no-deterministic --save_dtype bf16 --dry-run --freeze a.*,b MODEL -- --batch-size 1",
                    rest, &err));
     assert_string_equal(rest, "train --dry-run MODEL -- --batch-size 1");
@@ -284,7 +284,6 @@ static void flags_win_over_the_file(void **state)
     assert_int_equal(s.save.dtype, MT_DTYPE_BF16);
     assert_int_equal(s.training.freeze.n, 2);
     assert_int_equal(s.dataset.num_workers, 4);
-    assert_true(noticed(&s, "dataset.path is ignored"));
     assert_true(noticed(&s, "model.devices names GPU 3; model.device is ignored"));
 
     mt_settings_where(&s, "training.batch_size", &from);
@@ -386,6 +385,7 @@ static void notices_tell_what_is_different(void **state)
         { "training: {warmup_steps: 5, warmup_ratio: 0.1, lr_scheduler: linear}", "warmup_ratio is ignored" },
         { "training: {num_decay_steps: 5}", "matter to lr_scheduler warmup_stable_decay only" },
         { "eval: {eval_steps: 5}", "eval_steps has no effect" },
+        { "dataset: {name: a, path: b}", "dataset.path is ignored: dataset.name is set" },
         { "dataset: {system_prompt: a, default_system: b}", "default_system has no effect" },
         { "dataset: {name: [a, b], interleave_probs: [0.5, 0.5]}", "has no effect with mix_strategy concat" },
     };
@@ -397,6 +397,63 @@ static void notices_tell_what_is_different(void **state)
         assert_int_equal(s.n_notices, 1);
         mt_settings_deinit(&s);
     }
+}
+
+static void flags_that_contradict_each_other_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *flags, *says;
+    } cases[] = {
+        { "--num-steps 5 --epochs 2", "--num-steps and --epochs both decide the length of the run; give only one of them" },
+        { "--num_steps=5 --set training.epochs=2", "--num_steps and --set training.epochs both decide" },
+        { "--warmup-steps 5 --warmup-ratio 0.1 --lr-scheduler linear", "--warmup-steps and --warmup-ratio both decide" },
+        { "--dataset-name a --dataset-path b", "--dataset-name and --dataset-path both name the data" },
+        { "--device cuda:1 --devices 0,2", "model.device (--device) and model.devices (--devices) name different GPUs" },
+        { "--device cpu --devices all", "all means every GPU, and model.device is cpu" },
+        { "--resume --overwrite", "give only one of them" },
+        { "--min-lr 1e-6 --min-lr-ratio 0.1", "give one of the two" },
+        { "--val-size 0.1 --eval-dataset a", "give one of the two" },
+        { "--train-on-prompt --mask-history", "choose one" },
+    };
+    char rest[512];
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s = open_settings(NULL);
+        assert_ok(args(&s, cases[i].flags, rest, &err));
+        assert_int_equal(mt_settings_check(&s, 0, &err), MT_EINVAL);
+        assert_says(cases[i].says);
+        mt_settings_deinit(&s);
+    }
+    mt_err err = { 0 };
+    mt_settings s = open_settings("model: {devices: [0, 1]}");
+    assert_ok(args(&s, "--device cuda:1", rest, &err));
+    assert_int_equal(mt_settings_check(&s, 0, &err), MT_EINVAL);
+    assert_says("model.device (--device) and model.devices (c.yaml:1) name different GPUs");
+    mt_settings_deinit(&s);
+}
+
+static void a_flag_counts_over_the_file(void **state)
+{
+    (void)state;
+    char rest[512];
+    mt_err err = { 0 };
+    mt_settings s = open_settings("training: {num_steps: 7, warmup_steps: 5, lr_scheduler: linear}\n"
+                                  "dataset: {name: a}\nmodel: {device: cpu}");
+    assert_ok(args(&s, "--epochs 2 --warmup-ratio 0.1 --dataset-path b.jsonl --devices 0,0", rest, &err));
+    assert_ok(mt_settings_check(&s, 0, &err));
+    assert_int_equal(s.training.num_steps, 0);
+    assert_true(s.training.epochs == 2);
+    assert_int_equal(s.training.warmup_steps, 0);
+    assert_int_equal(s.dataset.name.n, 0);
+    assert_string_equal(s.dataset.path, "b.jsonl");
+    assert_int_equal(s.model.device.kind, MT_SET_DEVICE_CPU);
+    assert_true(noticed(&s, "--epochs counts: training.num_steps (c.yaml:1) is ignored"));
+    assert_true(noticed(&s, "--warmup-ratio counts: training.warmup_steps (c.yaml:1) is ignored"));
+    assert_true(noticed(&s, "--dataset-path counts: dataset.name (c.yaml:2) is ignored"));
+    assert_true(noticed(&s, "model.device (c.yaml:3) is cpu: --devices lists lanes on the CPU"));
+    assert_int_equal(s.n_notices, 4);
+    mt_settings_deinit(&s);
 }
 
 static void the_output_directory_is_named_for_the_run(void **state)
@@ -468,5 +525,6 @@ MT_TEST_MAIN(cmocka_unit_test(defaults_are_the_originals), cmocka_unit_test(the_
              cmocka_unit_test(a_batch_per_device_is_known_as_such), cmocka_unit_test(flags_win_over_the_file),
              cmocka_unit_test(switches_take_a_value_only_when_it_is_one), cmocka_unit_test(paths_may_begin_in_the_home_directory),
              cmocka_unit_test(unknown_flags_stay_and_the_nearest_is_known), cmocka_unit_test(notices_tell_what_is_different),
+             cmocka_unit_test(flags_that_contradict_each_other_are_refused), cmocka_unit_test(a_flag_counts_over_the_file),
              cmocka_unit_test(the_output_directory_is_named_for_the_run),
              cmocka_unit_test(the_routers_loss_is_a_number_or_the_models), cmocka_unit_test(every_allocation_may_fail))
