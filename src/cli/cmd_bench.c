@@ -319,7 +319,10 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
                              NULL };
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, help, err));
     if (*help) return MT_OK;
-    if (!o->shape == !o->model)
+    if (o->shape && o->model)
+        return mt_fail(err, MT_EINVAL, "bench: --shape %s and --model %s both name the model; give only one of them", o->shape,
+                       o->model);
+    if (!o->shape && !o->model)
         return mt_fail(err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
     if (strcmp(o->home, "auto") && strcmp(o->home, "host"))
         return mt_fail(err, MT_EINVAL, "--home %s: auto or host expected", o->home);
@@ -344,12 +347,24 @@ static mt_rc parse_devices(const char *text, int64_t numbers[MT_MOST_DEVICES], s
     return mt_fail(err, MT_EINVAL, "--devices %s: numbers of at most %d devices expected, such as 0,1", text, MT_MOST_DEVICES);
 }
 
+/* --device cpu makes lanes on the CPU of --devices; a GPU must be the first of them. */
+static mt_rc check_device(const options *o, const int64_t *numbers, size_t n, mt_err *err)
+{
+    char first[32];
+    snprintf(first, sizeof first, "cuda:%d", n ? (int)numbers[0] : 0);
+    if (!n || strncmp(o->device, "cuda:", 5) != 0 || strcmp(o->device, first) == 0) return MT_OK;
+    return mt_misused(mt_fail(err, MT_EINVAL, "bench: --device %s and --devices %s name different GPUs; leave the first out",
+                              o->device, o->devices),
+                      err);
+}
+
 static mt_rc open_devices(mt_devices *out, const options *o, mt_err *err)
 {
     int64_t numbers[MT_MOST_DEVICES];
     size_t n;
     char first[32];
     MT_TRY(parse_devices(o->devices, numbers, &n, err));
+    MT_TRY(check_device(o, numbers, n, err));
     snprintf(first, sizeof first, "cuda:%d", n ? (int)numbers[0] : 0);
     const char *word = n && strcmp(o->device, "cpu") != 0 ? first : o->device;
     char *tune = o->tune ? mt_tuned_folder() : NULL;

@@ -271,7 +271,37 @@ static mt_rc take_words(options *o, mt_err *err)
         return mt_fail(err, MT_EINVAL, "plan: \"%s\" is an extra argument; see megatrain plan --help", o->words.items[most]);
     if (asked->what_fits && asked->subject.shape)
         return mt_fail(err, MT_EINVAL, "plan: --what-fits lists every known model; remove --shape");
-    if (o->words.n) asked->subject.name = o->words.items[0];
+    return MT_OK;
+}
+
+static bool is_flag(const mt_settings *set, const char *key) { return mt_settings_origin(set, key) == MT_ORIGIN_FLAG; }
+
+/* --gpu overrides --device: a command line of train is planned for another machine by adding it. */
+static mt_rc check_flags(const options *o, const mt_settings *set, mt_err *err)
+{
+    const mt_subject_asked *model = &o->asked.subject;
+    const mt_machine_asked *machine = &o->asked.machine;
+    const mt_ints *devices = &set->model.devices;
+    const bool named = is_flag(set, "model.name"), listed = is_flag(set, "model.devices");
+    const bool cpu = is_flag(set, "model.device") && set->model.device.kind == MT_SET_DEVICE_CPU;
+    const bool all = listed && devices->n && devices->items[0] < 0;
+    const struct {
+        bool given;
+        const char *one, *other, *both;
+    } clashes[] = {
+        { o->list_gpus && o->list_shapes, "--list-gpus", "--list-shapes", "print a list" },
+        { model->shape && named, "--shape", "--model-name", "name the model" },
+        { model->name && named, model->name, "--model-name", "name the model" },
+        { machine->gpu && all, "--gpu", "--devices all", "name GPUs, of two machines (--gpus N is their number)" },
+        { o->gpus && cpu && !machine->gpu, "--gpus", "--device cpu", "describe the device" },
+        { o->gpus && listed && (all || (int64_t)devices->n != o->gpus), "--gpus", "--devices", "give a number of GPUs" },
+        { o->asked.what_fits && o->gpus > 1, "--what-fits", "--gpus", "compare plans" },
+        { o->asked.what_fits && o->machines > 1, "--what-fits", "--machines", "compare plans" },
+    };
+    for (size_t i = 0; i < MT_COUNT(clashes); i++)
+        if (clashes[i].given)
+            return mt_fail(err, MT_EINVAL, "plan: %s and %s both %s; give only one of them", clashes[i].one, clashes[i].other,
+                           clashes[i].both);
     return MT_OK;
 }
 
@@ -314,6 +344,8 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
     MT_TRY(mt_misused(mt_settings_args(set, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));
     if (help) return MT_OK;
+    if (o->words.n) o->asked.subject.name = o->words.items[0];
+    MT_TRY(check_flags(o, set, err));
     if (o->list_gpus) return list_gpus(o->json, err);
     if (o->list_shapes) return list_shapes(o->json, err);
     MT_TRY(take_words(o, err));

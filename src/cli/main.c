@@ -61,27 +61,31 @@ static int unknown_command(const char *word)
     return 2;
 }
 
-/* --quiet and --verbose mean the same to every command. */
+/* --quiet and --verbose mean the same to every command.  -1: both were given. */
 static int take_verbosity(int argc, char **argv)
 {
     int kept = 0;
-    bool ours = true;
+    bool ours = true, quiet = false, verbose = false;
     for (int i = 0; i < argc; i++) {
         ours = ours && strcmp(argv[i], "--") != 0;
         if (ours && strcmp(argv[i], "--quiet") == 0)
-            mt_verbosity_set(MT_QUIET);
+            quiet = true;
         else if (ours && strcmp(argv[i], "--verbose") == 0)
-            mt_verbosity_set(MT_VERBOSE);
+            verbose = true;
         else
             argv[kept++] = argv[i];
     }
     argv[kept] = NULL;
+    if (quiet && verbose) return -1;
+    if (quiet) mt_verbosity_set(MT_QUIET);
+    if (verbose) mt_verbosity_set(MT_VERBOSE);
     return kept;
 }
 
 static int run_command(int argc, char **argv)
 {
     argc = take_verbosity(argc, argv);
+    if (argc < 0) return fprintf(stderr, "error: --quiet prints less and --verbose more; give only one of them\n"), 2;
     for (size_t i = 0; i < MT_COUNT(commands); i++)
         if (strcmp(argv[0], commands[i].name) == 0) return commands[i].run(argc, argv);
     return unknown_command(argv[0]);

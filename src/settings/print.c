@@ -98,12 +98,14 @@ void mt_settings_write_yaml(const mt_settings *s, mt_str *out)
     }
 }
 
-bool mt_settings_given(const mt_settings *s, const char *key)
+mt_origin mt_settings_origin(const mt_settings *s, const char *key)
 {
     for (size_t i = 0; i < mt__n_settings; i++)
-        if (strcmp(mt__setting_key(&mt__settings[i]).s, key) == 0) return s->sources[i].origin != MT_ORIGIN_DEFAULT;
-    return false;
+        if (strcmp(mt__setting_key(&mt__settings[i]).s, key) == 0) return s->sources[i].origin;
+    return MT_ORIGIN_DEFAULT;
 }
+
+bool mt_settings_given(const mt_settings *s, const char *key) { return mt_settings_origin(s, key) != MT_ORIGIN_DEFAULT; }
 
 void mt_settings_write_some(const mt_settings *s, bool (*wanted)(const mt_settings *, const char *key), int indent, mt_str *out)
 {

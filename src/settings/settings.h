@@ -286,6 +286,7 @@ void mt_settings_print(const mt_settings *s, bool all, mt_str *out);
 void mt_settings_write_yaml(const mt_settings *s, mt_str *out);
 /* Those that are wanted, without blank lines, each line moved in by `indent`. */
 void mt_settings_write_some(const mt_settings *s, bool (*wanted)(const mt_settings *, const char *key), int indent, mt_str *out);
+mt_origin mt_settings_origin(const mt_settings *s, const char *key);
 /* True if a file or a flag set it; false: the default. */
 bool mt_settings_given(const mt_settings *s, const char *key);
 /* Where a setting came from: "qwen.yaml:12", "--batch-size" or "default". */

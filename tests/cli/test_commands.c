@@ -129,6 +129,15 @@ static void bench_times_the_traced_step_where_steps_are_long(void **state)
     expect_program(BENCH "--warmup-tokens 1", 2, "--warmup-tokens of at least 2");
 }
 
+static void bench_refuses_flags_that_contradict_each_other(void **state)
+{
+    (void)state;
+    expect_program("bench --shape gpt2 --model " MODEL, 2, "bench: --shape gpt2 and --model " MODEL " both name the model");
+    expect_program(BENCH "--and --shape gpt2", 2, "both name the model");
+    expect_program("bench --shape gpt2 --device cuda:1 --devices 0,2", 2,
+                   "--device cuda:1 and --devices 0,2 name different GPUs");
+}
+
 static void bench_freezes_what_it_is_told_to(void **state)
 {
     (void)state;
@@ -292,6 +301,6 @@ MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test
              IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went),
              IN_TEMPDIR(what_bench_prints_for_programs_is_json_whatever_the_model_is_called),
              cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
-             cmocka_unit_test(bench_freezes_what_it_is_told_to), cmocka_unit_test(bench_runs_several_in_one_process),
-             cmocka_unit_test(bench_runs_on_several_lanes_and_shows_each), IN_TEMPDIR(grad_writes_what_hugging_face_would),
-             IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
+             cmocka_unit_test(bench_freezes_what_it_is_told_to), cmocka_unit_test(bench_refuses_flags_that_contradict_each_other),
+             cmocka_unit_test(bench_runs_several_in_one_process), cmocka_unit_test(bench_runs_on_several_lanes_and_shows_each),
+             IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

@@ -66,6 +66,24 @@ static void memory_is_called_what_it_is(void **state)
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json", 0, "\"numa_nodes\": ");
 }
 
+static void flags_that_contradict_each_other_are_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "plan --list-gpus --list-shapes", "plan: --list-gpus and --list-shapes both print a list; give only one of them" },
+        { "plan --shape gpt2 --model-name m", "--shape and --model-name both name the model" },
+        { "plan " MODEL " --model-name m", " and --model-name both name the model" },
+        { "plan --shape gpt2 --gpu h100 --devices all", "--gpu and --devices all both name GPUs" },
+        { "plan --shape gpt2 --device cpu --gpus 2", "--gpus and --device cpu both describe the device" },
+        { "plan --shape gpt2 --gpu h100 --gpus 4 --devices 0,1", "--gpus and --devices both give a number of GPUs" },
+        { "plan --what-fits --gpu h100 --gpus 2", "--what-fits and --gpus both compare plans" },
+        { "plan --what-fits --gpu h100 --machines 2", "--what-fits and --machines both compare plans" },
+        { "plan --shape gpt2 --quiet --verbose", "--quiet prints less and --verbose more; give only one of them" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) expect_program(cases[i][0], 2, cases[i][1]);
+    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --gpus 2 --devices 0,1 --batch-size 8", 0, "2 devices");
+}
+
 /* What train would not start does not begin as if it did. */
 static void what_train_refuses_is_in_the_headline(void **state)
 {
@@ -459,11 +477,11 @@ static void unknown_names_lead_on(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it),
-             cmocka_unit_test(memory_is_called_what_it_is), cmocka_unit_test(what_train_refuses_is_in_the_headline),
-             cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has),
-             cmocka_unit_test(json_has_nothing_that_is_not_written_down), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
-             cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
-             cmocka_unit_test(updates_that_are_waited_for_name_tokens_first),
+             cmocka_unit_test(memory_is_called_what_it_is), cmocka_unit_test(flags_that_contradict_each_other_are_refused),
+             cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns),
+             cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_has_nothing_that_is_not_written_down),
+             cmocka_unit_test(json_of_a_cpu_has_no_endless_memory), cmocka_unit_test(the_recommended_batch_has_one_speed),
+             cmocka_unit_test(unknown_names_lead_on), cmocka_unit_test(updates_that_are_waited_for_name_tokens_first),
              cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused),
              cmocka_unit_test(a_config_json_stands_for_its_folder), cmocka_unit_test(a_gguf_file_is_a_model_too),
              cmocka_unit_test(what_train_would_refuse_or_assume_is_said),
