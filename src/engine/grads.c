@@ -23,16 +23,10 @@ static const mt_weight *next_written(const mt_lane *lane, int u, int64_t from)
     const mt_weight *next = NULL;
     for (int i = 0; i < l->n_weights; i++) {
         const mt_weight *w = &l->weights[i];
-        if (w->offset < from || w->frozen || !mt_layer_writes(lane->model, lane->model->units[u].layer, w->role)) continue;
+        if (w->offset < from || !mt_plan_writes_sum(lane->plan, u, w)) continue;
         if (!next || w->offset < next->offset) next = w;
     }
     return next;
-}
-
-/* Sums that shares fold into each other begin at zero. */
-static bool may_be_written(const mt_lane *lane, int u)
-{
-    return lane->model->units[u].kind == MT_UNIT_LAYER && mt_plan_acc_count(lane->plan) == 1 && next_written(lane, u, 0);
 }
 
 /* Clears what backward adds to, gaps included; most of a dense layer it writes. */
@@ -51,7 +45,7 @@ static mt_rc clear_others(mt_lane *lane, int u, float *sums, mt_err *err)
 mt_rc mt__grads_clear(mt_lane *lane, const mt_action *a, mt_err *err)
 {
     float *sums = lane->sums[a->slot];
-    lane->fresh[a->slot] = !a->share && may_be_written(lane, a->unit);
+    lane->fresh[a->slot] = !a->share && next_written(lane, a->unit, 0);
     return lane->fresh[a->slot] ? clear_others(lane, a->unit, sums, err)
                                 : mt_fill(lane->compute, sums, 0, sum_bytes(lane, a->unit), err);
 }

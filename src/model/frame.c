@@ -447,7 +447,7 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_mi
  * either. */
 bool mt_layer_writes(const mt_model *m, int layer, mt_role role)
 {
-    const mt_layer_spec *s = &m->config->layers[layer];
+    const mt_layer_spec *s = &mt_layer_kind_of(m, layer)->spec;
     const mt_part *mixer = &s->mixer->part, *ffn = &s->ffn->part;
     return mixer->writes && ffn->writes && (mixer->writes(role) || ffn->writes(role));
 }

@@ -258,7 +258,8 @@ double mt_cost_experts(const mt_costs *k, int unit, bool backward, double rows, 
 double mt_cost_close(const mt_costs *k, int layer, double rows) { return rows * cost_of(k, layer)->close; }
 double mt_cost_reopen(const mt_costs *k, int layer, double rows) { return rows * cost_of(k, layer)->reopen; }
 
-/* Clear, round, square: measured as 12 bytes of memory traffic, and as long again in the norm's last stage. */
-double mt_cost_finish_grad(const mt_costs *k) { return 18 / k->m->device_bandwidth; }
+double mt_cost_clear(const mt_costs *k) { return 4 / k->m->device_bandwidth; }
+/* Round and square: measured as 8 bytes of memory traffic, and the norm's last stage as long as 6. */
+double mt_cost_finish_grad(const mt_costs *k) { return 14 / k->m->device_bandwidth; }
 double mt_cost_fold(const mt_costs *k) { return 16 / k->m->device_bandwidth; }
 double mt_cost_adam_device(const mt_costs *k) { return 26 / k->m->device_bandwidth; }

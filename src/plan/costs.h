@@ -43,8 +43,9 @@ double mt_cost_redo(const mt_costs *c, int layer, mt_keep keep, bool finish, dou
 double mt_cost_experts(const mt_costs *c, int unit, bool backward, double rows, double passes);
 double mt_cost_close(const mt_costs *c, int layer, double rows);
 double mt_cost_reopen(const mt_costs *c, int layer, double rows);
-/* Seconds per trained parameter: round its gradient and take the norm; add a share's sum to the step's; update it on the
+/* Seconds per trained parameter: clear its sum; round its gradient and take the norm; add a share's sum to the step's; update it on the
  * device. */
+double mt_cost_clear(const mt_costs *c);
 double mt_cost_finish_grad(const mt_costs *c);
 double mt_cost_fold(const mt_costs *c);
 double mt_cost_adam_device(const mt_costs *c);

@@ -82,6 +82,11 @@ static inline int mt_plan_acc_count(const mt_plan *p)
 /* Distance from one such sum of n numbers to the next, and bytes of all of them. */
 int64_t mt_plan_acc_stride(int64_t n);
 size_t mt_plan_acc_bytes(const mt_plan *p, int64_t n);
+/* True if the first micro-batch of a sum writes this weight's gradient; the others are cleared and added to.  Sums that shares fold
+ * into each other begin at zero. */
+bool mt_plan_writes_sum(const mt_plan *p, int unit, const mt_weight *w);
+/* Numbers of a unit's sums that are cleared; tied: of the lookup's sums of a tied embedding. */
+int64_t mt_plan_cleared(const mt_plan *p, int unit, bool tied);
 
 /* -- staged updates: in reused memory, or in a staging slot -- */
 

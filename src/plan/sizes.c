@@ -66,6 +66,28 @@ size_t mt_plan_acc_bytes(const mt_plan *p, int64_t n)
     return (size_t)((mt_plan_acc_count(p) - 1) * mt_plan_acc_stride(n) + n) * sizeof(float);
 }
 
+/* Experts, and layers with them, add to all of their sums. */
+static bool may_write_sums(const mt_plan *p, int unit)
+{
+    const mt_unit *u = &p->model->units[unit];
+    return u->kind == MT_UNIT_LAYER && !mt_layer_has_experts(p->model, u->layer) && mt_plan_acc_count(p) == 1;
+}
+
+bool mt_plan_writes_sum(const mt_plan *p, int unit, const mt_weight *w)
+{
+    return may_write_sums(p, unit) && !w->frozen && mt_layer_writes(p->model, p->model->units[unit].layer, w->role);
+}
+
+int64_t mt_plan_cleared(const mt_plan *p, int unit, bool tied)
+{
+    const mt_layout *l = p->model->units[unit].layout;
+    int64_t n = mt_plan_acc_count(p) * l->n_train;
+    if (tied || !may_write_sums(p, unit)) return n;
+    for (int i = 0; i < l->n_weights; i++)
+        if (mt_plan_writes_sum(p, unit, &l->weights[i])) n -= l->weights[i].n;
+    return n;
+}
+
 /* A unit's sums on the host.  One machine: the step's and a bundle's, unless each lane has at most one share; then the first to
  * land is added to.  Several machines: a bundle's, which is then sent. */
 int mt_plan_total_count(const mt_plan *p)

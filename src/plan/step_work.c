@@ -61,7 +61,7 @@ static double stage_bytes(const mt_step_work *w, const mt_action *a)
     return mt_plan_private_slot(w->p, a->unit) >= 0 ? 0 : staged_bytes(w, a->unit, a->parts);
 }
 
-/* Seconds for a trained parameter's sums, once a step. */
+/* Seconds for a trained parameter's finished sums, once a step. */
 static double finish_seconds(const mt_step_work *w)
 {
     return mt_cost_finish_grad(w->costs) + (mt_arithmetic_parts(&w->p->arithmetic) - 1) * mt_cost_fold(w->costs);
@@ -83,10 +83,11 @@ static double work_of_one(const mt_step_work *w, const mt_action *a)
     case MT_DO_EMBED_BACKWARD: return w->rows * w->costs->embed_backward;
     case MT_DO_KEEP_OUT:
     case MT_DO_KEEP_IN: return kept_bytes(w, a->layer);
+    case MT_DO_SUM_CLEAR: return (double)mt_plan_cleared(w->p, a->unit, a->share) * mt_cost_clear(w->costs);
     case MT_DO_SUM_IN:
     case MT_DO_SUM_OUT: return params(w, a->unit) * 4 * mt_plan_acc_count(w->p);
     case MT_DO_PART_OUT: return params(w, a->unit) * 4;
-    case MT_DO_ROUND: return params(w, a->unit) * finish_seconds(w); /* cleared, folded and squared, too */
+    case MT_DO_ROUND: return params(w, a->unit) * finish_seconds(w); /* folded and squared, too */
     case MT_DO_GRADIENT_OUT: return params(w, a->unit) * (double)mt_dtype_bytes(w->p->arithmetic.grad);
     case MT_DO_STAGE: return stage_bytes(w, a);
     case MT_DO_WRITE_BACK: return staged_bytes(w, a->unit, a->parts);
@@ -98,7 +99,6 @@ static double work_of_one(const mt_step_work *w, const mt_action *a)
     case MT_DO_PIECE_UPDATE: return (double)a->n * mt_cost_adam_device(w->costs);
     case MT_DO_SWEEP:
     case MT_DO_ROUTES:
-    case MT_DO_SUM_CLEAR:
     case MT_DO_NORM:
     case MT_DO_READ_SUMS:
     case MT_DO_COUNT: break;

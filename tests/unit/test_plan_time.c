@@ -3,8 +3,10 @@
 #include "test.h"
 
 #include "plan/advise.h"
+#include "plan/derived.h"
 #include "plan/gpus.h"
 #include "plan/shapes.h"
+#include "plan/step_work.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -177,5 +179,61 @@ static void frozen_layers_pay_for_no_backward(void **state)
     assert_true(upper > 0.55 * all && upper < 0.8 * all);
 }
 
+/* Bytes that clearing a unit's sums moves, as the model counts them. */
+static double cleared_bytes(const mt_plan *p, const mt_machine *machine, int unit)
+{
+    mt_kind_cost kinds[8];
+    mt_costs costs = { .kinds = kinds };
+    assert_true(p->model->n_kinds <= (int)MT_COUNT(kinds));
+    mt_costs_fill(&costs, p, machine);
+    const mt_step_work work = { .p = p, .costs = &costs, .rows = 8192, .micros = 1, .passes = 1 };
+    return mt__step_action_work(&work, &(mt_action){ .kind = MT_DO_SUM_CLEAR, .unit = unit }) * machine->device_bandwidth;
+}
+
+/* A layer's first micro-batch writes the gradients of products, so that only its norms are cleared; experts add to all of theirs, and
+ * so does everything in shares that one device adds up. */
+static void only_what_is_added_to_is_cleared(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shape;
+        int64_t shares;
+        double numbers; /* cleared for a parameter of a layer's last unit; below 1: at most */
+    } cases[] = { { "qwen2.5-7b", 1, 0.0001 }, { "qwen3-30b-a3b", 1, 1 }, { "qwen2.5-7b", 2, 2 } };
+    const mt_gpu *gpu;
+    mt_err err = { 0 };
+    assert_ok(mt_gpu_find(&gpu, "h200", &err));
+    mt_machine machine = mt_machine_of_gpu(gpu, 16);
+    machine.host_bytes = (size_t)1 << 40;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        const mt_shape *shape;
+        mt_config *config;
+        mt_model *model;
+        mt_plan *plan;
+        assert_ok(mt_shape_find(&shape, cases[i].shape, &err));
+        assert_ok(mt_shape_model(&config, &model, shape, NULL, &err));
+        const mt_arithmetic a = { .compute = MT_DTYPE_BF16,
+                                  .grad = MT_DTYPE_BF16,
+                                  .micro_tokens = 8192,
+                                  .mlp_rows = 8192,
+                                  .head_rows = 4096,
+                                  .shares = cases[i].shares };
+        const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024 };
+        assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ model, &job, &a, &machine }, &err));
+        const int unit = mt_layer_first_unit(model, 0) + mt_layer_expert_units(model, 0);
+        const double n = (double)model->units[unit].layout->n_train;
+        const double cleared = cleared_bytes(plan, &machine, unit) / (4 * n);
+        if (cases[i].numbers < 1)
+            assert_true(cleared > 0 && cleared < cases[i].numbers);
+        else
+            assert_true(fabs(cleared - cases[i].numbers) < 1e-6);
+        assert_true(fabs(cleared_bytes(plan, &machine, model->embed) / 4 / (double)model->units[model->embed].layout->n_train -
+                         mt_plan_acc_count(plan)) < 1e-6);
+        mt_plan_free(plan);
+        mt_model_free(model);
+        mt_config_close(config);
+    }
+}
+
 MT_TEST_MAIN(cmocka_unit_test(predicted_steps_are_within_fifteen_percent_of_measured),
-             cmocka_unit_test(frozen_layers_pay_for_no_backward))
+             cmocka_unit_test(frozen_layers_pay_for_no_backward), cmocka_unit_test(only_what_is_added_to_is_cleared))
