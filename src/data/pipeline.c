@@ -243,6 +243,9 @@ static mt_rc pipeline_measure(mt_pipeline *p, const mt_pipeline_options *o, mt_e
 {
     mt_source_info *i = &p->info;
     MT_TRY(measure_group(p, &p->train, err));
+    i->train_tokens = i->max_tokens;
+    i->train_docs = i->max_docs;
+    i->train_longest = i->longest;
     if (p->eval.n_samples) MT_TRY(measure_group(p, &p->eval, err));
     i->n_samples = p->train.n_samples;
     i->steps_per_epoch = (p->train.n_units + p->per - 1) / p->per;

@@ -145,25 +145,38 @@ static int longer_first(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* No step can have more tokens than the longest rows together. */
+/* No batch of these rows can have more tokens than the longest of them together. */
+static mt_rc measure_rows(tokens *t, const int64_t *rows, int64_t n, mt_err *err)
+{
+    mt_source_info *i = &t->info;
+    int64_t *lengths = mt_calloc((size_t)n + 1, sizeof *lengths), docs = mt_min_i64(n, t->o.samples_per_step), sum = 0;
+    if (!lengths) return mt_no_memory(err, "the rows of %s", t->o.path);
+    for (int64_t k = 0; k < n; k++) lengths[k] = length_of(t, rows[k]);
+    qsort(lengths, (size_t)n, sizeof *lengths, longer_first);
+    for (int64_t k = 0; k < docs; k++) sum += lengths[k];
+    i->longest = mt_max_i64(i->longest, lengths[0]);
+    i->max_tokens = mt_max_i64(i->max_tokens, sum);
+    i->max_docs = mt_max_i64(i->max_docs, docs);
+    mt_free(lengths);
+    return MT_OK;
+}
+
 static mt_rc source_tokens_measure(tokens *t, mt_err *err)
 {
     mt_source_info *i = &t->info;
-    int64_t n = t->rows.n_docs, per = t->o.samples_per_step, *lengths = mt_calloc((size_t)n, sizeof *lengths);
-    if (!lengths) return mt_no_memory(err, "the rows of %s", t->o.path);
-    for (int64_t d = 0; d < n; d++) lengths[d] = length_of(t, d);
-    qsort(lengths, (size_t)n, sizeof *lengths, longer_first);
-    i->longest = lengths[0];
-    for (int64_t d = 0; d < mt_min_i64(n, per); d++) i->max_tokens += lengths[d];
-    mt_free(lengths);
-    i->max_docs = mt_min_i64(n, per);
+    const int64_t per = t->o.samples_per_step;
+    MT_TRY(measure_rows(t, t->train, t->n_train, err));
+    i->train_tokens = i->max_tokens;
+    i->train_docs = i->max_docs;
+    i->train_longest = i->longest;
+    MT_TRY(measure_rows(t, t->eval, t->n_eval, err));
     i->n_samples = t->n_train;
     i->steps_per_epoch = (t->n_train + per - 1) / per;
     i->n_eval_samples = t->n_eval;
     i->n_eval_batches = (t->n_eval + per - 1) / per;
     uint64_t h = mt_hash(t->rows.ids, (size_t)t->rows.n_tokens * sizeof *t->rows.ids, (uint64_t)t->o.max_seq_len);
     h = mt_hash(t->labels, (size_t)t->rows.n_tokens * sizeof *t->labels, h);
-    i->fingerprint = mt_hash(t->rows.doc_start, ((size_t)n + 1) * sizeof *t->rows.doc_start, h);
+    i->fingerprint = mt_hash(t->rows.doc_start, ((size_t)t->rows.n_docs + 1) * sizeof *t->rows.doc_start, h);
     return MT_OK;
 }
 

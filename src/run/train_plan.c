@@ -113,10 +113,43 @@ static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *
     return MT_OK;
 }
 
+/* The arithmetic of a fresh run is chosen for its training alone, so that other samples to evaluate on give the same bits.  Only a
+ * sample that no micro-batch holds makes them larger, or an evaluation that would not fit. */
+static mt_rc choose_fresh(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
+{
+    const mt_source_info *data = &t->data.info;
+    const mt_plan_inputs all = { t->net.model, job, a, machine };
+    mt_job train = *job;
+    mt_plan *plan;
+    train.step_tokens = data->train_tokens;
+    train.step_docs = data->train_docs;
+    train.longest = data->train_longest;
+    if (train.step_tokens == job->step_tokens && train.step_docs == job->step_docs && train.longest == job->longest)
+        return mt_plan_auto(&t->exec.plan, all, err);
+    mt_rc rc = mt_plan_auto(&plan, (mt_plan_inputs){ t->net.model, &train, a, machine }, err);
+    if (rc) return rc;
+    mt_arithmetic chosen = plan->arithmetic;
+    mt_plan_free(plan);
+    if (chosen.micro_tokens < job->longest && chosen.micro_tokens < train.step_tokens)
+        mt_info(
+            "micro-batches have %lld instead of %lld tokens, because a sample to evaluate on has as many: the results are not "
+            "bit-identical to those without it",
+            (long long)job->longest, (long long)chosen.micro_tokens);
+    chosen.micro_tokens = mt_max_i64(chosen.micro_tokens, job->longest);
+    rc = mt_plan_search(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, &chosen, machine }, err);
+    if (rc != MT_ENOMEM) return rc;
+    MT_TRY(mt_plan_auto(&t->exec.plan, all, err));
+    if (t->exec.plan->arithmetic.micro_tokens != chosen.micro_tokens)
+        mt_info(
+            "micro-batches have %lld instead of %lld tokens, because an evaluation would not fit with those: the results are not "
+            "bit-identical to those without it",
+            (long long)t->exec.plan->arithmetic.micro_tokens, (long long)chosen.micro_tokens);
+    return MT_OK;
+}
+
 static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bool saved, const mt_machine *machine, mt_err *err)
 {
-    MT_TRY((saved ? search_kept(t, job, a, machine, err)
-                  : mt_plan_auto(&t->exec.plan, (mt_plan_inputs){ t->net.model, job, a, machine }, err)));
+    MT_TRY(saved ? search_kept(t, job, a, machine, err) : choose_fresh(t, job, a, machine, err));
     return mt__train_samples_plan(t, machine, err);
 }
 

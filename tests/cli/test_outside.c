@@ -235,6 +235,45 @@ static void it_may_evaluate_on_longer_samples(void **state)
     assert_null(strstr(p.text, "not be bit-identical"));
 }
 
+static char *arithmetic_of(const char *root)
+{
+    char *text = NULL;
+    mt_err err = { 0 };
+    assert_ok(mt_file_read(&text, NULL, workspace_path("%s/out/plan.json", root).s, 1 << 24, &err));
+    char *line = strstr(text, "\"arithmetic\""), *end = line ? strchr(line, '\n') : NULL;
+    assert_non_null(end);
+    char *out = mt_strndup(line, (size_t)(end - line));
+    mt_free(text);
+    return out;
+}
+
+/* What a run trains with is chosen for its training alone, so that other samples to evaluate on change no bit. */
+static void what_it_evaluates_on_does_not_choose_the_arithmetic(void **state)
+{
+    const char *root = *state;
+    write_records(root, "short.jsonl", 1);
+    write_records(root, "longer.jsonl", 8);
+    write_records(root, "longest.jsonl", 40);
+    workspace_write(root, "dataset_info.json",
+                    "{\"short\": {\"file_name\": \"short.jsonl\"}, \"longer\": {\"file_name\": \"longer.jsonl\"}, "
+                    "\"longest\": {\"file_name\": \"longest.jsonl\"}}");
+    char *chosen[2];
+    for (int i = 0; i < 2; i++) {
+        set_up_records(root, "1", i ? "longer" : "short");
+        program_arg(&p, "--batch-size=4");
+        program_arg(&p, "--overwrite");
+        run_ok();
+        chosen[i] = arithmetic_of(root);
+    }
+    assert_string_equal(chosen[0], chosen[1]);
+    for (int i = 0; i < 2; i++) mt_free(chosen[i]);
+    /* A sample that no micro-batch would hold makes them larger, which changes no bit of a step that is one micro-batch. */
+    set_up_records(root, "1", "longest");
+    program_arg(&p, "--overwrite");
+    run_ok();
+    assert_null(strstr(p.text, "bit-identical"));
+}
+
 /* -- files that vanish ----------------------------------------------------------------------------- */
 
 /* What is saved with the weights was taken when the run began. */
@@ -437,6 +476,7 @@ MT_TEST_MAIN(RUNS(with_little_address_space_it_ends_or_says_so), RUNS(nobody_rea
              RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
              RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on),
              RUNS(on_a_machine_smaller_in_both_ways_it_is_forced), RUNS(it_may_evaluate_on_longer_samples),
+             RUNS(what_it_evaluates_on_does_not_choose_the_arithmetic),
              RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there),
              RUNS(a_branch_without_a_checkpoint_begins_where_it_did), RUNS(a_metrics_file_of_others_is_not_cut),
              RUNS(a_kill_while_clearing_leaves_nothing_behind), RUNS(a_run_goes_on_another_day))
