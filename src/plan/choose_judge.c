@@ -30,7 +30,9 @@ mt_rc mt__choose_time_merged(search *s, const candidate *c, double give_up, mt_t
     mt_plan *t = &s->merged.trial;
     const candidate less = mt_merged_candidate(&s->merged.m, c);
     mt__knobs_fill(t, &less);
-    t->part_tokens = s->trial.part_tokens; /* this one is never measured */
+    /* Dealing depends on the number of layers, so the parts of the merged model's step would have other sizes. */
+    t->place.sweep_tokens = s->trial.place.sweep_tokens;
+    t->part_tokens = s->trial.part_tokens;
     if (!mt_plan_settle(t))
         return mt_fail(err, MT_EINTERNAL, "more units reuse memory for their updates than there are merged layers to reuse");
     double off = mt_step_compute(&s->timing, &s->trial, s->in.machine) - mt_step_compute(&s->merged.timing, t, s->in.machine);
