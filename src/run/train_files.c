@@ -1,6 +1,9 @@
 /* train_files.c - the files that a run begins with: plan.json, config.yaml, metrics and TensorBoard's events. */
 #include "base/file.h"
+#include "base/outfile.h"
 #include "run/train_internal.h"
+
+#include <string.h>
 
 static void put_plan_arithmetic(mt_json_out *j, const mt_arithmetic *a)
 {
@@ -91,11 +94,22 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
     return rc;
 }
 
+/* logs/all.jsonl: the folder logs in the output directory. */
+static mt_rc make_folder(const mt_trainer *t, char *path, mt_err *err)
+{
+    char *slash = mt__train_metrics_inside(t) ? strrchr(path, '/') : NULL;
+    if (!slash) return MT_OK;
+    *slash = '\0';
+    mt_rc rc = mt_dir_make(path, err);
+    *slash = '/';
+    return rc;
+}
+
 mt_rc mt__train_open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 {
     char *path = mt__train_metrics_path(t);
     bool inside = *t->s->logging.metrics_file != '/';
-    mt_rc rc = path ? MT_OK : mt_no_memory(err, "opening the metrics file");
+    mt_rc rc = path ? make_folder(t, path, err) : mt_no_memory(err, "opening the metrics file");
     if (!rc && inside) rc = mt_output_dir_own(&t->dir, t->s->logging.metrics_file, err);
     if (!rc) rc = mt_metrics_open(&t->metrics, path, keep, err);
     mt_free(path);

@@ -199,6 +199,8 @@ mt_rc mt__train_open_metrics(mt_trainer *t, int64_t keep, mt_err *err);
 mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err);
 void mt__train_forget_earlier(mt_trainer *t);
 char *mt__train_metrics_path(const mt_trainer *t);
+/* True if it is below the output directory, where its folder is made. */
+bool mt__train_metrics_inside(const mt_trainer *t);
 /* A file outside the directory may belong to another run: it is neither emptied nor cut. */
 mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err);
 

@@ -137,6 +137,34 @@ static void what_no_run_left_stays(void **state)
     assert_true(mt_file_exists(notes.s));
 }
 
+/* It is found before --overwrite removes the run that is there. */
+static void metrics_that_cannot_be_written_are_refused_first(void **state)
+{
+    const char *root = *state;
+    test_path folder = workspace_path("--metrics-file=%s", root),
+              missing = workspace_path("--metrics-file=%s/no/all.jsonl", root);
+    const char *const wrong[][2] = { { missing.s, "/no; create it" },
+                                     { "--metrics-file=plan.json/all.jsonl", "the run writes another file" },
+                                     { "--metrics-file=notes/all.jsonl", "there is no folder out/notes" },
+                                     { "--metrics-file=", "out/ is not a regular file" },
+                                     { folder.s, "is not a regular file" },
+                                     { "--metrics-file=/dev/null", "/dev/null is not a regular file" } };
+    run_ok(root, NULL);
+    workspace_write(root, "out/notes", "a file");
+    for (size_t i = 0; i < MT_COUNT(wrong); i++) {
+        set_up(root);
+        program_arg(&p, "--overwrite");
+        program_arg(&p, wrong[i][0]);
+        REFUSED(wrong[i][1], "logging.metrics_file");
+        assert_true(mt_file_exists(workspace_path("%s/out/checkpoint-6/config.json", root).s));
+    }
+    set_up(root);
+    program_arg(&p, "--overwrite");
+    program_arg(&p, "--metrics-file=logs/all.jsonl"); /* in a folder of the output directory, which is made */
+    assert_int_equal(program_run(&p), 0);
+    assert_true(mt_file_exists(workspace_path("%s/out/logs/all.jsonl", root).s));
+}
+
 static void with_output(const char *root, const char *dir)
 {
     static test_path flag; /* the program keeps the pointer */
@@ -1038,14 +1066,15 @@ static void weights_are_loaded_with_a_small_stack(void **state)
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
              RUNS(a_directory_in_use_is_refused), RUNS(a_run_is_removed_only_once_the_next_one_can_start),
              RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied),
-             RUNS(metrics_under_the_name_of_another_file_are_refused), RUNS(a_directory_of_other_things_is_refused),
-             RUNS(loose_files_and_a_new_file_system_are_accepted), RUNS(a_dry_run_removes_nothing_of_others),
-             RUNS(a_dry_run_does_not_follow_a_link), RUNS(no_room_is_known_before_a_run_is_removed),
-             RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines), RUNS(a_truncated_newest_checkpoint_falls_back),
-             RUNS(a_wrong_checksum_falls_back), RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so),
-             RUNS(changed_data_is_refused), RUNS(a_refused_resume_removes_no_checkpoint),
-             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
-             RUNS(a_resumed_run_keeps_its_attention), RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(metrics_under_the_name_of_another_file_are_refused), RUNS(metrics_that_cannot_be_written_are_refused_first),
+             RUNS(a_directory_of_other_things_is_refused), RUNS(loose_files_and_a_new_file_system_are_accepted),
+             RUNS(a_dry_run_removes_nothing_of_others), RUNS(a_dry_run_does_not_follow_a_link),
+             RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines),
+             RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
+             RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
+             RUNS(a_refused_resume_removes_no_checkpoint), RUNS(a_checkpoint_of_another_model_is_refused),
+             RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
+             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_model_alone_points_to_the_checkpoint_before_it),
              RUNS(a_finished_model_alone_is_not_resumed), RUNS(room_is_asked_for_what_will_be_written),
              RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model),
