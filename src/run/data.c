@@ -24,10 +24,24 @@ static bool holds_token_rows(const char *path)
     return *p == '[' && p[1 + strspn(p + 1, " \t\r\n")] == '[';
 }
 
+/* Datasets by name have priority over a path. */
+static bool reads_token_rows(const mt_settings *s) { return !s->dataset.name.n && holds_token_rows(s->dataset.path); }
+
+static mt_rc check_rows(const mt_settings *s, mt_err *err)
+{
+    if (!s->eval.dataset.n) return MT_OK;
+    return mt_fail(
+        err, MT_EINVAL,
+        "eval.dataset: %s holds all rows of tokens in one object, and no other dataset is read beside it: hold some rows "
+        "out with eval.val_size, or write one record a line, {\"input_ids\": [...]}",
+        s->dataset.path);
+}
+
 static int64_t samples_per_step(const mt_settings *s) { return s->training.batch_size * s->training.gradient_accumulation_steps; }
 
 static mt_rc open_rows(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
 {
+    MT_TRY(check_rows(s, err));
     return mt_source_tokens_open(
         out,
         &(mt_source_tokens_options){ .path = s->dataset.path,
@@ -68,7 +82,7 @@ static void warn_small(mt_source *source, const mt_settings *s)
 
 mt_rc mt_data_check(const mt_settings *s, const mt_data_hooks *hooks, mt_err *err)
 {
-    if (holds_token_rows(s->dataset.path)) return MT_OK;
+    if (reads_token_rows(s)) return check_rows(s, err);
     return mt_feed_check(s, &(mt_feed_options){ .installed = hooks->installed }, err);
 }
 
@@ -82,7 +96,10 @@ mt_rc mt_data_open(mt_source **out, const mt_settings *s, const mt_config *c, co
                                 .fetch = hooks->fetch,
                                 .stop = hooks->stop };
     *out = NULL;
-    MT_TRY((holds_token_rows(s->dataset.path) ? open_rows(out, s, c, err) : open_feed(out, s, &o, hooks, err)));
+    if (reads_token_rows(s))
+        MT_TRY(open_rows(out, s, c, err));
+    else
+        MT_TRY(open_feed(out, s, &o, hooks, err));
     warn_small(*out, s);
     return MT_OK;
 }
