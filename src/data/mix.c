@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "data/shuffle.h"
 
+#include <math.h>
 #include <string.h>
 
 static size_t draw(const mt_mix *m, int64_t i)
@@ -26,6 +27,25 @@ static mt_rc sum_probs(mt_mix *m, const double *probs, mt_err *err)
     }
     for (size_t d = 0; d < m->n_sets; d++) m->upto[d] = (d ? m->upto[d - 1] : 0) + probs[d] / sum;
     return MT_OK;
+}
+
+/* Of a dataset that is hardly ever drawn, the last sample would never come. */
+static mt_rc check_draws(const mt_mix *m, const double *probs, mt_err *err)
+{
+    const double MOST = 1e11;
+    double first = INFINITY, last = 0;
+    size_t rare = 0;
+    for (size_t d = 0; d < m->n_sets; d++) {
+        const double draws = (double)m->sizes[d] / probs[d];
+        first = fmin(first, draws);
+        if (draws > last) last = draws, rare = d;
+    }
+    if ((m->strategy == MT_MIX_UNDER ? first : last) <= MOST) return MT_OK;
+    return mt_fail(
+        err, MT_EINVAL,
+        "interleave_probs: with a chance of %g, dataset %zu of %lld samples would be used up after about %.2g draws; give "
+        "it a larger chance",
+        probs[rare], rare + 1, (long long)m->sizes[rare], last);
 }
 
 /* Draw until enough datasets are used up, keeping counts on the way. */
@@ -74,6 +94,7 @@ mt_rc mt_mix_init(mt_mix *m, mt_mix_strategy strategy, const int64_t *sizes, con
     mt_rc rc = m->sizes ? MT_OK : mt_no_memory(err, "mixing %zu datasets", n_sets);
     if (!rc) memcpy(m->sizes, sizes, n_sets * sizeof *sizes);
     if (!rc && probs && strategy != MT_MIX_CONCAT) rc = sum_probs(m, probs, err);
+    if (!rc && m->upto) rc = check_draws(m, probs, err);
     if (!rc) rc = count_places(m, err);
     if (rc) mt_mix_deinit(m);
     return rc;

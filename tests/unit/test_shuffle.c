@@ -175,6 +175,13 @@ static void probabilities_are_kept(void **state)
     mt_mix m;
     assert_int_equal(mt_mix_init(&m, MT_MIX_UNDER, (int64_t[]){ 1, 1 }, (double[]){ 1, 0 }, 2, 1, &err), MT_EINVAL);
     assert_says("number 2 has 0");
+    /* Such a dataset would never be used up, and the count of draws would never end. */
+    const double rare[] = { 1, 1e-18 };
+    assert_int_equal(mt_mix_init(&m, MT_MIX_OVER, (int64_t[]){ 3, 4 }, rare, 2, 1, &err), MT_EINVAL);
+    assert_says("with a chance of 1e-18, dataset 2 of 4 samples would be used up after about 4e+18 draws");
+    assert_ok(mt_mix_init(&m, MT_MIX_UNDER, (int64_t[]){ 3, 4 }, rare, 2, 1, &err));
+    assert_int_equal(m.n, 3);
+    mt_mix_deinit(&m);
 }
 
 MT_TEST_MAIN(cmocka_unit_test(every_place_is_taken_exactly_once), cmocka_unit_test(shuffles_are_even),
