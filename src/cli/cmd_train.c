@@ -263,6 +263,25 @@ static void print_settings(app *a)
     fflush(stdout);
 }
 
+#define DRY_TAIL ".dry-run"
+
+static int dir_length(const char *dir)
+{
+    int n = (int)strlen(dir);
+    while (n > 1 && dir[n - 1] == '/') n--; /* runs/a/ too is rehearsed beside it, not inside */
+    return n;
+}
+
+/* A dry run of the name without the tail would remove the run. */
+static mt_rc check_name(const char *dir, mt_err *err)
+{
+    const int n = dir_length(dir), tail = (int)strlen(DRY_TAIL);
+    if (n <= tail || strncmp(dir + n - tail, DRY_TAIL, (size_t)tail) != 0) return MT_OK;
+    return mt_fail(err, MT_EINVAL,
+                   "--output-dir %s: names that end in " DRY_TAIL " are those of dry runs, which remove them; choose another",
+                   dir);
+}
+
 /* Does everything that a run does, once, beside the real output directory and without touching it. */
 static mt_rc dry_run(app *a, mt_err *err)
 {
@@ -271,9 +290,7 @@ static mt_rc dry_run(app *a, mt_err *err)
     print_settings(a);
     MT_TRY(mt_output_dir_check_place(a->s.save.output_dir, err)); /* as the run itself does */
     MT_TRY(cmd_train_prepare(a, &hooks, err));
-    int n = (int)strlen(a->s.save.output_dir);
-    while (n > 1 && a->s.save.output_dir[n - 1] == '/') n--; /* runs/a/ too is rehearsed beside it, not inside */
-    char *dir = mt_asprintf("%.*s.dry-run", n, a->s.save.output_dir);
+    char *dir = mt_asprintf("%.*s" DRY_TAIL, dir_length(a->s.save.output_dir), a->s.save.output_dir);
     if (!dir) return mt_no_memory(err, "a name");
     a->s.save.output_dir = dir;
     a->s.save.resume = "";
@@ -402,6 +419,7 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
         mt_stop_catch();
         return dry_run(a, err);
     }
+    MT_TRY(check_name(a->s.save.output_dir, err));
     if (mt_verbosity_now() == MT_VERBOSE && is_first(a)) print_settings(a);
     if (is_first(a)) MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model is downloaded */
     mt_stop_catch();

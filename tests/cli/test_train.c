@@ -297,6 +297,19 @@ static void a_dry_run_does_not_follow_a_link(void **state)
     assert_false(mt_dir_exists(workspace_path("%s/nowhere", root).s));
 }
 
+/* The dry run of another one would remove it. */
+static void a_run_is_not_called_a_dry_run(void **state)
+{
+    const char *root = *state;
+    static const char *const names[] = { "--output-dir=out.dry-run", "--output-dir=out.dry-run//" };
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        set_up(root);
+        program_arg(&p, names[i]);
+        REFUSED("names that end in .dry-run are those of dry runs");
+        assert_false(mt_dir_exists(workspace_path("%s/out.dry-run", root).s));
+    }
+}
+
 static void a_run_leaves_its_page_its_log_and_its_events(void **state)
 {
     const char *root = *state;
@@ -1084,12 +1097,13 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(metrics_under_the_name_of_another_file_are_refused), RUNS(metrics_that_cannot_be_written_are_refused_first),
              RUNS(rows_of_tokens_are_not_mixed_with_datasets), RUNS(a_directory_of_other_things_is_refused),
              RUNS(loose_files_and_a_new_file_system_are_accepted), RUNS(a_dry_run_removes_nothing_of_others),
-             RUNS(a_dry_run_does_not_follow_a_link), RUNS(no_room_is_known_before_a_run_is_removed),
-             RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines), RUNS(a_truncated_newest_checkpoint_falls_back),
-             RUNS(a_wrong_checksum_falls_back), RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so),
-             RUNS(changed_data_is_refused), RUNS(a_refused_resume_removes_no_checkpoint),
-             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
-             RUNS(a_resumed_run_keeps_its_attention), RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(a_dry_run_does_not_follow_a_link), RUNS(a_run_is_not_called_a_dry_run),
+             RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines),
+             RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
+             RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
+             RUNS(a_refused_resume_removes_no_checkpoint), RUNS(a_checkpoint_of_another_model_is_refused),
+             RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
+             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_model_alone_points_to_the_checkpoint_before_it),
              RUNS(a_finished_model_alone_is_not_resumed), RUNS(room_is_asked_for_what_will_be_written),
              RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model),
