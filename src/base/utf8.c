@@ -93,8 +93,12 @@ static bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != 
 
 void mt_utf8_tame(char *s)
 {
-    for (unsigned char *p = (unsigned char *)s; *p; p++) {
-        if (is_control(*p)) *p = '?';
-        if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) p[0] = p[1] = '?'; /* 0x9b, for one, is ESC [ in one character */
+    for (size_t n = strlen(s); n; s++, n--) {
+        unsigned char *p = (unsigned char *)s;
+        uint32_t cp;
+        int len = mt_utf8_decode(s, n, &cp);
+        if (len == 0 || is_control(*p)) *p = '?';
+        if (len == 2 && cp < 0xa0) p[0] = p[1] = '?'; /* 0x9b, for one, is ESC [ in one character */
+        if (len > 1) s += len - 1, n -= (size_t)len - 1;
     }
 }

@@ -15,7 +15,8 @@ bool mt_utf8_valid(const char *s, size_t n, size_t *bad_at);
 /* Bytes of the byte order mark with which s starts, as files from Windows do: 3, or 0 without one. */
 size_t mt_utf8_mark(const char *s, size_t n);
 /* '?' for every control character but newline and tab, those of U+0080..U+009F too: names come from strangers' files, and a
- * terminal obeys what it is shown. */
+ * terminal obeys what it is shown.  Also for every byte that is not UTF-8, such as what is left of a character that a message
+ * cuts: logs and scripts read these texts. */
 void mt_utf8_tame(char *s);
 
 #endif

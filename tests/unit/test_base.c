@@ -77,6 +77,22 @@ static void what_a_terminal_obeys_never_reaches_it(void **state)
     assert_string_equal(said, tame);
 }
 
+static void a_message_is_valid_utf8_wherever_it_cuts_a_text(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    static const char text[] = "a\xc3\xa9\xed\x95\x9c\xf0\x9f\x98\x80"; /* of 1, 2, 3 and 4 bytes */
+    for (int n = 0; n < (int)sizeof text; n++) {
+        mt_fail(&err, MT_EFORMAT, "answer: %.*s...", n, text);
+        assert_true(mt_utf8_valid(err.msg, strlen(err.msg), NULL));
+        assert_int_equal(strlen(err.msg), strlen("answer: ...") + (size_t)n);
+    }
+    mt_fail(&err, MT_EFORMAT, "%.*s...", 5, text);
+    assert_string_equal(err.msg, "a\xc3\xa9?\?...");
+    mt_fail(&err, MT_EFORMAT, "%s", "\xff\xc3z\xe2\x82");
+    assert_string_equal(err.msg, "?\?z?\?");
+}
+
 static void sizes_refuse_to_overflow(void **state)
 {
     (void)state;
@@ -497,7 +513,8 @@ static void random_numbers_depend_on_all_three_keys(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_unit_test(a_note_on_a_full_message_keeps_its_head),
-             cmocka_unit_test(what_a_terminal_obeys_never_reaches_it), cmocka_unit_test(sizes_refuse_to_overflow),
+             cmocka_unit_test(what_a_terminal_obeys_never_reaches_it),
+             cmocka_unit_test(a_message_is_valid_utf8_wherever_it_cuts_a_text), cmocka_unit_test(sizes_refuse_to_overflow),
              cmocka_unit_test(bytes_are_written_and_read_as_people_do), cmocka_unit_test(memory_is_not_given_in_bytes_by_mistake),
              cmocka_unit_test(counts_are_read_as_they_are_written), cmocka_unit_test(every_half_float_survives_the_round_trip),
              cmocka_unit_test(dtype_names_are_understood), cmocka_unit_test(utf8_is_strict),
