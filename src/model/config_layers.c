@@ -179,6 +179,17 @@ static mt_rc read_longrope(reader *r, const mt_value *d, mt_rope_spec *rope)
     return read_factors(r, d, "long_factor", rope->dr / 2, rope->long_factor);
 }
 
+/* transformers rotates whole heads in most families, whatever the key says.  A model that is none of those it knows means it. */
+static mt_rc refuse_partial(const reader *r, double partial)
+{
+    const mt_family *f = r->c->family;
+    if (partial == 1 || f->partial || f->default_partial || r->c->latent.kv_rank || r->guessed || r->as) return MT_OK;
+    return mt_fail(r->err, MT_EUNSUPPORTED,
+                   "%s: \"partial_rotary_factor\" is %g, but a %s model rotates whole heads, and transformers ignores the key.  "
+                   "Set it to 1 if the model was trained by transformers",
+                   r->path, partial, f->name);
+}
+
 /* One set of rope settings, or none (d missing): the top-level keys and the family's defaults. */
 static mt_rc read_rope_spec(reader *r, const mt_value *d, double theta, mt_rope_spec *rope)
 {
@@ -198,6 +209,7 @@ static mt_rc read_rope_spec(reader *r, const mt_value *d, double theta, mt_rope_
     if (!c->latent.kv_rank && !(partial > 0 && partial <= 1))
         return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g is not a share of head_dim, from 0 to 1", r->path,
                        partial);
+    MT_TRY(refuse_partial(r, partial));
     rope->dr = c->latent.kv_rank ? c->latent.dr : (int64_t)((double)c->Dh * partial);
     if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh || rope->dr / 2 > MT_MAX_PAIRS)
         return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path,

@@ -234,7 +234,8 @@ struct mt_family {
     int64_t nope_interval;  /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key
                                        * is read */
     bool query_scale;       /* rope settings have llama_4_scaling_beta: queries are scaled by position */
-    double default_partial; /* share of a head that rotates; 0: all */
+    double default_partial; /* share of a head that rotates where partial_rotary_factor is absent; 0: all */
+    bool partial;           /* that key counts though it has no default; without both, it is refused */
     bool default_tied;
     mt_rope_style rope;
     const char *prefix;                 /* what the names below begin with, and files may replace; NULL: "model." */

@@ -85,6 +85,7 @@ const mt_family mt_family_minimax_m2 = {
     .default_head_dim = 128,
     .default_eps = 1e-6,
     .default_theta = 5000000,
+    .partial = true,
     .rope = MT_ROPE_HALF,
     .tensors = minimax_m2,
     .other_tensors = minimax_m2_fused,

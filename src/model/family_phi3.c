@@ -25,6 +25,7 @@ const mt_family mt_family_phi3 = {
     .window = MT_WINDOW_ALL,
     .default_eps = 1e-5,
     .default_theta = 10000,
+    .partial = true,
     .rope = MT_ROPE_HALF,
     .tensors = tensors,
 };

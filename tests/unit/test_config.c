@@ -135,6 +135,22 @@ static void both_spellings_of_the_rope_settings_mean_the_same(void **state)
 }
 
 /* Its largest, so that a run can say what transformers would have done. */
+static void part_of_a_head_rotates_where_transformers_rotates_part_of_it(void **state)
+{
+    (void)state;
+    static const char *const types[] = { "phi3", "phi", "stablelm", "nemotron", "glm4", "a_new_one" };
+    for (size_t i = 0; i < MT_COUNT(types); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        char text[512];
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\", \"partial_rotary_factor\": 0.75, \"head_dim\": 16, " SHAPE "}",
+                 types[i]);
+        assert_ok(open_text(&c, text, &err));
+        assert_int_equal(c->rope.dr, 12);
+        mt_config_close(c);
+    }
+}
+
 static void dropout_is_noticed(void **state)
 {
     (void)state;
@@ -460,6 +476,12 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"bloom\", \"apply_residual_connection_post_layernorm\": true, " SHAPE "}", "post_layernorm",
           MT_EUNSUPPORTED },
         { "{\"model_type\": \"hyperclovax\", \"residual_multiplier\": 0.5, " SHAPE "}", "residual_multiplier", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.5, " SHAPE "}", "a llama model rotates whole heads",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"qwen2\", \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2, "
+          "\"partial_rotary_factor\": "
+          "0.5}, " SHAPE "}",
+          "\"partial_rotary_factor\" is 0.5", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": 3, " SHAPE "}", "should be an object", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}, " SHAPE "}", "makes no sense",
           MT_ERANGE },
@@ -477,7 +499,7 @@ static void bad_configs_are_refused_in_words(void **state)
           "should be an integer and is a number", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"tie_word_embeddings\": 1, " SHAPE "}", "should be true or false", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"torch_dtype\": \"int3\", " SHAPE "}", "int3", MT_EFORMAT },
-        { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.01, " SHAPE "}", "partial_rotary_factor", MT_ERANGE },
+        { "{\"model_type\": \"phi3\", \"partial_rotary_factor\": 0.01, " SHAPE "}", "partial_rotary_factor", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 1e96, " SHAPE "}", "not a share of head_dim", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"partial_rotary_factor\": -1e96, " SHAPE "}", "not a share of head_dim", MT_ERANGE },
         { "{\"model_type\": \"ministral3\", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 2, "
@@ -573,7 +595,8 @@ MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_
              cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
              cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(a_shared_expert_is_there_without_its_key),
              cmocka_unit_test(an_activation_is_read_where_its_class_reads_it),
-             cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same), cmocka_unit_test(dropout_is_noticed),
+             cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
+             cmocka_unit_test(part_of_a_head_rotates_where_transformers_rotates_part_of_it), cmocka_unit_test(dropout_is_noticed),
              cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
              cmocka_unit_test(what_is_not_a_text_decoder_is_never_taken_for_llama),
              cmocka_unit_test(a_guess_is_refused_until_the_user_says_so), cmocka_unit_test(names_are_fit_to_be_shown),
