@@ -254,6 +254,11 @@ mt_rc mt__config_read_rope(mt__config_reader *r)
         MT_TRY(mt_json_f64(r->doc, "rope_local_base_freq", f->local_theta ? f->local_theta : c->rope.theta, &local_theta, r->path,
                            r->err));
         MT_TRY(read_rope_spec(r, local, local_theta, &c->rope_local));
+        if (c->rope_local.dr != c->rope.dr)
+            return mt_fail(r->err, MT_EUNSUPPORTED,
+                           "%s: %lld columns of a head rotate on layers with full attention and %lld on those with windows; only "
+                           "the same number is supported",
+                           r->path, (long long)c->rope.dr, (long long)c->rope_local.dr);
         for (int64_t i = 0; i < c->L; i++)
             if (c->layers[i].window) c->layers[i].rope = MT_LAYER_ROPE_LOCAL, c->has_rope_local = true;
     }

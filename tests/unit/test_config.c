@@ -482,6 +482,10 @@ static void bad_configs_are_refused_in_words(void **state)
           "\"partial_rotary_factor\": "
           "0.5}, " SHAPE "}",
           "\"partial_rotary_factor\" is 0.5", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"mystery\", \"rope_local_base_freq\": 50, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": "
+          "2, "
+          "\"partial_rotary_factor\": 0.5}, \"sliding_window\": 5, " SHAPE "}",
+          "on layers with full attention and", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": 3, " SHAPE "}", "should be an object", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}, " SHAPE "}", "makes no sense",
           MT_ERANGE },
