@@ -60,6 +60,13 @@ static mt_rc dimension(reader *r, int64_t *out, int64_t fallback, const char *co
 /* A family's own number, or none. */
 static int64_t or_needed(int64_t own) { return own ? own : -1; }
 
+/* The class's own number where the key is absent, unless these heads cannot share that many; null: a pair for each head. */
+static int64_t kv_heads(const reader *r)
+{
+    int64_t own = r->c->family->shape.K;
+    return own && r->c->H % own == 0 && !mt_value_get(r->doc, "num_key_value_heads") ? own : r->c->H;
+}
+
 static mt_rc read_dimensions(reader *r)
 {
     mt_config *c = r->c;
@@ -67,15 +74,14 @@ static mt_rc read_dimensions(reader *r)
     MT_TRY(dimension(r, &c->D, or_needed(f->shape.D), MT__NAMES("hidden_size", "n_embd", "d_model", "n_embed")));
     MT_TRY(dimension(r, &c->L, or_needed(f->shape.L), MT__NAMES("num_hidden_layers", "num_layers", "n_layer", "n_layers")));
     MT_TRY(dimension(r, &c->H, or_needed(f->shape.H), MT__NAMES("num_attention_heads", "n_head", "num_heads", "n_heads")));
-    MT_TRY(dimension(r, &c->K, f->shape.K ? f->shape.K : c->H,
-                     MT__NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
+    MT_TRY(dimension(r, &c->K, kv_heads(r), MT__NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
     int64_t mlp = f->default_mlp_factor ? f->default_mlp_factor * c->D : or_needed(f->shape.F);
     MT_TRY(dimension(r, &c->F, mlp, MT__NAMES("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")));
     MT_TRY(dimension(r, &c->V, or_needed(f->shape.V), MT__NAMES("vocab_size", "padded_vocab_size")));
     MT_TRY(dimension(r, &c->max_positions, f->shape.positions ? f->shape.positions : 2048,
                      MT__NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length",
                                "max_seq_len")));
-    int64_t head = f->default_head_dim ? f->default_head_dim : c->D / c->H;
+    int64_t head = f->default_head_dim && !mt_value_get(r->doc, "head_dim") ? f->default_head_dim : c->D / c->H;
     if (f->latent.kv_rank)
         MT_TRY(mt__config_read_latent(r));
     else
@@ -171,7 +177,8 @@ static mt_rc read_traits(reader *r)
     c->embed_scale = c->residual_scale = c->logit_scale = 1;
     c->attention_scale = 1.0 / sqrt((double)c->Dh);
     int64_t pad;
-    MT_TRY(mt_json_i64(r->doc, "pad_token_id", -1, &pad, r->path, r->err));
+    MT_TRY(mt_json_i64(r->doc, "pad_token_id", mt_value_get(r->doc, "pad_token_id") ? -1 : f->default_pad - 1, &pad, r->path,
+                       r->err)); /* null: none */
     c->pad_id = pad >= 0 && pad < c->V ? (int32_t)pad : -1;
     read_dropout(r);
     const char *dtype;

@@ -249,8 +249,3 @@ mt_rc mt__config_read_experts(mt__config_reader *r)
     }
     return MT_OK;
 }
-
-void mt_config_default_pad(mt_config *c, const mt_keys *k, int32_t id)
-{
-    if (!mt_value_get(k->doc, "pad_token_id") && id < c->V) c->pad_id = id;
-}

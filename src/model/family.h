@@ -180,6 +180,9 @@ typedef enum mt_shared_rule {
     MT_SHARED_MLP,   /* intermediate_size times num_shared_expert */
 } mt_shared_rule;
 
+/* The embedding's row of this id gets no gradient. */
+#define MT_PAD(id) ((id) + 1)
+
 /* How a family's experts are configured: keys of config.json and their defaults. */
 typedef struct mt_expert_rules {
     mt_route_kind router;
@@ -229,6 +232,7 @@ struct mt_family {
                                        * needed */
     int64_t default_mlp_factor; /* F / D when the key is absent; 0: the key is needed */
     double default_eps, default_theta;
+    int64_t default_pad;    /* MT_PAD of pad_token_id when the key is absent; 0: none */
     bool local_rope;        /* sliding layers have their own rotary settings, unscaled by default */
     double local_theta;     /* theirs, when the key is absent; 0: rope_theta */
     int64_t nope_interval;  /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key
@@ -263,9 +267,6 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];
-
-/* The embedding's row of this id gets no gradient where config.json has no pad_token_id. */
-void mt_config_default_pad(mt_config *c, const mt_keys *k, int32_t id);
 
 /* No rotary positions on any layer. */
 void mt_config_no_rope(mt_config *c);

@@ -37,6 +37,7 @@ const mt_family mt_family_cwm = {
     .mlp_bias = MT_BIAS_BY_KEY,
     .window = MT_WINDOW_ALL,
     .default_window = 8192,
+    .shape = { .K = 8, .positions = 131072 },
     .default_head_dim = 128,
     .default_eps = 1e-5,
     .default_theta = 1000000,

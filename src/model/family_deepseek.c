@@ -67,6 +67,7 @@ const mt_family mt_family_glm4_moe = {
     .architectures = { "Glm4MoeForCausalLM" },
     .covers = "GLM-4.5, GLM-4.5-Air, GLM-4.6",
     .qkv_bias = MT_BIAS_BY_KEY,
+    .shape = { .K = 8, .positions = 131072 },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .default_partial = 0.5,

@@ -13,8 +13,10 @@ const mt_family mt_family_ernie4_5 = {
     .o_bias = MT_BIAS_BY_KEY,
     .mlp_bias = MT_BIAS_BY_KEY,
     .bias_key = "use_bias",
+    .shape = { .K = 2, .positions = 131072 },
     .default_head_dim = 128,
     .default_eps = 1e-5,
+    .default_pad = MT_PAD(0),
     .default_theta = 500000,
     .default_tied = true,
     .rope = MT_ROPE_PAIR,
@@ -39,7 +41,6 @@ static const mt_expert_rules experts = { .router = MT_ROUTE_SOFTMAX,
 
 static mt_rc family_ernie4_5_read(mt_config *c, const mt_keys *k)
 {
-    mt_config_default_pad(c, k, 0);
     c->head_bias = c->qkv_bias;
     return mt_json_f64(k->doc, "moe_norm_min", c->moe.norm_floor, &c->moe.norm_floor, k->path, k->err);
 }
@@ -53,7 +54,9 @@ const mt_family mt_family_ernie4_5_moe = {
     .o_bias = MT_BIAS_BY_KEY,
     .mlp_bias = MT_BIAS_BY_KEY,
     .bias_key = "use_bias",
+    .shape = { .K = 4, .positions = 131072 },
     .default_eps = 1e-5,
+    .default_pad = MT_PAD(0),
     .default_theta = 500000,
     .default_tied = true,
     .rope = MT_ROPE_PAIR,

@@ -59,6 +59,7 @@ const mt_family mt_family_gpt2 = {
     .default_act = MT_ACT_GELU_TANH,
     .act_key = "activation_function",
     .default_mlp_factor = 4,
+    .shape = { .positions = 1024 },
     .default_eps = 1e-5,
     .default_tied = true,
     .prefix = "transformer.",

@@ -51,6 +51,7 @@ const mt_family mt_family_gpt_bigcode = {
     .default_act = MT_ACT_GELU_TANH,
     .act_key = "activation_function",
     .default_mlp_factor = 4,
+    .shape = { .K = 1, .positions = 1024 },
     .default_eps = 1e-5,
     .default_tied = true,
     .prefix = "transformer.",

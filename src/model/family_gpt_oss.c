@@ -74,6 +74,7 @@ const mt_family mt_family_gpt_oss = {
     .window = MT_WINDOW_PATTERN,
     .default_window = 128,
     .window_pattern = 2,
+    .shape = { .K = 8, .positions = 131072 },
     .default_head_dim = 64,
     .default_eps = 1e-5,
     .default_theta = 150000,

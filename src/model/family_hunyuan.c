@@ -39,12 +39,6 @@ static mt_rc read_hunyuan(mt_config *c, const mt_keys *k)
     return MT_OK;
 }
 
-static mt_rc read_moe(mt_config *c, const mt_keys *k)
-{
-    mt_config_default_pad(c, k, 0);
-    return read_hunyuan(c, k);
-}
-
 const mt_family mt_family_hunyuan = {
     .name = "hunyuan",
     .model_types = { "hunyuan_v1_dense" },
@@ -55,6 +49,7 @@ const mt_family mt_family_hunyuan = {
     .qk_norm = true,
     .qk_norm_last = true,
     .default_eps = 1e-5,
+    .default_pad = MT_PAD(0),
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = tensors,
@@ -71,10 +66,11 @@ const mt_family mt_family_hunyuan_v1_moe = {
     .qk_norm = true,
     .qk_norm_last = true,
     .default_eps = 1e-5,
+    .default_pad = MT_PAD(0),
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = of_experts,
     .other_tensors = fused,
     .experts = &experts,
-    .read = read_moe,
+    .read = read_hunyuan,
 };

@@ -37,6 +37,7 @@ const mt_family mt_family_nanochat = {
     .plain_mlp = true,
     .default_act = MT_ACT_RELU2,
     .default_eps = 1e-6,
+    .default_pad = MT_PAD(1),
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = tensors,

@@ -21,6 +21,7 @@ const mt_family mt_family_olmo = {
     .layer_norm = true,
     .norm_bare = true,
     .default_eps = 1e-5,
+    .default_pad = MT_PAD(1),
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = mt_tensors_standard,

@@ -15,10 +15,10 @@ static const mt_expert_rules experts = { .router = MT_ROUTE_SOFTMAX, .norm_key =
 
 static mt_rc family_olmoe_read(mt_config *c, const mt_keys *k)
 {
+    (void)c;
     if (!mt_json_missing(mt_value_get(k->doc, "clip_qkv")))
         return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"clip_qkv\" is set; no published model has it, and it is not supported",
                        k->path);
-    mt_config_default_pad(c, k, 1);
     return MT_OK;
 }
 
@@ -31,7 +31,9 @@ const mt_family mt_family_olmoe = {
     .o_bias = MT_BIAS_BY_KEY,
     .qk_norm = true,
     .qk_norm_whole = true,
+    .shape = { .positions = 4096 },
     .default_eps = 1e-5,
+    .default_pad = MT_PAD(1),
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,
     .tensors = tensors,

@@ -54,6 +54,7 @@ const mt_family mt_family_opt = {
     .default_act = MT_ACT_RELU,
     .act_key = "activation_function",
     .default_eps = 1e-5,
+    .default_pad = MT_PAD(1),
     .default_tied = true,
     .prefix = "model.",
     .tensors = tensors,

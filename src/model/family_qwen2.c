@@ -9,6 +9,7 @@ const mt_family mt_family_qwen2 = {
     .qkv_bias = MT_BIAS_ALWAYS,
     .window = MT_WINDOW_LATE,
     .default_window = 4096,
+    .shape = { .positions = 32768 },
     .default_eps = 1e-6,
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,

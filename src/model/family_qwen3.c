@@ -11,6 +11,7 @@ const mt_family mt_family_qwen3 = {
     .qk_norm = true,
     .window = MT_WINDOW_LATE,
     .default_window = 4096,
+    .shape = { .positions = 32768 },
     .default_head_dim = 128,
     .default_eps = 1e-6,
     .default_theta = 10000,

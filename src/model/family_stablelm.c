@@ -38,6 +38,7 @@ const mt_family mt_family_stablelm = {
     .telling = { "use_qkv_bias", "use_parallel_residual", "qk_layernorm" },
     .layer_norm = true,
     .norm_bias = true,
+    .shape = { .positions = 4096 },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .default_partial = 0.25,

@@ -41,6 +41,20 @@ static void class_defaults_fill_what_is_missing(void **state)
     assert_ok(open_text(&c, "{\"model_type\": \"mistral\", \"sliding_window\": null, " SHAPE "}", &err));
     assert_int_equal(c->layers[2].window, 0);
     mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"starcoder2\", " SHAPE "}", &err));
+    assert_int_equal(c->K, 2);
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"starcoder2\", \"num_key_value_heads\": null, " SHAPE "}", &err));
+    assert_int_equal(c->K, 4); /* null is not absent */
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"ernie4_5\", \"head_dim\": null, " SHAPE "}", &err));
+    assert_int_equal(c->Dh, 16);
+    assert_int_equal(c->pad_id, 0);
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"ernie4_5\", \"pad_token_id\": null, " SHAPE "}", &err));
+    assert_int_equal(c->Dh, 128);
+    assert_int_equal(c->pad_id, -1);
+    mt_config_close(c);
     assert_ok(open_text(&c, "{\"model_type\": \"qwen3\", " SHAPE "}", &err));
     assert_int_equal(c->Dh, 128);
     assert_true(c->qk_norm && !c->qkv_bias);

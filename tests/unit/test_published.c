@@ -7,6 +7,7 @@
 #include "plan/flops.h"
 #include "plan/shapes.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int64_t number(const mt_value *row, const char *key) { return (int64_t)mt_value_int(mt_value_get(row, key)); }
@@ -78,6 +79,45 @@ static void published_models_are_known_and_have_their_sizes(void **state)
     assert_true(ok);
 }
 
+/* A number of a row, where it has one. */
+static bool takes(const mt_value *row, const char *key, double got)
+{
+    const mt_value *v = mt_value_get(row, key);
+    if (!v || fabs(mt_value_number(v) - got) <= 1e-12 * fabs(got)) return true;
+    print_error("%s: %s is %.12g, and %.12g in transformers\n",
+                mt_json_string(mt_value_get(mt_value_get(row, "config"), "model_type")), key, got, mt_value_number(v));
+    return false;
+}
+
+/* What published/make_defaults.py found in transformers' classes. */
+static void keys_that_are_left_out_mean_what_transformers_takes(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    const mt_value *rows;
+    bool ok = true;
+    assert_ok(mt_json_read(&rows, MT_TESTS_DIR "/unit/published/defaults.json", &err));
+    assert_true(mt_value_items(rows) >= 60);
+    for (size_t i = 0; i < mt_value_items(rows); i++) {
+        const mt_value *row = mt_value_at(rows, i);
+        mt_str text = { 0 };
+        mt_config *c;
+        mt_value_write_json(&text, mt_value_get(row, "config"));
+        assert_ok(mt_config_parse(&c, text.s, text.n, "config.json", &err));
+        ok &= takes(row, "pad", c->pad_id) & takes(row, "positions", (double)c->max_positions) &
+              takes(row, "kv_heads", (double)c->K) & takes(row, "head_dim", (double)c->Dh) & takes(row, "eps", c->eps) &
+              takes(row, "theta", c->rope.theta) & takes(row, "rotated", (double)c->rope.dr);
+        if (mt_value_is_false(mt_value_get(row, "tied")) == c->tied) {
+            print_error("row %zu: tied is %d\n", i, c->tied);
+            ok = false;
+        }
+        mt_config_close(c);
+        mt_str_free(&text);
+    }
+    mt_json_free(rows);
+    assert_true(ok);
+}
+
 /* The planner's table knows a model of every family, and those of this one to the last parameter. */
 static void shapes_have_the_sizes_of_what_they_are_named_for(void **state)
 {
@@ -121,4 +161,5 @@ static void every_family_has_a_shape(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(published_models_are_known_and_have_their_sizes),
+             cmocka_unit_test(keys_that_are_left_out_mean_what_transformers_takes),
              cmocka_unit_test(shapes_have_the_sizes_of_what_they_are_named_for), cmocka_unit_test(every_family_has_a_shape))
