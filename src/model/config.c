@@ -198,6 +198,12 @@ static mt_rc refuse_unfit(reader *r)
     if (enc_dec)
         return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models",
                        r->path, r->c->model_type);
+    const mt_value *both_ways = mt_value_get(r->doc, "use_bidirectional_attention");
+    if (!mt_json_missing(both_ways) && !mt_value_is_false(both_ways))
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: \"use_bidirectional_attention\": this model's tokens attend to later ones, as EmbeddingGemma's do to "
+                       "embed texts; megatrain trains models whose tokens attend to earlier ones",
+                       r->path);
     const mt_family *f = r->as ? r->as : mt_family_by_model_type(r->c->model_type);
     return mt__config_refuse_latent(r, f ? f : mt_family_by_architecture(r->c->architecture));
 }

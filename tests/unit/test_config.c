@@ -500,6 +500,8 @@ static void bad_configs_are_refused_in_words(void **state)
           "2, "
           "\"partial_rotary_factor\": 0.5}, \"sliding_window\": 5, " SHAPE "}",
           "on layers with full attention and", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"gemma3_text\", \"use_bidirectional_attention\": true, " SHAPE "}", "attend to later ones",
+          MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": 3, " SHAPE "}", "should be an object", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}, " SHAPE "}", "makes no sense",
           MT_ERANGE },
