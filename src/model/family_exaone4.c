@@ -18,12 +18,14 @@ static const mt_tensor_row tensors[] = {
     MT_ROWS_END,
 };
 
+enum { WINDOW = 4096 };
+
 static mt_rc family_exaone4_read(mt_config *c, const mt_keys *k)
 {
-    (void)k;
-    bool windows = false;
-    for (int64_t i = 0; i < c->L; i++) windows |= c->layers[i].window != 0;
-    for (int64_t i = 0; windows && i < c->L; i++)
+    int64_t width;
+    bool named = mt_value_get(k->doc, "sliding_window");
+    MT_TRY(mt_json_i64(k->doc, "sliding_window", named ? 0 : WINDOW, &width, k->path, k->err)); /* null: no layer has one */
+    for (int64_t i = 0; width && i < c->L; i++)
         if (!c->layers[i].window) c->layers[i].rope = MT_LAYER_NOPE;
     return MT_OK;
 }
@@ -37,7 +39,7 @@ const mt_family mt_family_exaone4 = {
     .qk_norm = true,
     .norms = MT_NORMS_POST,
     .window = MT_WINDOW_PATTERN,
-    .default_window = 4096,
+    .default_window = WINDOW,
     .window_pattern = 4,
     .default_eps = 1e-5,
     .default_theta = 10000,

@@ -165,6 +165,27 @@ static void part_of_a_head_rotates_where_transformers_rotates_part_of_it(void **
     }
 }
 
+/* EXAONE 4: what counts is that windows are configured, not that a layer has one. */
+static void full_layers_have_no_positions_beside_windows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys;
+        mt_layer_rope rope;
+    } cases[] = { { "\"sliding_window\": 5, \"sliding_window_pattern\": 1, ", MT_LAYER_NOPE },
+                  { "\"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\"], ", MT_LAYER_NOPE },
+                  { "\"sliding_window\": null, ", MT_LAYER_ROPE } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        char text[512];
+        snprintf(text, sizeof text, "{\"model_type\": \"exaone4\", %s" SHAPE "}", cases[i].keys);
+        assert_ok(open_text(&c, text, &err));
+        for (int64_t l = 0; l < c->L; l++) assert_true(c->layers[l].rope == cases[i].rope && !c->layers[l].window);
+        mt_config_close(c);
+    }
+}
+
 static void dropout_is_noticed(void **state)
 {
     (void)state;
@@ -616,7 +637,8 @@ MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_
              cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(a_shared_expert_is_there_without_its_key),
              cmocka_unit_test(an_activation_is_read_where_its_class_reads_it),
              cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
-             cmocka_unit_test(part_of_a_head_rotates_where_transformers_rotates_part_of_it), cmocka_unit_test(dropout_is_noticed),
+             cmocka_unit_test(part_of_a_head_rotates_where_transformers_rotates_part_of_it),
+             cmocka_unit_test(full_layers_have_no_positions_beside_windows), cmocka_unit_test(dropout_is_noticed),
              cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
              cmocka_unit_test(what_is_not_a_text_decoder_is_never_taken_for_llama),
              cmocka_unit_test(a_guess_is_refused_until_the_user_says_so), cmocka_unit_test(names_are_fit_to_be_shown),
