@@ -15,7 +15,7 @@ static mt_rc opening_model(mt_opening *o, bool weights, mt_err *err)
     const char *dir = mt_settings_model_dir(s);
     mt_model_options how = mt_plan_model_options(s);
     char notice[256];
-    if (!mt_model_files_exist(dir)) return mt_fail(err, MT_ENOENT, "model.name: no directory or .gguf file %s", dir);
+    MT_TRY(mt_model_files_need(dir, err));
     MT_TRY(mt_model_files_config(&o->config, dir, err));
     MT_TRY(mt_config_assume(&o->config, s->model.family, err));
     MT_TRY(mt_config_check_known(o->config, err));

@@ -120,6 +120,15 @@ bool mt_model_files_has(const char *dir, const char *name) { return mt_dir_exist
 
 bool mt_model_files_exist(const char *path) { return mt_dir_exists(path) || (mt_file_exists(path) && mt_gguf_is(path)); }
 
+mt_rc mt_model_files_need(const char *path, mt_err *err)
+{
+    if (mt_model_files_exist(path)) return MT_OK;
+    if (mt_file_exists(path))
+        return mt_fail(err, MT_EINVAL, "model.name: %s is a file; give the model's directory, a .gguf file or a name on the hub",
+                       path);
+    return mt_fail(err, MT_ENOENT, "model.name: no directory or .gguf file %s", path);
+}
+
 /* -- read ------------------------------------------------------------------------------------------ */
 
 mt_rc mt_model_files_config(mt_config **out, const char *path, mt_err *err)

@@ -25,6 +25,8 @@ mt_rc mt_model_files_check(const char *path, mt_err *err);
 bool mt_model_files_has(const char *dir, const char *name);
 /* A directory or a .gguf file is there. */
 bool mt_model_files_exist(const char *path);
+/* Fails if none is, in words about model.name. */
+mt_rc mt_model_files_need(const char *path, mt_err *err);
 
 /* The .gguf file that `path` is, or that a directory without safetensors has exactly one of; *out NULL: there is none. */
 mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/str.h"
 #include "base/units.h"
 #include "ckpt/model_files.h"
 #include "cli/installed.h"
@@ -75,7 +76,8 @@ mt_rc mt_refuse_run(const char *dir, mt_err *err)
 /* A file in place of the directory it is in.  One file may be enough to look at a config or to tokenize. */
 static mt_rc refuse_file(const char *path, int needs, mt_err *err)
 {
-    if (needs == MT_HUB_CONFIG || needs == MT_HUB_TOKENIZER || mt_model_files_exist(path)) return MT_OK;
+    const bool weights = mt_ends_with(path, ".safetensors") || mt_ends_with(path, ".bin");
+    if (((needs == MT_HUB_CONFIG || needs == MT_HUB_TOKENIZER) && !weights) || mt_model_files_exist(path)) return MT_OK;
     return mt_fail(err, MT_EINVAL, "%s is a file; give the model's directory, a .gguf file or a name on the hub", path);
 }
 

@@ -9,13 +9,6 @@
 
 #include <string.h>
 
-static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
-{
-    const char *name = mt_settings_model_dir(t->s);
-    if (mt_model_files_exist(name)) return MT_OK;
-    return mt_fail(err, MT_ENOENT, "model.name: no directory or .gguf file %s", name);
-}
-
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 {
     char *text;
@@ -118,7 +111,7 @@ bool mt__train_weights_come_last(const mt_trainer *t) { return t->hooks.weights 
 mt_rc mt__train_open_model(mt_trainer *t, mt_err *err)
 {
     t->net.unit_experts = t->hooks.unit_experts;
-    MT_TRY(check_model_dir(t, err));
+    MT_TRY(mt_model_files_need(mt_settings_model_dir(t->s), err));
     MT_TRY(mt_model_files_config(&t->net.config, mt_settings_model_dir(t->s), err));
     MT_TRY(mt_config_assume(&t->net.config, t->s->model.family, err));
     MT_TRY(mt_config_check_known(t->net.config, err));

@@ -61,6 +61,11 @@ static void what_could_not_be_printed_is_told(void **state)
 static void inspect_shows_what_was_found(void **state)
 {
     (void)state;
+    expect_program("inspect " MODEL "/model.safetensors", 2, "model.safetensors is a file; give the model's directory");
+    expect_program("tokenize " MODEL "/model.safetensors < /dev/null", 2, "is a file; give the model's directory");
+    expect_program("train --model-name " MODEL "/model.safetensors --dataset-path " MT_TESTS_DIR
+                   "/../data/demo_train.json --output-dir /nowhere/run",
+                   2, "model.name: " MODEL "/model.safetensors is a file; give the model's directory");
     expect_program("inspect " MODEL, 0, "2 layers, hidden 16, mlp 24, 4 heads of 16 (2 key/value), vocabulary 97");
     expect_program("inspect " MODEL, 0, "GFLOP/s");
     expect_program("inspect --tensors " MODEL, 0, "model.layers.1.self_attn.q_norm.weight");
