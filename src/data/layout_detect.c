@@ -229,12 +229,24 @@ static mt_rc not_known(const mt_value *record, mt_err *err)
     return rc;
 }
 
+/* With what trains on the better answers, as on other records. */
+static mt_rc refuse_pairs(const mt_value *record, mt_err *err)
+{
+    const char *better = "";
+    if (mt_value_get(record, "chosen")->type == MT_VALUE_LIST)
+        better =
+            ".  To train on the chosen conversations, describe the file in dataset_info.json with \"formatting\": \"openai\" "
+            "and \"columns\": {\"messages\": \"chosen\"}";
+    else if (mt_value_get(record, "chosen")->type == MT_VALUE_STR)
+        better = ".  To train on the chosen answers, set query_field to the question's column and response_field to chosen";
+    return mt_fail(err, MT_EUNSUPPORTED,
+                   "its records are preference pairs (\"chosen\", \"rejected\"), which are not trained on yet%s", better);
+}
+
 mt_rc mt_record_layout_detect(mt_record_layout *out, char words[MT_LAYOUT_WORDS], const mt_value *record, mt_err *err)
 {
     if (record->type != MT_VALUE_MAP) return not_known(record, err);
-    if (mt_value_get(record, "chosen") && mt_value_get(record, "rejected"))
-        return mt_fail(err, MT_EUNSUPPORTED,
-                       "its records are preference pairs (\"chosen\", \"rejected\"), which are not trained on yet");
+    if (mt_value_get(record, "chosen") && mt_value_get(record, "rejected")) return refuse_pairs(record, err);
     if (detect_tokens(out, words, record) || detect_turns(out, words, record) || detect_pair(out, words, record) ||
         detect_text(out, words, record))
         return MT_OK;

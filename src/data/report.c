@@ -36,6 +36,8 @@ mt_rc mt_report_check(const mt_store *s, const char *name, bool stop_on_bad, dou
     else if (c->n_samples == 0) {
         mt_str_printf(&text, "none of its %lld records gives a sample: ", (long long)c->n_records);
         mt_report_reasons(&text, c);
+        if (c->by_reason[MT_REASON_NO_ROOM] + c->by_reason[MT_REASON_TOO_LONG])
+            mt_str_puts(&text, ".  Raise max_seq_len, or shorten the records");
     }
     if (n_bad && stop_on_bad)
         mt_str_puts(&text, "\n  on_bad_record: skip would leave them out");

@@ -266,7 +266,7 @@ static void what_is_too_long_is_cut_or_left_out_and_counted(void **state)
     rig_open(&r, *state, record, openai(), (mt_sampler_config){ .max_seq_len = 4 });
     assert_int_equal(mt_store_counted(r.store)->by_reason[MT_REASON_NO_ROOM], 1);
     assert_int_equal(mt_report_check(r.store, "data", false, 0.05, &err), MT_EFORMAT);
-    assert_says("none of its 1 records gives a sample: no answer token left within max_seq_len (1)");
+    assert_says("none of its 1 records gives a sample: no answer token left within max_seq_len (1).  Raise max_seq_len");
     rig_close(&r);
     rig_open(&r, *state, record, openai(), (mt_sampler_config){ .max_seq_len = 12, .overlong = MT_OVERLONG_SKIP });
     assert_int_equal(mt_store_counted(r.store)->by_reason[MT_REASON_TOO_LONG], 1);

@@ -68,7 +68,10 @@ static void what_is_not_recognized_is_said_with_what_to_do(void **state)
         mt_rc rc;
         const char *says;
     } cases[] = {
-        { "{\"chosen\": \"a\", \"rejected\": \"b\", \"prompt\": \"c\"}", MT_EUNSUPPORTED, "preference pairs" },
+        { "{\"chosen\": \"a\", \"rejected\": \"b\", \"prompt\": \"c\"}", MT_EUNSUPPORTED, "response_field to chosen" },
+        { "{\"chosen\": [{\"role\": \"user\", \"content\": \"q\"}], \"rejected\": []}", MT_EUNSUPPORTED,
+          "\"columns\": {\"messages\": \"chosen\"}" },
+        { "{\"chosen\": {\"from\": \"gpt\"}, \"rejected\": {}}", MT_EUNSUPPORTED, "which are not trained on yet" },
         { "{\"frage\": \"a\", \"antwort\": \"b\"}", MT_EFORMAT, "their columns (frage, antwort)" },
         { "{\"frage\": \"a\", \"antwort\": \"b\"}", MT_EFORMAT, "Name yours with query_field and response_field" },
         { "{\"messages\": \"[{}]\"}", MT_EFORMAT, "its column \"messages\" is text, and a list of turns was expected" },
