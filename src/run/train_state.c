@@ -423,7 +423,7 @@ mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *er
     if (s->data != t->data.info.fingerprint)
         return mt_fail(err, MT_EINVAL,
                        "resuming from %s: the data has changed since the checkpoint was made (its fingerprint was %016" PRIx64
-                       " and is %016" PRIx64 " now)",
+                       " and is %016" PRIx64 " now).  Bring the same data back, or start over in another --output-dir",
                        t->resume.from, s->data, t->data.info.fingerprint);
     return MT_OK;
 }

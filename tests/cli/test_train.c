@@ -422,7 +422,7 @@ static void changed_data_is_refused(void **state)
     workspace_write_rows(root, "rows.json", 40, 8);
     set_up(root);
     program_arg(&p, "--resume");
-    REFUSED("checkpoint-6", "the data has changed");
+    REFUSED("checkpoint-6", "the data has changed", "start over in another --output-dir");
     set_up(root);
     program_arg(&p, "--resume");
     program_arg(&p, "--seed=7");
