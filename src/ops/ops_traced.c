@@ -34,9 +34,9 @@ static int split_grouped(void *parts, const void *a, size_t bytes)
     mt_grouped_linear *p = parts;
     (void)bytes;
     p[0] = p[1] = *(const mt_grouped_linear *)a;
-    if (!p[0].dx || !(p[0].dw || p[0].db)) return 1;
+    if (!p[0].dx || !(p[0].dw || p[0].db || p[0].dweights)) return 1;
     p[0].dx = NULL; /* as above */
-    p[1].dw = p[1].db = NULL;
+    p[1].dw = p[1].db = p[1].dweights = NULL;
     return 2;
 }
 

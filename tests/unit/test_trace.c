@@ -231,6 +231,47 @@ static void the_table_counts_the_flops_of_experts(void **state)
     close_fixture(&f);
 }
 
+/* A traced call becomes one per product, and each of its results is added once. */
+static void a_traced_gradient_of_experts_is_added_once(void **state)
+{
+    enum { E = 2, ROWS = 6, OUT = 4, IN = 8, SUMS = E * OUT * IN + E * OUT + ROWS };
+    (void)state;
+    mt_err err = { 0 };
+    fixture f;
+    const int32_t offsets[E + 1] = { 0, 2, ROWS }, order[ROWS] = { 1, 4, 0, 2, 3, 5 };
+    float x[ROWS * IN], w[E * OUT * IN], b[E * OUT], dy[ROWS * OUT], weights[ROWS], dx[2][ROWS * IN], sums[2][SUMS] = { 0 };
+    for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < E * OUT * IN; i++) w[i] = (float)(i % 5 - 2);
+    for (int i = 0; i < E * OUT; i++) b[i] = (float)(i + 1);
+    for (int i = 0; i < ROWS * OUT; i++) dy[i] = (float)(i % 3 + 1);
+    for (int i = 0; i < ROWS; i++) weights[i] = (float)(i + 1);
+    open_fixture(&f, 64);
+    const mt_ops *tables[] = { mt_ops_of(f.dev), &mt_ops_traced };
+    for (int i = 0; i < 2; i++) {
+        float *dw = sums[i], *db = dw + E * OUT * IN, *dweights = db + E * OUT;
+        const mt_grouped_linear a = { .M = ROWS,
+                                      .N = OUT,
+                                      .K = IN,
+                                      .c = E,
+                                      .offsets = offsets,
+                                      .x = x,
+                                      .w = w,
+                                      .b = b,
+                                      .dy = dy,
+                                      .dx = dx[i],
+                                      .dw = dw,
+                                      .db = db,
+                                      .order = order,
+                                      .weights = weights,
+                                      .dweights = dweights };
+        assert_ok(tables[i]->grouped_linear_bwd(f.a, &a, &err));
+    }
+    settle(&f, f.a);
+    assert_memory_equal(dx[0], dx[1], sizeof dx[0]);
+    assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
+    close_fixture(&f);
+}
+
 static void the_file_is_a_chrome_trace(void **state)
 {
     mt_err err = { 0 };
@@ -262,4 +303,5 @@ static void the_file_is_a_chrome_trace(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(spans_are_named_timed_and_in_order), cmocka_unit_test(what_finds_no_room_is_counted),
              cmocka_unit_test(the_table_adds_up_to_the_window), cmocka_unit_test(the_table_counts_the_flops_of_experts),
+             cmocka_unit_test(a_traced_gradient_of_experts_is_added_once),
              cmocka_unit_test_setup_teardown(the_file_is_a_chrome_trace, tempdir_make, tempdir_remove))
