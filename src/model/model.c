@@ -112,7 +112,7 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
 
 int mt_model_lowest_layer(const mt_model *m)
 {
-    const mt_unit *u = m->first_trained < m->n_units ? &m->units[m->first_trained] : NULL;
+    const mt_unit *u = m->first_backward < m->n_units ? &m->units[m->first_backward] : NULL;
     if (!u || u->kind == MT_UNIT_HEAD) return (int)m->config->L;
     return u->kind == MT_UNIT_EMBED ? 0 : u->layer;
 }
@@ -172,13 +172,11 @@ static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
 
 static void count_params(mt_model *m)
 {
-    m->first_trained = m->n_units;
     for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
         m->n_params += at.w->n;
-        if (at.w->frozen) continue;
-        m->n_trained += at.w->n;
-        m->first_trained = (int)mt_min_i64(m->first_trained, at.unit);
+        if (!at.w->frozen) m->n_trained += at.w->n;
     }
+    while (m->first_backward < m->n_units && !mt_unit_needs_backward(&m->units[m->first_backward])) m->first_backward++;
 }
 
 mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_options *options, mt_err *err)

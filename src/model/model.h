@@ -138,7 +138,7 @@ typedef struct mt_model {
     mt_routed routed;
     mt_layout *layouts; /* one per group */
     int n_groups;
-    int first_trained; /* units before it need no backward */
+    int first_backward; /* the first unit that needs the backward of what follows it; n_units: none */
     int64_t n_params, n_trained;
 } mt_model;
 
@@ -169,6 +169,13 @@ static inline int mt_layer_first_unit(const mt_model *m, int layer) { return m->
 static inline int mt_layer_expert_units(const mt_model *m, int layer) { return m->layers[layer].n - 1; }
 /* True if both ends of the model are this unit. */
 static inline bool mt_unit_is_tied(const mt_model *m, int unit) { return m->embed == m->head && unit == m->embed; }
+/* True if some of its gradients come from the backward of what follows.  Both ends may be one unit: the head's part of it has its
+ * gradients before any layer. */
+static inline bool mt_unit_needs_backward(const mt_unit *u)
+{
+    const mt_layout *l = u->layout;
+    return u->kind == MT_UNIT_EMBED ? l->trains[MT_W_EMBED] || l->trains[MT_W_POS] : l->n_train > 0;
+}
 /* The lowest layer whose backward is needed; L: none. */
 int mt_model_lowest_layer(const mt_model *m);
 

@@ -32,7 +32,7 @@ static int first_equal(const mt_model *m, int layer)
 static void add_unit(mt_model *to, mt_unit unit, int layer)
 {
     unit.layer = layer;
-    if (unit.layout->n_train && to->first_trained > to->n_units) to->first_trained = to->n_units;
+    if (mt_unit_needs_backward(&unit) && to->first_backward > to->n_units) to->first_backward = to->n_units;
     to->units[to->n_units++] = unit;
 }
 
@@ -82,12 +82,12 @@ mt_rc mt_merged_init(mt_merged *out, const mt_model *model, int most, mt_err *er
     }
     out->config.L = 0;
     to->n_units = 0;
-    to->first_trained = (int)n;
+    to->first_backward = (int)n;
     add_unit(to, model->units[model->embed], -1);
     merge_layers(out, most, counts, counts + L);
     if (model->head != model->embed) add_unit(to, model->units[model->head], -1);
     to->head = model->head == model->embed ? to->embed : to->n_units - 1;
-    if (to->first_trained == (int)n) to->first_trained = to->n_units;
+    if (to->first_backward == (int)n) to->first_backward = to->n_units;
     to->config = &out->config;
     mt_free(counts);
     return MT_OK;

@@ -65,7 +65,9 @@ static bool assign_reused(mt_plan *p)
 
 bool mt__plan_may_reuse(const mt_plan *p, int unit)
 {
-    bool can = p->model->units[unit].kind == MT_UNIT_LAYER || unit == p->model->embed;
+    const mt_model *m = p->model;
+    /* A layer without backward frees nothing, and the embedding may get any layer's memory. */
+    bool can = m->units[unit].kind == MT_UNIT_LAYER || (unit == m->embed && mt_model_lowest_layer(m) == 0);
     return can && mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE;
 }
 

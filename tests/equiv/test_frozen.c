@@ -1,5 +1,6 @@
 /* Frozen weights that came as bf16 keep no low halves, and nothing else changes: random placements of a model with them and of
- * one without end with equal checksums, and a checkpoint of either resumes as the other, bit for bit. */
+ * one without end with equal checksums, and a checkpoint of either resumes as the other, bit for bit.  What is not frozen gets the
+ * gradient that it gets beside nothing frozen. */
 #include "draw.h"
 #include "lenders.h"
 #include "tempdir.h"
@@ -102,6 +103,71 @@ static void they_take_two_bytes_a_parameter_less(void **state)
     assert_true(bytes[0] - bytes[1] >= 2 * (size_t)n_frozen);
 }
 
+/* -- backward -------------------------------------------------------------------------------------- */
+
+/* The gradients of a unit that trains something. */
+static float *gradient_of(rig *r, int unit)
+{
+    mt_err err = { 0 };
+    float *g = mt_calloc((size_t)r->model->units[unit].layout->n_train, sizeof *g);
+    assert_non_null(g);
+    assert_ok(mt_engine_read_grad(r->engine, unit, g, &err));
+    return g;
+}
+
+/* Every trained weight of the unit has the gradient that it has if all are trained. */
+static void compare_unit(rig *some, rig *all, int unit)
+{
+    const mt_layout *l = some->model->units[unit].layout, *whole = all->model->units[unit].layout;
+    if (!l->n_train) return;
+    float *g = gradient_of(some, unit), *want = gradient_of(all, unit);
+    for (int i = 0; i < l->n_weights; i++) {
+        const mt_weight *w = &l->weights[i];
+        if (!w->frozen) assert_memory_equal(g + w->offset, want + whole->at[w->role], (size_t)w->n * sizeof *g);
+    }
+    mt_free(g);
+    mt_free(want);
+}
+
+static void open_with_gradients(rig *r, const char *model, const char *const freeze[2], size_t n_freeze, uint64_t seed)
+{
+    mt_err err = { 0 };
+    mt_step_result s;
+    char dir[512];
+    snprintf(dir, sizeof dir, MT_TESTS_DIR "/golden/models/%s", model);
+    rig_open_model(r, dir, &(mt_model_options){ .freeze = freeze, .n_freeze = n_freeze });
+    mt_job job = rig_job(r, true);
+    mt_arithmetic a = {
+        .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 5, .head_rows = 4
+    };
+    rig_start(r, draw_plan(r, &job, &a, seed), 2);
+    assert_ok(mt_engine_gradients(r->engine, &r->batch, &s, &err));
+}
+
+/* However early backward ends. */
+static void freezing_changes_no_gradient_of_the_rest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *freeze[2];
+    } cases[] = {
+        { "qwen3", { "model.layers.0.*", "model.embed_tokens.weight" } },
+        { "qwen3_tied", { "model.layers.0.*", "model.embed_tokens.weight" } },
+        { "qwen3_tied", { "model.layers.*", "model.embed_tokens.weight" } },
+        { "llama_tied", { "model.layers.*", "model.norm.weight" } },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig all, some;
+        open_with_gradients(&all, cases[i].model, NULL, 0, 0);
+        for (uint64_t k = 1; k < 8; k++) {
+            open_with_gradients(&some, cases[i].model, cases[i].freeze, 2, 10 * i + k);
+            for (int u = 0; u < some.model->n_units; u++) compare_unit(&some, &all, u);
+            rig_close(&some);
+        }
+        rig_close(&all);
+    }
+}
+
 /* -- checkpoints ------------------------------------------------------------------------------------ */
 
 static mt_rc read_state(void *user, mt_state_range r, void *dst, mt_err *err) { return mt_engine_read(user, r, dst, err); }
@@ -165,5 +231,6 @@ static void low_halves_that_would_be_lost_are_refused(void **state)
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(missing_low_halves_change_no_bit), cmocka_unit_test(they_take_two_bytes_a_parameter_less),
+              cmocka_unit_test(freezing_changes_no_gradient_of_the_rest),
               cmocka_unit_test_setup_teardown(a_checkpoint_of_either_resumes_as_the_other, tempdir_make, tempdir_remove),
               cmocka_unit_test_setup_teardown(low_halves_that_would_be_lost_are_refused, tempdir_make, tempdir_remove))

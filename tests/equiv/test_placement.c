@@ -58,6 +58,9 @@ static const arithmetic_case cases[] = {
     /* Little is trained, so that a staged layer's state fits into what few rows keep: these two borrow. */
     { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } },
     { "llama_bias", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*_proj.weight", "lm_head.weight" } },
+    /* Of the tied unit the final norm is trained, so backward ends before it gets to some layers: their memory is never lent. */
+    { "qwen3_tied", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "model.layers.0.*", "model.embed_tokens.weight" } },
+    { "qwen3_tied", MT_DTYPE_F32, MT_DTYPE_F32, true, { "model.layers.*", "model.embed_tokens.weight" } },
 };
 
 static const mt_hyper hyper = {

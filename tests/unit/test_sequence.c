@@ -69,24 +69,29 @@ static int count(const script *t, mt_action_kind kind, int unit)
 /* -- a plan ---------------------------------------------------------------------------------------- */
 
 /* Everything at home on the host, streamed through two slots, updated there, inputs kept on the device, one sweep. */
-static void begin(script *t, const char *freeze)
+static void begin_model(script *t, bool tied, const char *freeze)
 {
-    static const char config[] =
-        "{\"model_type\":\"qwen2\",\"hidden_size\":16,\"intermediate_size\":48,\"num_hidden_layers\":5,\"num_attention_heads\":2,"
-        "\"num_key_value_heads\":1,\"vocab_size\":40,\"max_position_embeddings\":64,\"tie_word_embeddings\":false}";
+    char config[512];
     mt_err err = { 0 };
+    const int n = snprintf(
+        config, sizeof config,
+        "{\"model_type\":\"qwen2\",\"hidden_size\":16,\"intermediate_size\":48,\"num_hidden_layers\":5,\"num_attention_heads\":2,"
+        "\"num_key_value_heads\":1,\"vocab_size\":40,\"max_position_embeddings\":64,\"tie_word_embeddings\":%s}",
+        tied ? "true" : "false");
     *t = (script){ .not_updated = -1, .locked = -1 };
-    assert_ok(mt_config_parse(&t->config, config, sizeof config - 1, "a config", &err));
+    assert_ok(mt_config_parse(&t->config, config, (size_t)n, "a config", &err));
     assert_ok(mt_model_create(&t->model, t->config, &(mt_model_options){ .freeze = &freeze, .n_freeze = freeze != NULL }, &err));
-    assert_int_equal(t->model->n_units, UNITS);
+    assert_int_equal(t->model->n_units, tied ? UNITS - 1 : UNITS);
     assert_ok(mt_placement_init(&t->place, t->model, &err));
     t->place.sweep_tokens = TOKENS;
     t->place.n_slabs = 2;
     t->place.keep_slots = 2;
     mt_placement_set_slots(&t->place, t->model, 2, 1, 1);
     for (int l = 0; l < LAYERS; l++) t->place.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
-    for (int u = 0; u < UNITS; u++) t->place.units[u] = (mt_unit_place){ .home = MT_HOST, .site = MT_SITE_HOST };
+    for (int u = 0; u < t->model->n_units; u++) t->place.units[u] = (mt_unit_place){ .home = MT_HOST, .site = MT_SITE_HOST };
 }
+
+static void begin(script *t, const char *freeze) { begin_model(t, false, freeze); }
 
 static void open_plan(script *t, bool clip)
 {
@@ -227,15 +232,23 @@ static void backward_ends_with_the_first_trained_layer(void **state)
 {
     (void)state;
     static const struct {
+        bool tied;
         const char *freeze;
         int backwards;
-    } cases[] = { { NULL, LAYERS }, { "model.layers.*", LAYERS }, { "model.[el]*", 0 } };
+    } cases[] = { { false, NULL, LAYERS },
+                  { false, "model.layers.*", LAYERS },
+                  { false, "model.[el]*", 0 },
+                  { true, "model.l*", LAYERS },
+                  { true, "model.embed_tokens.*", LAYERS },
+                  { true, "model.[el]*", 0 },
+                  { true, "model.[el][ma]*[s_][.t][012o]*", LAYERS - 3 } };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         script t;
-        begin(&t, cases[i].freeze);
+        begin_model(&t, cases[i].tied, cases[i].freeze);
         open_plan(&t, true);
         run(&t, MT_MODE_TRAIN, 1);
-        assert_int_equal(count(&t, MT_DO_BACKWARD, -1), cases[i].backwards); /* a run that trains only the head has none */
+        /* A run that trains only the head has none, nor one that trains only the final norm of a tied model. */
+        assert_int_equal(count(&t, MT_DO_BACKWARD, -1), cases[i].backwards);
         assert_int_equal(count(&t, MT_DO_UPDATE_HOST, t.model->head), 1);
         end(&t);
     }
