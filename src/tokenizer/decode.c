@@ -288,7 +288,7 @@ mt_rc mt_decoder_apply(const mt_decoder *d, mt_arena *arena, mt_piece_text *piec
         rc = apply_step(&w, err);
     }
     for (size_t i = 0; i < w.n && !rc; i++) {
-        if (i && !d->n) mt_str_putc(out, ' ');
+        if (i && !d->given) mt_str_putc(out, ' ');
         mt_str_add(out, w.p[i].s, w.p[i].n);
     }
     mt_str_free(&w.buf);

@@ -33,6 +33,7 @@ typedef struct mt_decode_step {
 typedef struct mt_decoder {
     mt_decode_step *steps;
     size_t n, cap;
+    bool given; /* with or without steps: an empty sequence joins tokens with nothing between them, and no decoder with spaces */
 } mt_decoder;
 
 typedef struct mt_piece_text {

@@ -12,6 +12,7 @@ mt_rc mt_decoder_push(mt_decoder *d, mt_decode_kind kind, mt_decode_step **out, 
     MT_TRY(mt_grow(&d->steps, &d->cap, d->n + 1, sizeof *d->steps, err));
     *out = &d->steps[d->n++];
     **out = (mt_decode_step){ .kind = kind };
+    d->given = true;
     return MT_OK;
 }
 
@@ -112,6 +113,7 @@ mt_rc mt_decoder_parse(mt_decoder *d, const mt_value *v, const char *what, mt_er
 {
     const mt_value *type;
     if (!v || v->type == MT_VALUE_NULL) return MT_OK;
+    d->given = true;
     MT_TRY(mt__json_need(v, "type", MT_VALUE_STR, &type, what, err));
     if (mt_value_is(type, "Sequence")) return parse_sequence(d, v, what, err);
     for (size_t i = 0; i < MT_COUNT(kinds); i++) {

@@ -204,6 +204,25 @@ static void rules_that_grow_without_end_are_stopped(void **state)
     }
 }
 
+static void a_decoder_without_steps_joins_tokens_without_spaces(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *decoder, *text;
+    } cases[] = { { "null", "a b" }, { "{\"type\":\"Sequence\",\"decoders\":[]}", "ab" } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_str json = { 0 }, text = { 0 };
+        mt_str_printf(&json, "{\"model\":" BYTES_MODEL ",\"decoder\":%s}", cases[i].decoder);
+        mt_tokenizer *tok = open_json(json.s);
+        assert_ok(mt_tokenizer_decode(tok, (const int32_t[]){ 0, 1 }, 2, false, &text, &err));
+        assert_string_equal(text.s, cases[i].text);
+        mt_str_free(&text);
+        mt_tokenizer_close(tok);
+        mt_str_free(&json);
+    }
+}
+
 /* ---- directories ---- */
 
 typedef struct folder {
@@ -522,6 +541,7 @@ MT_TEST_MAIN(cmocka_unit_test(a_refused_id_names_its_token_and_no_more), cmocka_
              cmocka_unit_test(text_that_is_not_utf8_is_refused_with_its_place),
              cmocka_unit_test(malformed_files_are_refused_by_name_and_key), cmocka_unit_test(damaged_model_files_are_refused),
              cmocka_unit_test(rules_that_grow_without_end_are_stopped),
+             cmocka_unit_test(a_decoder_without_steps_joins_tokens_without_spaces),
              cmocka_unit_test(configuration_beside_a_tokenizer_json_is_read),
              cmocka_unit_test(the_space_in_front_of_a_text_is_that_of_the_class),
              cmocka_unit_test(tokens_a_tokenizer_json_forgot_are_added),
