@@ -132,13 +132,12 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
     return add_eos(x, d, "config.json", err);
 }
 
-static mt_rc fix_eos_token(const mt_export *x, document *d, mt_err *err)
+static mt_rc fix_eos_token(const mt_export *x, document *d, const char *file, mt_err *err)
 {
     const mt_value *eos = mt_value_get(&d->root, "eos_token");
     const mt_value *content = eos && eos->type == MT_VALUE_MAP ? mt_value_get(eos, "content") : eos;
     if (!x->end_of_turn_text || x->end_of_turn < 0 || (content && mt_value_is(content, x->end_of_turn_text))) return MT_OK;
-    if (!x->quiet)
-        mt_info("tokenizer_config.json: eos_token becomes %s, which was trained to end an answer", x->end_of_turn_text);
+    if (!x->quiet) mt_info("%s: eos_token becomes %s, which was trained to end an answer", file, x->end_of_turn_text);
     return set(d, "eos_token", text_value(x->end_of_turn_text), err);
 }
 
@@ -152,8 +151,14 @@ static mt_rc fix_template(const mt_export *x, document *d, mt_err *err)
 
 static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
 {
-    MT_TRY(fix_eos_token(x, d, err));
+    MT_TRY(fix_eos_token(x, d, "tokenizer_config.json", err));
     return fix_template(x, d, err);
+}
+
+/* transformers believes this file rather than a tokenizer_config.json without "added_tokens_decoder". */
+static mt_rc fix_tokens_map(const mt_export *x, document *d, mt_err *err)
+{
+    return mt_value_get(&d->root, "eos_token") ? fix_eos_token(x, d, "special_tokens_map.json", err) : MT_OK;
 }
 
 static mt_rc fix(const mt_export *x, document *d, const char *name, mt_err *err)
@@ -161,11 +166,13 @@ static mt_rc fix(const mt_export *x, document *d, const char *name, mt_err *err)
     if (strcmp(name, "config.json") == 0) return fix_config(x, d, err);
     if (strcmp(name, "generation_config.json") == 0) return add_eos(x, d, name, err);
     if (strcmp(name, "tokenizer_config.json") == 0) return fix_tokenizer(x, d, err);
+    if (strcmp(name, "special_tokens_map.json") == 0) return fix_tokens_map(x, d, err);
     return MT_OK;
 }
 
-static bool is_fixed(const char *name)
+static bool is_fixed(const mt_export *x, const char *name)
 {
+    if (strcmp(name, "special_tokens_map.json") == 0) return x->end_of_turn_text != NULL; /* nothing else in it changes */
     return strcmp(name, "config.json") == 0 || strcmp(name, "generation_config.json") == 0 ||
            strcmp(name, "tokenizer_config.json") == 0;
 }
@@ -191,7 +198,7 @@ static mt_rc save_fixed(const mt_export *x, const mt_side_file *f, const char *t
 
 static mt_rc write_file(const mt_export *x, const mt_side_file *f, const char *dir, mt_err *err)
 {
-    if (!is_fixed(f->name)) return mt_side_file_save(f, dir, err);
+    if (!is_fixed(x, f->name)) return mt_side_file_save(f, dir, err);
     char *to = mt_path_join(dir, f->name);
     mt_rc rc = to ? save_fixed(x, f, to, err) : mt_no_memory(err, "%s", dir);
     mt_free(to);

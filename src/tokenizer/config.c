@@ -33,7 +33,7 @@ static mt_rc read_json(const char *dir, const char *name, mt_arena *arena, mt_va
     return rc;
 }
 
-/* "<s>" or {"content": "<s>", ...}; the first file that names a role wins. */
+/* "<s>" or {"content": "<s>", ...}; a role that is known already changes only with `replace`. */
 static mt_rc read_roles(mt_tokenizer *tok, const mt_value *config, bool replace, const char *what, mt_err *err)
 {
     for (int r = 0; r < MT_TOK_ROLES; r++) {
@@ -47,6 +47,20 @@ static mt_rc read_roles(mt_tokenizer *tok, const mt_value *config, bool replace,
         if (!tok->role_text[r]) return mt_no_memory(err, "%s", what);
     }
     return MT_OK;
+}
+
+/* As in transformers: special_tokens_map.json, which only older files have, wins over a tokenizer_config.json without
+ * "added_tokens_decoder", and a null in it takes a role away.  Beside a newer one it only adds roles (transformers ignores it). */
+static mt_rc read_roles_map(mt_tokenizer *tok, const mt_value *config, const mt_value *map, const char *what, mt_err *err)
+{
+    bool wins = !mt_value_get(config, "added_tokens_decoder");
+    for (int r = 0; wins && r < MT_TOK_ROLES; r++) {
+        const mt_value *v = mt_value_get(map, role_keys[r]);
+        if (!v || v->type != MT_VALUE_NULL) continue;
+        mt_free(tok->role_text[r]);
+        tok->role_text[r] = NULL;
+    }
+    return read_roles(tok, map, wins, what, err);
 }
 
 /* ---- chat templates ---- */
@@ -228,7 +242,7 @@ static mt_rc read_all(mt_tokenizer *tok, const char *dir, mt_arena *arena, mt_er
     MT_TRY(apply_config(tok, &config, what, err));
     if (!tok->bare_model) MT_TRY(read_prefix_space(tok, dir, &config, what, arena, err));
     MT_TRY(read_json(dir, "special_tokens_map.json", arena, &map, &found, err));
-    if (found) MT_TRY(read_roles(tok, &map, false, "special_tokens_map.json", err));
+    if (found) MT_TRY(read_roles_map(tok, &config, &map, "special_tokens_map.json", err));
     MT_TRY(read_template_file(tok, dir, "chat_template.jinja", "default", err));
     MT_TRY(read_template_file(tok, dir, "additional_chat_templates/tool_use.jinja", "tool_use", err));
     return complete_model(tok, &config, dir, arena, err);

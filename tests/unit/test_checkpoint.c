@@ -660,15 +660,19 @@ static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
     fill(&a, 8);
     workspace_write(*state, "model/generation_config.json", "{\"temperature\": 0.6, \"eos_token_id\": [2, 5]}");
     workspace_write(*state, "model/tokenizer_config.json", "{\"eos_token\": \"</s>\", \"model_max_length\": 1e30}");
+    workspace_write(*state, "model/special_tokens_map.json", "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}");
     a.export.end_of_turn = 9;
     a.export.end_of_turn_text = "<|end|>";
     export_to(&a, out.s);
     const mt_value *config = read_json(out.s, "config.json"), *generation = read_json(out.s, "generation_config.json"),
-                   *tokenizer = read_json(out.s, "tokenizer_config.json");
+                   *tokenizer = read_json(out.s, "tokenizer_config.json"), *map = read_json(out.s, "special_tokens_map.json");
     assert_int_equal(mt_value_items(mt_value_get(config, "eos_token_id")), 2);
     assert_int_equal(mt_value_int(mt_value_at(mt_value_get(generation, "eos_token_id"), 2)), 9);
     assert_true(mt_value_number(mt_value_get(generation, "temperature")) == 0.6);
     assert_string_equal(mt_json_string(mt_value_get(tokenizer, "eos_token")), "<|end|>");
+    assert_string_equal(mt_json_string(mt_value_get(map, "eos_token")), "<|end|>"); /* transformers may prefer this one */
+    assert_string_equal(mt_json_string(mt_value_get(map, "bos_token")), "<s>");
+    mt_json_free(map);
     assert_true(mt_value_number(mt_value_get(config, "rms_norm_eps")) == 1e-6);
     mt_json_free(config);
     mt_json_free(generation);

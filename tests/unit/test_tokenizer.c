@@ -277,7 +277,7 @@ static void configuration_beside_a_tokenizer_json_is_read(void **state)
     put_text(&f, "tokenizer_config.json",
              "{\"bos_token\":{\"content\":\"<e>\"},\"eos_token\":\"<x>\",\"add_bos_token\":true,\"model_max_length\":4096,"
              "\"chat_template\":[{\"name\":\"default\",\"template\":\"old\"},{\"name\":\"tool_use\",\"template\":\"tools\"}]}");
-    put_text(&f, "special_tokens_map.json", "{\"eos_token\":\"<e>\",\"pad_token\":\"nowhere\"}");
+    put_text(&f, "special_tokens_map.json", "{\"pad_token\":\"nowhere\"}");
     put_text(&f, "chat_template.jinja", "new");
     assert_ok(mt_tokenizer_open(&tok, f.dir, &err));
     assert_int_equal(mt_tokenizer_role_id(tok, MT_TOK_BOS), 9);
@@ -314,6 +314,34 @@ static void configuration_beside_a_tokenizer_json_is_read(void **state)
 
 /* As transformers does it: some classes build their steps themselves and ask tokenizer_config.json for the space; for some model
  * types it has a class that config cannot change. */
+/* As transformers 5.23 loads such directories. */
+static void an_older_map_of_special_tokens_wins_over_the_configuration(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *decoder;
+        int bos, eos, pad;
+    } cases[] = { { "", -1, 9, 5 }, { ",\"added_tokens_decoder\":{}", 9, 10, 5 } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_str config = { 0 };
+        folder f;
+        mt_tokenizer *tok;
+        make_folder(&f);
+        put_text(&f, "tokenizer.json", BYTES_JSON);
+        mt_str_printf(&config, "{\"bos_token\":\"<e>\",\"eos_token\":\"<x>\"%s}", cases[i].decoder);
+        put_text(&f, "tokenizer_config.json", config.s);
+        put_text(&f, "special_tokens_map.json", "{\"bos_token\":null,\"eos_token\":{\"content\":\"<e>\"},\"pad_token\":\"ab\"}");
+        assert_ok(mt_tokenizer_open(&tok, f.dir, &err));
+        assert_int_equal(mt_tokenizer_role_id(tok, MT_TOK_BOS), cases[i].bos);
+        assert_int_equal(mt_tokenizer_role_id(tok, MT_TOK_EOS), cases[i].eos);
+        assert_int_equal(mt_tokenizer_role_id(tok, MT_TOK_PAD), cases[i].pad);
+        mt_tokenizer_close(tok);
+        mt_str_free(&config);
+        remove_folder(&f);
+    }
+}
+
 static void the_space_in_front_of_a_text_is_that_of_the_class(void **state)
 {
     (void)state;
@@ -543,6 +571,7 @@ MT_TEST_MAIN(cmocka_unit_test(a_refused_id_names_its_token_and_no_more), cmocka_
              cmocka_unit_test(rules_that_grow_without_end_are_stopped),
              cmocka_unit_test(a_decoder_without_steps_joins_tokens_without_spaces),
              cmocka_unit_test(configuration_beside_a_tokenizer_json_is_read),
+             cmocka_unit_test(an_older_map_of_special_tokens_wins_over_the_configuration),
              cmocka_unit_test(the_space_in_front_of_a_text_is_that_of_the_class),
              cmocka_unit_test(tokens_a_tokenizer_json_forgot_are_added),
              cmocka_unit_test(a_sentencepiece_model_gets_its_special_tokens_from_the_config),
