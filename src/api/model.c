@@ -72,13 +72,32 @@ static mt_rc model_stops(megatrain_model *m, mt_err *err)
     return MT_OK;
 }
 
+/* How it is saved. */
+static mt_export export_of(const megatrain_model *m)
+{
+    const mt_save_settings *s = &m->o.s.save;
+    return (mt_export){ .model = m->o.model,
+                        .files = &m->side_files,
+                        .source = m->o.shards,
+                        .dtype = s->dtype,
+                        .max_shard_bytes = (size_t)s->max_shard_size,
+                        .end_of_turn = -1 };
+}
+
+static mt_rc read_side_files(megatrain_model *m, mt_err *err)
+{
+    MT_TRY(mt_side_files_read(&m->side_files, mt_settings_model_dir(&m->o.s), err));
+    const mt_export x = export_of(m);
+    return m->uses & MEGATRAIN_TRAIN ? mt_export_check(&x, err) : MT_OK;
+}
+
 static mt_rc model_fill(megatrain_model *m, const megatrain_config *config, mt_err *err)
 {
     MT_TRY(mt__api_settings(&m->o.s, config, MT_NEED_MODEL, err));
     MT_TRY(check_asked(m, err));
     MT_TRY(mt__opening_open(&m->o, true, err));
     MT_TRY(mt_train_schedule(&m->schedule, &m->o.s, m->o.s.training.num_steps, err));
-    MT_TRY(mt_side_files_read(&m->side_files, mt_settings_model_dir(&m->o.s), err));
+    MT_TRY(read_side_files(m, err));
     MT_TRY(model_plan(m, err));
     MT_TRY(model_stops(m, err));
     return model_load(m, err);
@@ -184,13 +203,7 @@ megatrain_status megatrain_model_set_learning_rate(megatrain_model *model, doubl
 
 static mt_rc write_dir(megatrain_model *m, const char *dir, mt_err *err)
 {
-    const mt_save_settings *s = &m->o.s.save;
-    const mt_export x = { .model = m->o.model,
-                          .files = &m->side_files,
-                          .source = m->o.shards,
-                          .dtype = s->dtype,
-                          .max_shard_bytes = (size_t)s->max_shard_size,
-                          .end_of_turn = -1 };
+    const mt_export x = export_of(m);
     mt_outdir d = { 0 };
     mt_rc rc = mt_outdir_open(&d, dir, err);
     if (!rc) rc = mt_train_write_model(m->engine, &x, d.tmp, err);

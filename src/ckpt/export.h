@@ -25,6 +25,9 @@ typedef struct mt_export {
     const char *chat_template;    /* what conversations were written with instead of the source's template; NULL: with that */
 } mt_export;
 
+/* Refuses files that are not the JSON objects that saving changes: to be called before hours of training, not after. */
+mt_rc mt_export_check(const mt_export *x, mt_err *err);
+
 /* The whole directory, which exists; of several processes (rank of n) the files that are this one's.  The directory is whole when all
  * of them have returned. */
 mt_rc mt_export_write(const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err);

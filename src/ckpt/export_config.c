@@ -186,6 +186,19 @@ static bool is_template(const char *name)
            strcmp(name, "chat_template.json") == 0 || strncmp(name, "additional_chat_templates/", 26) == 0;
 }
 
+mt_rc mt_export_check(const mt_export *x, mt_err *err)
+{
+    for (size_t i = 0; i < x->files->n; i++) {
+        document d;
+        if (!is_fixed(x, x->files->items[i].name)) continue;
+        if (open_document(&d, &x->files->items[i], err))
+            return err->rc == MT_ENOMEM ? MT_ENOMEM
+                                        : mt_note(err, "the model cannot be saved with this file, so correct it or remove it");
+        close_document(&d);
+    }
+    return MT_OK;
+}
+
 static mt_rc save_fixed(const mt_export *x, const mt_side_file *f, const char *to, mt_err *err)
 {
     document d;

@@ -123,6 +123,7 @@ mt_rc mt__train_open_model(mt_trainer *t, mt_err *err)
                                  .dtype = t->s->save.dtype,
                                  .max_shard_bytes = (size_t)t->s->save.max_shard_size,
                                  .end_of_turn = -1 };
+    MT_TRY(mt_export_check(&t->net.export, err));
     MT_TRY(create_model(t, err));
     MT_TRY(mt_train_router_loss(&t->net.router_loss, t->s, t->net.model, err));
     return mt__train_weights_come_last(t) ? MT_OK : bind_weights(t, err);

@@ -631,6 +631,19 @@ static void missing_things_are_named(void **state)
     REFUSED("nothing is left to train on");
 }
 
+/* Saving changes them, after the training. */
+static void files_that_no_model_can_be_saved_with_are_refused_first(void **state)
+{
+    static const char *const texts[] = { "{\"eos_token_id\": [2", "[1, 2]" };
+    for (size_t i = 0; i < MT_COUNT(texts); i++) {
+        workspace_write(*state, "model/generation_config.json", texts[i]);
+        set_up(*state);
+        REFUSED("generation_config.json", "remove it");
+        assert_false(says("training "));
+        assert_int_equal(unlink(workspace_path("%s/model/generation_config.json", (char *)*state).s), 0);
+    }
+}
+
 static void a_yaml_file_with_mistakes_is_refused_by_line(void **state)
 {
     const char *root = *state;
@@ -1111,8 +1124,9 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step),
              RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(force_makes_no_device_larger),
              RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without), RUNS(missing_things_are_named),
-             RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
-             RUNS(samples_are_shown_and_change_no_bit), RUNS(prompts_without_room_for_a_cache_are_not_answered),
-             RUNS(weights_are_loaded_with_a_small_stack), RUNS(epochs_may_be_the_measure_of_saving_and_evaluating),
-             RUNS(evaluations_are_told_by_their_steps), RUNS(a_yaml_file_with_mistakes_is_refused_by_line),
-             RUNS(no_room_is_known_before_the_first_step), RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))
+             RUNS(files_that_no_model_can_be_saved_with_are_refused_first), RUNS(a_gguf_file_trains_as_its_conversion_does),
+             RUNS(a_model_chats_as_it_was_trained), RUNS(samples_are_shown_and_change_no_bit),
+             RUNS(prompts_without_room_for_a_cache_are_not_answered), RUNS(weights_are_loaded_with_a_small_stack),
+             RUNS(epochs_may_be_the_measure_of_saving_and_evaluating), RUNS(evaluations_are_told_by_their_steps),
+             RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
+             RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))

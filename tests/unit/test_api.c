@@ -281,6 +281,22 @@ static void a_saved_model_computes_the_same(void **state)
     megatrain_model_close(m);
 }
 
+static void a_model_that_could_not_be_saved_is_not_trained(void **state)
+{
+    const char *dir = *state;
+    const test_path out = workspace_path("%s/saved", dir);
+    megatrain_model *m = model_of(LLAMA, MEGATRAIN_TRAIN), *again = NULL;
+    assert_done(megatrain_model_save(m, out.s, &error));
+    megatrain_model_close(m);
+    workspace_write(dir, "saved/tokenizer_config.json", "{");
+    megatrain_config *c = config_of(out.s, NULL);
+    assert_status(megatrain_model_open(&again, c, MEGATRAIN_TRAIN, &error), MEGATRAIN_EFORMAT);
+    assert_message("tokenizer_config.json");
+    assert_done(megatrain_model_open(&again, c, 0, &error));
+    megatrain_model_close(again);
+    megatrain_config_free(c);
+}
+
 /* -- passes that only look ------------------------------------------------------------------------- */
 
 /* With weights in files as bf16, read where they are mapped, too. */
@@ -707,7 +723,8 @@ MT_TEST_MAIN(cmocka_unit_test(a_wrong_setting_is_refused_by_name), IN_WORKSPACE(
              cmocka_unit_test(the_loss_falls_and_evaluation_changes_nothing),
              cmocka_unit_test(the_learning_rate_follows_the_schedule_or_the_caller),
              IN_WORKSPACE(own_steps_give_the_bits_of_a_run), cmocka_unit_test(own_steps_on_several_devices_give_the_bits_of_one),
-             IN_WORKSPACE(a_saved_model_computes_the_same), cmocka_unit_test(a_model_that_is_not_trained_evaluates_and_generates),
+             IN_WORKSPACE(a_saved_model_computes_the_same), IN_WORKSPACE(a_model_that_could_not_be_saved_is_not_trained),
+             cmocka_unit_test(a_model_that_is_not_trained_evaluates_and_generates),
              cmocka_unit_test(a_continuation_ends_where_the_sequence_is_full),
              cmocka_unit_test(text_becomes_tokens_and_text_again), cmocka_unit_test(a_model_without_a_tokenizer_says_so),
              IN_WORKSPACE(a_stopped_run_continues_to_the_same_bits), cmocka_unit_test(every_null_is_an_error),
