@@ -1,6 +1,7 @@
 #include "hub/places.h"
 
 #include "base/file.h"
+#include "base/str.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -16,21 +17,50 @@ static const char *env(const char *name)
     return value && *value ? value : NULL;
 }
 
-static const char *first_true(const char *a, const char *b)
+static bool is_true(const char *name)
 {
     static const char *const yes[] = { "1", "ON", "YES", "TRUE" };
-    const char *const names[] = { a, b };
-    for (size_t i = 0; i < MT_COUNT(names); i++)
-        for (size_t k = 0; names[i] && env(names[i]) && k < MT_COUNT(yes); k++)
-            if (strcasecmp(env(names[i]), yes[k]) == 0) return names[i];
-    return NULL;
+    for (size_t k = 0; env(name) && k < MT_COUNT(yes); k++)
+        if (strcasecmp(env(name), yes[k]) == 0) return true;
+    return false;
 }
 
-/* "~/x" is what people write into environment files. */
+/* The variable that forbids the network: HF_HUB_OFFLINE=0 allows it, whatever the older one says. */
+static const char *find_offline(void)
+{
+    const char *name = env("HF_HUB_OFFLINE") ? "HF_HUB_OFFLINE" : "TRANSFORMERS_OFFLINE";
+    return is_true(name) ? name : NULL;
+}
+
+/* Adds the value of the $NAME or ${NAME} at p, or the '$' alone if there is none, and returns what comes after it. */
+static const char *add_variable(mt_str *out, const char *p)
+{
+    bool braces = p[1] == '{';
+    const char *name = p + 1 + braces, *end = name;
+    while (isalnum((unsigned char)*end) || *end == '_') end++;
+    bool named = end > name && (!braces || *end == '}');
+    char *copy = named ? mt_strndup(name, (size_t)(end - name)) : NULL;
+    const char *value = copy ? getenv(copy) : NULL;
+    if (named && !copy) out->failed = true;
+    mt_free(copy);
+    if (!value) return mt_str_putc(out, '$'), p + 1;
+    mt_str_puts(out, value);
+    return end + braces;
+}
+
+/* "~/x" and "$SCRATCH/x" are what people write into environment files. */
 static char *expand(const char *path)
 {
+    mt_str s = { 0 };
+    char *out = NULL;
     const char *home = env("HOME");
-    return path[0] == '~' && path[1] == '/' && home ? mt_asprintf("%s%s", home, path + 1) : mt_strdup(path);
+    if (path[0] == '~' && path[1] == '/' && home) mt_str_puts(&s, home), path++;
+    while (*path)
+        if (*path == '$')
+            path = add_variable(&s, path);
+        else
+            mt_str_putc(&s, *path++);
+    return mt_str_done(&s, &out, NULL) ? NULL : out;
 }
 
 /* HF_HOME. */
@@ -40,10 +70,9 @@ static mt_rc find_home(char **out, mt_err *err)
     if (!given && !xdg && !home)
         return mt_fail(err, MT_EINVAL,
                        "none of HF_HOME, XDG_CACHE_HOME and HOME is set: set HF_HOME to a folder for downloaded models");
-    if (given)
-        *out = expand(given);
-    else
-        *out = xdg ? mt_asprintf("%s/huggingface", xdg) : mt_asprintf("%s/.cache/huggingface", home);
+    char *usual = xdg ? mt_asprintf("%s/huggingface", xdg) : mt_asprintf("%s/.cache/huggingface", home ? home : "");
+    if (given || usual) *out = expand(given ? given : usual);
+    mt_free(usual);
     return *out ? MT_OK : mt_no_memory(err, "a path");
 }
 
@@ -78,6 +107,7 @@ static mt_rc find_token(char **out, const char *home, mt_err *err)
     const char *given = env("HF_TOKEN") ? env("HF_TOKEN") : env("HUGGING_FACE_HUB_TOKEN");
     char *token = NULL;
     *out = NULL;
+    if (is_true("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return MT_OK;
     if (given) {
         if (!(token = mt_strdup(given))) return mt_no_memory(err, "a path");
     } else {
@@ -114,8 +144,8 @@ static mt_rc find_endpoint(char **out, mt_err *err)
 mt_rc mt_hub_places_init(mt_hub_places *p, mt_err *err)
 {
     char *home = NULL;
-    *p = (mt_hub_places){ .offline = first_true("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") };
-    p->datasets_offline = p->offline ? p->offline : first_true("HF_DATASETS_OFFLINE", NULL);
+    *p = (mt_hub_places){ .offline = find_offline() };
+    p->datasets_offline = p->offline ? p->offline : is_true("HF_DATASETS_OFFLINE") ? "HF_DATASETS_OFFLINE" : NULL;
     mt_rc rc = find_home(&home, err);
     if (!rc) rc = find_endpoint(&p->endpoint, err);
     if (!rc) rc = find_token(&p->token, home, err);

@@ -4,7 +4,10 @@
  *     HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub
  *     HF_DATASETS_CACHE, else HF_HOME/datasets           where the datasets library keeps its Arrow files
  *     HF_TOKEN, HUGGING_FACE_HUB_TOKEN, else the file HF_TOKEN_PATH, else HF_HOME/token
- *     HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE; HF_DATASETS_OFFLINE for datasets */
+ *                                                        (HF_HUB_DISABLE_IMPLICIT_TOKEN: none)
+ *     HF_HUB_OFFLINE, else TRANSFORMERS_OFFLINE; HF_DATASETS_OFFLINE for datasets
+ *
+ * In paths, "~/", $NAME and ${NAME} are expanded. */
 #ifndef MT_HUB_PLACES_H
 #define MT_HUB_PLACES_H
 

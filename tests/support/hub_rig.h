@@ -60,6 +60,7 @@ static inline int rig_make(void **state)
                                              "TRANSFORMERS_OFFLINE",
                                              "HF_DATASETS_OFFLINE",
                                              "HF_DATASETS_CACHE",
+                                             "HF_HUB_DISABLE_IMPLICIT_TOKEN",
                                              "http_proxy",
                                              "HTTP_PROXY",
                                              "all_proxy",

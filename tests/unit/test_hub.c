@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/outfile.h"
+#include "hub/places.h"
 #include "hub/sha_shani.h"
 
 #include <stdatomic.h>
@@ -495,6 +496,40 @@ static void without_a_network_it_says_how_to_bring_it(void **state)
     }
 }
 
+/* As huggingface_hub 2.4 reads them. */
+static void the_environment_is_read_as_huggingface_hub_reads_it(void **state)
+{
+    static const char *const paths[][2] = {
+        { "~/hub", "/home/me/hub" },        { "$MT_T/hub", "/scratch/hub" },  { "/a/${MT_T}b/$MT_T", "/a//scratchb//scratch" },
+        { "$MT_NONE/hub", "$MT_NONE/hub" }, { "a$/${MT_T/$", "a$/${MT_T/$" },
+    };
+    (void)state;
+    mt_err err = { 0 };
+    mt_hub_places p;
+    char *home = mt_strdup(getenv("HOME") ? getenv("HOME") : "");
+    setenv("HOME", "/home/me", 1);
+    setenv("MT_T", "/scratch", 1);
+    for (size_t i = 0; i < MT_COUNT(paths); i++) {
+        setenv("HF_HUB_CACHE", paths[i][0], 1);
+        assert_ok(mt_hub_places_init(&p, &err));
+        assert_string_equal(p.cache, paths[i][1]);
+        mt_hub_places_deinit(&p);
+    }
+    setenv("HOME", home, 1);
+    mt_free(home);
+    setenv("TRANSFORMERS_OFFLINE", "1", 1);
+    setenv("HF_HUB_OFFLINE", "0", 1);
+    setenv("HF_TOKEN", "good", 1);
+    setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "true", 1);
+    assert_ok(mt_hub_places_init(&p, &err));
+    assert_null(p.offline);
+    assert_null(p.token);
+    mt_hub_places_deinit(&p);
+    static const char *const set[] = { "HF_HUB_CACHE",   "MT_T",     "TRANSFORMERS_OFFLINE",
+                                       "HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_DISABLE_IMPLICIT_TOKEN" };
+    for (size_t i = 0; i < MT_COUNT(set); i++) unsetenv(set[i]);
+}
+
 static void a_file_name_that_leads_out_is_refused(void **state)
 {
     rig *r = *state;
@@ -739,7 +774,8 @@ MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_te
              RIG(a_server_is_given_the_time_it_asks_for), RIG(a_repository_that_was_renamed_is_found_by_its_old_name),
              RIG(a_blob_may_be_a_link_to_a_shared_one), RIG(refusals_are_told_in_plain_words),
              RIG(an_unknown_name_is_answered_with_the_nearest), RIG(without_a_network_it_says_how_to_bring_it),
-             RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first), RIG(sizes_that_overflow_do_not_fit),
+             RIG(the_environment_is_read_as_huggingface_hub_reads_it), RIG(a_file_name_that_leads_out_is_refused),
+             RIG(a_full_disk_is_known_first), RIG(sizes_that_overflow_do_not_fit),
              RIG(a_file_that_was_begun_and_has_grown_does_not_fit), RIG(every_failing_file_call_leaves_a_cache_that_works),
              RIG(a_broken_download_goes_on_where_it_was), RIG(what_was_left_by_a_stranger_is_not_believed),
              RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again), RIG(a_request_to_stop_ends_a_download_at_once),
