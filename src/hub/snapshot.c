@@ -161,6 +161,7 @@ mt_rc mt__snapshot_write_ref(const mt__repo *repo, mt_err *err)
     char *own = ref ? own_name(ref) : NULL; /* two that download the same would take each other's file away */
     if (!rc) rc = own ? mt_outfile_save(own, repo->commit, strlen(repo->commit), err) : mt_no_memory(err, "a path");
     if (!rc && mt_disk_rename(own, ref)) rc = mt_fail_errno(err, MT_EIO, "creating %s", ref);
+    if (rc && own) mt_disk_remove(own, false);
     if (!rc) rc = mt_disk_sync_parent(ref, err);
     mt_free(own);
     mt_free(ref);
