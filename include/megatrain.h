@@ -41,6 +41,9 @@
  * one after the other.  A configuration that no thread changes may be shared.  Callbacks run on the thread that made the call,
  * except for notices.  The library uses OpenBLAS with one thread a call and sets that for the whole process.
  *
+ * Locales.  The library writes and reads numbers as in the C locale, whatever setlocale() has chosen.  Its own threads work in the C
+ * locale, and so does the caller's thread during a call, callbacks included.
+ *
  * Results.  The same configuration, tokens and seed give the same numbers, bit for bit, on the same machine.
  *
  * Names.  All names begin with megatrain_ or MEGATRAIN_.  The implementation uses mt_ and MT_, which a static library cannot

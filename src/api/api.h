@@ -5,13 +5,14 @@
  *     model.c    a model: open, close, info, save     passes.c  its steps, evaluations, logits and generations
  *     text.c     its tokenizer
  *
- * A public function checks its pointers, calls one function with an mt_err, and ends with mt__api_end.  chat.h, prepare.h and
+ * A public function begins with mt__api_begin, checks its pointers, calls one function, and ends with mt__api_end.  chat.h, prepare.h and
  * question.h are what the commands of cli/ share with it. */
 #ifndef MT_API_API_H
 #define MT_API_API_H
 
 #include "api/prepare.h"
 #include "api/question.h"
+#include "base/thread.h"
 #include "data/sampler.h"
 #include "engine/generate.h"
 #include "model/stop_ids.h"
@@ -20,8 +21,15 @@
 
 /* -- config.c -- */
 
-/* Writes *error (which may be NULL) and returns rc as a public status. */
-megatrain_status mt__api_end(megatrain_error *error, mt_rc rc, const mt_err *err);
+/* A call of the library: its error, and the caller's locale, which it does not work in (base/thread.h). */
+typedef struct mt__api_call {
+    mt_err err;
+    locale_t own;
+} mt__api_call;
+
+mt__api_call mt__api_begin(void);
+/* Writes *error (which may be NULL), gives the caller's locale back and returns rc as a public status. */
+megatrain_status mt__api_end(mt__api_call *call, megatrain_error *error, mt_rc rc);
 /* Refuses a NULL. */
 mt_rc mt__api_need(const void *pointer, const char *name, mt_err *err);
 /* Fresh settings of a configuration, checked (MT_NEED_...); release with mt_settings_deinit, also after a failure. */

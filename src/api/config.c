@@ -32,11 +32,14 @@ const char *megatrain_status_name(megatrain_status status)
     return (size_t)status < MT_COUNT(status_names) ? status_names[status] : "an unknown status";
 }
 
-megatrain_status mt__api_end(megatrain_error *error, mt_rc rc, const mt_err *err)
+mt__api_call mt__api_begin(void) { return (mt__api_call){ .own = mt_locale_enter() }; }
+
+megatrain_status mt__api_end(mt__api_call *call, megatrain_error *error, mt_rc rc)
 {
+    mt_locale_leave(call->own);
     if (error) {
         error->status = (megatrain_status)rc;
-        snprintf(error->message, sizeof error->message, "%s", rc ? err->msg : "");
+        snprintf(error->message, sizeof error->message, "%s", rc ? call->err.msg : "");
     }
     return (megatrain_status)rc;
 }
@@ -181,20 +184,20 @@ static mt_rc config_create(megatrain_config **out, mt_err *err)
 
 megatrain_status megatrain_config_create(megatrain_config **out, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, config_create(out, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, config_create(out, &call.err));
 }
 
 megatrain_status megatrain_config_read(megatrain_config *config, const char *path, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, config_read(config, path, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, config_read(config, path, &call.err));
 }
 
 megatrain_status megatrain_config_set(megatrain_config *config, const char *key, const char *value, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, config_set(config, key, value, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, config_set(config, key, value, &call.err));
 }
 
 void megatrain_config_free(megatrain_config *c)

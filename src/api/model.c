@@ -121,8 +121,8 @@ static mt_rc model_open(megatrain_model **out, const megatrain_config *config, i
 
 megatrain_status megatrain_model_open(megatrain_model **out, const megatrain_config *config, int uses, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, model_open(out, config, uses, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, model_open(out, config, uses, &call.err));
 }
 
 void megatrain_model_close(megatrain_model *m)
@@ -166,8 +166,8 @@ static mt_rc model_info(const megatrain_model *m, megatrain_info *out, mt_err *e
 
 megatrain_status megatrain_model_info(const megatrain_model *model, megatrain_info *out, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, model_info(model, out, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, model_info(model, out, &call.err));
 }
 
 static mt_rc model_checksum(megatrain_model *m, uint64_t *out, mt_err *err)
@@ -181,8 +181,8 @@ static mt_rc model_checksum(megatrain_model *m, uint64_t *out, mt_err *err)
 
 megatrain_status megatrain_model_checksum(megatrain_model *model, uint64_t *out, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, model_checksum(model, out, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, model_checksum(model, out, &call.err));
 }
 
 static mt_rc set_learning_rate(megatrain_model *m, double lr, mt_err *err)
@@ -195,8 +195,8 @@ static mt_rc set_learning_rate(megatrain_model *m, double lr, mt_err *err)
 
 megatrain_status megatrain_model_set_learning_rate(megatrain_model *model, double learning_rate, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, set_learning_rate(model, learning_rate, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, set_learning_rate(model, learning_rate, &call.err));
 }
 
 /* -- saving ---------------------------------------------------------------------------------------- */
@@ -228,6 +228,6 @@ static mt_rc model_save(megatrain_model *m, const char *dir, mt_err *err)
 
 megatrain_status megatrain_model_save(megatrain_model *model, const char *dir, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, model_save(model, dir, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, model_save(model, dir, &call.err));
 }

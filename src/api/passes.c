@@ -71,17 +71,17 @@ static mt_rc model_evaluate(megatrain_model *m, const megatrain_document *docume
 megatrain_status megatrain_model_step(megatrain_model *model, const megatrain_document *documents, size_t n_documents,
                                       megatrain_result *out, megatrain_error *error)
 {
-    mt_err err = { 0 };
+    mt__api_call call = mt__api_begin();
     if (out) *out = (megatrain_result){ 0 };
-    return mt__api_end(error, model_step(model, documents, n_documents, out, &err), &err);
+    return mt__api_end(&call, error, model_step(model, documents, n_documents, out, &call.err));
 }
 
 megatrain_status megatrain_model_evaluate(megatrain_model *model, const megatrain_document *documents, size_t n_documents,
                                           megatrain_result *out, megatrain_error *error)
 {
-    mt_err err = { 0 };
+    mt__api_call call = mt__api_begin();
     if (out) *out = (megatrain_result){ 0 };
-    return mt__api_end(error, model_evaluate(model, documents, n_documents, out, &err), &err);
+    return mt__api_end(&call, error, model_evaluate(model, documents, n_documents, out, &call.err));
 }
 
 /* -- logits ---------------------------------------------------------------------------------------- */
@@ -101,8 +101,8 @@ static mt_rc model_logits(megatrain_model *m, const int32_t *tokens, size_t n, f
 megatrain_status megatrain_model_logits(megatrain_model *model, const int32_t *tokens, size_t n_tokens, float *logits,
                                         size_t room, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, model_logits(model, tokens, n_tokens, logits, room, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, model_logits(model, tokens, n_tokens, logits, room, &call.err));
 }
 
 /* -- generations ----------------------------------------------------------------------------------- */
@@ -157,10 +157,10 @@ megatrain_status megatrain_model_generate(megatrain_model *model, const int32_t 
                                           const megatrain_sampling *sampling, int32_t *tokens, size_t room, size_t *n_out,
                                           megatrain_error *error)
 {
-    mt_err err = { 0 };
+    mt__api_call call = mt__api_begin();
     generated_tokens to = { .tokens = tokens };
-    mt_rc rc = mt__api_need(n_out, "n_out", &err);
-    if (!rc) rc = model_generate(model, prompt, n_prompt, sampling, &to, room, &err);
+    mt_rc rc = mt__api_need(n_out, "n_out", &call.err);
+    if (!rc) rc = model_generate(model, prompt, n_prompt, sampling, &to, room, &call.err);
     if (n_out) *n_out = rc ? 0 : to.n;
-    return mt__api_end(error, rc, &err);
+    return mt__api_end(&call, error, rc);
 }

@@ -31,6 +31,6 @@ static mt_rc plan_config(const megatrain_config *config, megatrain_plan_info *ou
 
 megatrain_status megatrain_plan(const megatrain_config *config, megatrain_plan_info *out, megatrain_error *error)
 {
-    mt_err err = { 0 };
-    return mt__api_end(error, plan_config(config, out, &err), &err);
+    mt__api_call call = mt__api_begin();
+    return mt__api_end(&call, error, plan_config(config, out, &call.err));
 }

@@ -43,27 +43,27 @@ static mt_rc encode_question(megatrain_model *m, const char *system_text, const 
 megatrain_status megatrain_model_encode(megatrain_model *model, const char *text, int32_t *tokens, size_t room, size_t *n_out,
                                         megatrain_error *error)
 {
-    mt_err err = { 0 };
+    mt__api_call call = mt__api_begin();
     mt_tokens found = { 0 };
-    mt_rc rc = mt__api_need(n_out, "n_out", &err);
+    mt_rc rc = mt__api_need(n_out, "n_out", &call.err);
     if (n_out) *n_out = 0;
-    if (!rc) rc = encode_text(model, text, &found, &err);
-    if (!rc) rc = copy_tokens(&found, tokens, room, n_out, &err);
+    if (!rc) rc = encode_text(model, text, &found, &call.err);
+    if (!rc) rc = copy_tokens(&found, tokens, room, n_out, &call.err);
     mt_tokens_free(&found);
-    return mt__api_end(error, rc, &err);
+    return mt__api_end(&call, error, rc);
 }
 
 megatrain_status megatrain_model_encode_chat(megatrain_model *model, const char *system_text, const char *user_text,
                                              int32_t *tokens, size_t room, size_t *n_out, megatrain_error *error)
 {
-    mt_err err = { 0 };
+    mt__api_call call = mt__api_begin();
     mt_tokens found = { 0 };
-    mt_rc rc = mt__api_need(n_out, "n_out", &err);
+    mt_rc rc = mt__api_need(n_out, "n_out", &call.err);
     if (n_out) *n_out = 0;
-    if (!rc) rc = encode_question(model, system_text, user_text, &found, &err);
-    if (!rc) rc = copy_tokens(&found, tokens, room, n_out, &err);
+    if (!rc) rc = encode_question(model, system_text, user_text, &found, &call.err);
+    if (!rc) rc = copy_tokens(&found, tokens, room, n_out, &call.err);
     mt_tokens_free(&found);
-    return mt__api_end(error, rc, &err);
+    return mt__api_end(&call, error, rc);
 }
 
 static mt_rc decode_tokens(megatrain_model *m, const int32_t *tokens, size_t n, mt_str *out, mt_err *err)
@@ -89,12 +89,12 @@ static mt_rc copy_text(const mt_str *from, char *text, size_t room, size_t *n_ou
 megatrain_status megatrain_model_decode(megatrain_model *model, const int32_t *tokens, size_t n_tokens, char *text, size_t room,
                                         size_t *n_out, megatrain_error *error)
 {
-    mt_err err = { 0 };
+    mt__api_call call = mt__api_begin();
     mt_str found = { 0 };
-    mt_rc rc = mt__api_need(n_out, "n_out", &err);
+    mt_rc rc = mt__api_need(n_out, "n_out", &call.err);
     if (n_out) *n_out = 0;
-    if (!rc) rc = decode_tokens(model, tokens, n_tokens, &found, &err);
-    if (!rc) rc = copy_text(&found, text, room, n_out, &err);
+    if (!rc) rc = decode_tokens(model, tokens, n_tokens, &found, &call.err);
+    if (!rc) rc = copy_text(&found, text, room, n_out, &call.err);
     mt_str_free(&found);
-    return mt__api_end(error, rc, &err);
+    return mt__api_end(&call, error, rc);
 }

@@ -97,10 +97,10 @@ static mt_rc run_config(api_run *r, const megatrain_config *config, megatrain_ou
 megatrain_status megatrain_train(const megatrain_config *config, const megatrain_hooks *hooks, megatrain_outcome *out,
                                  megatrain_error *error)
 {
-    mt_err err = { 0 };
+    mt__api_call call = mt__api_begin();
     api_run r = { .hooks = hooks };
     if (out) *out = (megatrain_outcome){ 0 };
-    mt_rc rc = run_config(&r, config, out, &err);
+    mt_rc rc = run_config(&r, config, out, &call.err);
     mt_settings_deinit(&r.s);
-    return mt__api_end(error, rc, &err);
+    return mt__api_end(&call, error, rc);
 }

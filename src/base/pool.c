@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
 #include "base/pool.h"
 
-#include "base/fault.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -67,7 +67,7 @@ mt_rc mt_pool_create(mt_pool **out, int n_threads, mt_err *err)
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->finish, NULL);
     for (int i = 0; i < n_threads - 1; i++) {
-        if (mt_fault(MT_FAULT_THREAD) || pthread_create(&p->workers[i], NULL, worker, p)) {
+        if (!mt_thread_start(&p->workers[i], worker, p)) {
             mt_pool_free(p);
             return mt_fail(err, MT_ENOMEM, "the system refused thread %d of %d; see ulimit -u", i + 2, n_threads);
         }

@@ -1,1 +1,1 @@
-set(sources arena.c disk.c dtype.c err.c fault.c file.c hash.c json.c json_write.c log.c mem.c nearest.c numa.c outfile.c pool.c rng.c split.c spread.c stack.c str.c units.c utf8.c value.c value_json.c watch.c yaml.c)
+set(sources arena.c disk.c dtype.c err.c fault.c file.c hash.c json.c json_write.c log.c mem.c nearest.c numa.c outfile.c pool.c rng.c split.c spread.c stack.c str.c thread.c units.c utf8.c value.c value_json.c watch.c yaml.c)

@@ -9,8 +9,8 @@
  * has not ended some seconds after a failure, the guard kills it, and with it the job. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "comm/wire.h"
 
 #include <mpi.h>
@@ -468,8 +468,7 @@ static mt_rc open_wire(mpi_wire *w, mt_err *err)
     MT_TRY(name_hosts(w, err));
     use_all_cores(w);
     guard_hear(w);
-    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&w->guard, NULL, guard_main, w))
-        return mt_fail(err, MT_EIO, "no thread for MPI");
+    if (!mt_thread_start(&w->guard, guard_main, w)) return mt_fail(err, MT_EIO, "no thread for MPI");
     return MT_OK;
 }
 

@@ -1,6 +1,6 @@
 #include "data/prefetch.h"
+#include "base/thread.h"
 
-#include "base/fault.h"
 #include "base/watch.h"
 
 #include <pthread.h>
@@ -145,7 +145,7 @@ mt_rc mt_prefetch_open(mt_source **out, mt_source *inner, mt_err *err)
     pthread_mutex_init(&p->inner_lock, NULL);
     mt_watch_init(&p->watch);
     mt_rc rc = prefetch_reserve(p, err);
-    if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&p->thread, NULL, prefetch_prepare, p)))
+    if (!rc && !mt_thread_start(&p->thread, prefetch_prepare, p))
         rc = mt_fail(err, MT_ENOMEM, "the system refused a thread for preparing data; see ulimit -u");
     if (rc) {
         prefetch_deinit(p);

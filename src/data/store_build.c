@@ -6,8 +6,8 @@
  *     n_written   chunks the caller has written: the reader may fill their slots anew */
 #include "data/store_build.h"
 
-#include "base/fault.h"
 #include "base/pool.h"
+#include "base/thread.h"
 #include "base/units.h"
 #include "base/watch.h"
 #include "data/chunk.h"
@@ -92,13 +92,13 @@ static mt_rc start_threads(build *b, mt_err *err)
         worker *w = mt_calloc(1, sizeof *w);
         if (!w) return mt_no_memory(err, "a tokenizer thread");
         *w = (worker){ b, b->n_started };
-        if (mt_fault(MT_FAULT_THREAD) || pthread_create(&b->workers[b->n_started], NULL, make_samples, w)) {
+        if (!mt_thread_start(&b->workers[b->n_started], make_samples, w)) {
             mt_free(w);
             return mt_fail(err, MT_ENOMEM, "the system refused tokenizer thread %d of %d; see ulimit -u", b->n_started + 1,
                            b->n_workers);
         }
     }
-    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&b->reader, NULL, read_records, b))
+    if (!mt_thread_start(&b->reader, read_records, b))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for reading; see ulimit -u");
     b->reading = true;
     return MT_OK;

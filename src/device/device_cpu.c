@@ -14,6 +14,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "base/units.h"
 #include "device/blas.h"
 
@@ -183,7 +184,7 @@ static mt_rc cpu_stream_create(mt_device *dev, mt_stream **out, const char *name
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->not_empty, NULL);
     pthread_cond_init(&s->not_full, NULL);
-    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, stream_main, s)) {
+    if (!mt_thread_start(&s->thread, stream_main, s)) {
         pthread_cond_destroy(&s->not_empty);
         pthread_cond_destroy(&s->not_full);
         pthread_mutex_destroy(&s->lock);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 
 #include <assert.h>
@@ -164,7 +165,7 @@ static mt_rc open_exchange(mt_state *s, const mt_memory *memory, mt_err *err)
     MT_TRY(exchange_allocate(s, err));
     MT_TRY(mt__reads_create(s, err));
     mt__exchange_open_units(s, memory);
-    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&x->thread, NULL, exchange_main, s))
+    if (!mt_thread_start(&x->thread, exchange_main, s))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for the other machines; see ulimit -u");
     x->started = true;
     return MT_OK;

@@ -5,7 +5,7 @@
  * waits are on gates of the watch, so the first failure of any lane ends them all (F1); it is kept with the number of its
  * device. */
 #include "base/clock.h"
-#include "base/fault.h"
+#include "base/thread.h"
 #include "engine/internal.h"
 
 #include <math.h>
@@ -169,7 +169,7 @@ static mt_rc open_lane(further_lane *l, mt_err *err)
     MT_TRY(mt_memory_init(&l->memory, l->dev, e->plan, &e->memory, err));
     MT_TRY(mt_lane_create(&l->lane, l->dev, e->plan, &l->memory, e->state, l->index, err));
     mt_lane_set_name(l->lane, l->name.s);
-    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&l->thread, NULL, lane_main, l))
+    if (!mt_thread_start(&l->thread, lane_main, l))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for another GPU; see ulimit -u");
     l->started = true;
     return MT_OK;

@@ -7,8 +7,7 @@
  * machine says last (END) comes after all it wanted and noted.  While reads are open a
  * machine always expects the next request of every other one; otherwise it expects none. */
 #include "engine/exchange.h"
-
-#include "base/fault.h"
+#include "base/thread.h"
 
 #include <string.h>
 
@@ -296,7 +295,7 @@ mt_rc mt_state_open_reads(mt_state *s, const mt_reads *how, mt_err *err)
         expect_request(s, mt__exchange_peer(x, k));
     }
     pthread_mutex_unlock(&s->watch->lock);
-    x->reads.open = !mt_fault(MT_FAULT_THREAD) && !pthread_create(&x->reads.thread, NULL, answer_main, s);
+    x->reads.open = mt_thread_start(&x->reads.thread, answer_main, s);
     if (x->reads.open) return MT_OK;
     mt_fail(err, MT_ENOMEM, "the system refused a thread to answer other machines; see ulimit -u");
     mt_watch_fail(s->watch, err); /* they wait for this one */

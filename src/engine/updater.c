@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "device/trace.h"
 #include "engine/state_internal.h"
 #include "plan/slices.h"
@@ -238,7 +239,7 @@ mt_rc mt__updater_create(mt_state *s, int n_workers, mt_err *err)
     if (!up->jobs) return mt_no_memory(err, "the update queue");
     up->pins = n_workers == 0 && !computes_on_cores(s); /* a user who sets the number may have another run beside this one */
     MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(s), err));
-    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, s))
+    if (!mt_thread_start(&up->thread, updater_main, s))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for the updater; see ulimit -u");
     up->started = true;
     return MT_OK;

@@ -4,9 +4,9 @@
  * piece verifies and publishes it while the others continue.  A piece that breaks off is requested again from where it stopped;
  * the first failure that retries do not fix stops all workers, and the received pieces stay for the next run. */
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/units.h"
 #include "hub/internal.h"
 #include "hub/partial.h"
@@ -368,7 +368,7 @@ static mt_rc download_run(job *j, mt_err *err)
     int n = 0, wanted = j->hub->o.n_connections < 64 ? j->hub->o.n_connections : 64;
     pthread_mutex_lock(&j->lock); /* a thread that ends at once waits to say so */
     for (; n < wanted; n++)
-        if (mt_fault(MT_FAULT_THREAD) || pthread_create(&threads[n], NULL, work, j)) break;
+        if (!mt_thread_start(&threads[n], work, j)) break;
     j->n_working = n;
     pthread_mutex_unlock(&j->lock);
     if (n == 0) work(j); /* the system has no thread for us: one piece after the other, then */

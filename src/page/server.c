@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/outfile.h"
+#include "base/thread.h"
 #include "page/request.h"
 
 #include <arpa/inet.h>
@@ -243,8 +244,7 @@ mt_rc mt_server_open(mt_server **out, const mt_run_at *run, int port, mt_err *er
     if (!rc) rc = start_listening(s, port, err);
     snprintf(s->url, sizeof s->url, "http://127.0.0.1:%d/%s/", s->port, s->key);
     if (!rc && pipe(s->wake)) rc = mt_fail_errno(err, MT_EIO, "starting the dashboard");
-    if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, serve, s)))
-        rc = mt_fail(err, MT_EIO, "the dashboard's thread did not start");
+    if (!rc && !mt_thread_start(&s->thread, serve, s)) rc = mt_fail(err, MT_EIO, "the dashboard's thread did not start");
     if (rc) {
         mt_server_close(s);
         return rc;

@@ -4,10 +4,10 @@
  * (mt_state_read_anywhere); the same code writes the same bytes for any number of machines (N9).  Each machine locks and copies its
  * own state, and unlocks a unit when every machine that writes some of it has read it.  The first machine makes the directory, and
  * renames it when all machines have written and synced their files. */
-#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/thread.h"
 #include "ckpt/outdir.h"
 #include "run/ranks.h"
 #include "run/train_internal.h"
@@ -209,7 +209,7 @@ mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err)
     if (!rc) rc = open_writer(t, err);
     if (!rc) rc = mt_engine_lock(t->exec.engine, err);
     atomic_store(&s->finished, false);
-    if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, saver_main, s))) {
+    if (!rc && !mt_thread_start(&s->thread, saver_main, s)) {
         mt_state_unlock_all(mt_engine_state(t->exec.engine));
         rc = mt_fail(err, MT_ENOMEM, "the system refused a thread to write the checkpoint; see ulimit -u");
     }

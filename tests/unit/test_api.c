@@ -3,6 +3,7 @@
 
 #include "base/fault.h"
 
+#include <locale.h>
 #include <megatrain.h>
 #include <pthread.h>
 
@@ -435,6 +436,45 @@ static void a_stopped_run_continues_to_the_same_bits(void **state)
     megatrain_config_free(c);
 }
 
+/* A locale that writes 0.5 as "0,5": one of this machine, or one that is made in dir.  False: there is neither. */
+static bool choose_comma_locale(const char *dir)
+{
+    char command[256], text[8];
+    if (!setlocale(LC_ALL, "de_DE.UTF-8")) {
+        snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 '%s/de_DE.UTF-8' > /dev/null 2>&1", dir);
+        if (system(command) < 0) return false;
+        setenv("LOCPATH", dir, 1);
+        if (!setlocale(LC_ALL, "de_DE.UTF-8")) return false;
+    }
+    snprintf(text, sizeof text, "%.1f", 0.5);
+    return strcmp(text, "0,5") == 0;
+}
+
+static void note_locale(void *user, const megatrain_progress *p) { snprintf(user, 8, "%.1f", 0.5 + 0 * p->epoch); }
+
+static void a_locale_with_commas_changes_nothing(void **state)
+{
+    const char *dir = *state;
+    char in_call[8] = "", after[8] = "";
+    megatrain_outcome plain, comma;
+    megatrain_config *c = run_config(dir, "plain");
+    assert_done(megatrain_train(c, NULL, &plain, &error));
+    megatrain_config_free(c);
+    if (!choose_comma_locale(dir)) mt_skip("this machine has no locale with a decimal comma, and no localedef to make one");
+    const megatrain_hooks hooks = { .user = in_call, .step = note_locale };
+    c = run_config(dir, "comma");
+    assert_done(megatrain_train(c, &hooks, &comma, &error));
+    snprintf(after, sizeof after, "%.1f", 0.5);
+    setlocale(LC_ALL, "C");
+    unsetenv("LOCPATH");
+    assert_string_equal(in_call, "0.5");
+    assert_string_equal(after, "0,5");
+    assert_true(comma.loss == plain.loss);
+    char *difference = workspace_difference(plain.model_dir, comma.model_dir);
+    if (difference) fail_msg("%s", difference);
+    megatrain_config_free(c);
+}
+
 /* -- bad calls ------------------------------------------------------------------------------------- */
 
 static void every_null_is_an_error(void **state)
@@ -727,7 +767,8 @@ MT_TEST_MAIN(cmocka_unit_test(a_wrong_setting_is_refused_by_name), IN_WORKSPACE(
              cmocka_unit_test(a_model_that_is_not_trained_evaluates_and_generates),
              cmocka_unit_test(a_continuation_ends_where_the_sequence_is_full),
              cmocka_unit_test(text_becomes_tokens_and_text_again), cmocka_unit_test(a_model_without_a_tokenizer_says_so),
-             IN_WORKSPACE(a_stopped_run_continues_to_the_same_bits), cmocka_unit_test(every_null_is_an_error),
-             cmocka_unit_test(wrong_sizes_and_tokens_change_nothing), IN_WORKSPACE(what_cannot_be_opened_says_why),
-             IN_WORKSPACE(after_a_failure_every_call_returns_it), IN_WORKSPACE(whatever_fails_is_an_error_and_leaks_nothing),
+             IN_WORKSPACE(a_stopped_run_continues_to_the_same_bits), IN_WORKSPACE(a_locale_with_commas_changes_nothing),
+             cmocka_unit_test(every_null_is_an_error), cmocka_unit_test(wrong_sizes_and_tokens_change_nothing),
+             IN_WORKSPACE(what_cannot_be_opened_says_why), IN_WORKSPACE(after_a_failure_every_call_returns_it),
+             IN_WORKSPACE(whatever_fails_is_an_error_and_leaks_nothing),
              cmocka_unit_test(models_in_two_threads_do_not_see_each_other), cmocka_unit_test(notices_reach_their_receiver))
