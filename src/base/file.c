@@ -131,6 +131,15 @@ bool mt_dir_exists(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool mt_path_is_below(const char *name)
+{
+    for (const char *p = name; p; p = strchr(p, '/')) {
+        p += *p == '/';
+        if (strncmp(p, "..", 2) == 0 && (!p[2] || p[2] == '/')) return false;
+    }
+    return *name && *name != '/';
+}
+
 static bool is_below(const char *path, const char *dir, size_t n) { return strncmp(path, dir, n) == 0 && path[n] == '/'; }
 
 /* Both paths are free of links. */

@@ -29,6 +29,8 @@ mt_rc mt_file_read_own(char **out, size_t *n_bytes, const char *path, size_t max
 bool mt_file_exists(const char *path);
 bool mt_dir_exists(const char *path);
 
+/* True for a relative path that no ".." leads out of its directory: a name from a file that is not trusted. */
+bool mt_path_is_below(const char *name);
 /* Fails if dir/name is a link, or is reached through one, that leads out of dir: what a stranger's folder links to is not the
  * stranger's.  A snapshot of the hub's cache may link to the blobs beside it (models--X/snapshots/REV and models--X/blobs).  A
  * name that is not there is fine. */

@@ -138,9 +138,6 @@ void mt_manifest_deinit(mt_manifest *m)
 
 /* -- verifying ------------------------------------------------------------------------------------- */
 
-/* A name from a file we do not trust: inside the directory, and no way out of it. */
-static bool name_is_safe(const char *name) { return *name && *name != '/' && !strstr(name, ".."); }
-
 static mt_rc verify_file(const char *path, const mt_value *entry, const char *list, mt_err *err)
 {
     int64_t want_bytes;
@@ -175,7 +172,7 @@ static mt_rc verify_one(void *arg, int64_t i, mt_err *err)
 {
     const listed *l = arg;
     const struct listed_file *f = &l->files[i];
-    if (!mt_value_has(f->entry, MT_VALUE_MAP) || !name_is_safe(f->name))
+    if (!mt_value_has(f->entry, MT_VALUE_MAP) || !mt_path_is_below(f->name))
         return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not an entry of a file", l->list, f->name);
     char *path = mt_path_join(l->dir, f->name);
     mt_rc rc = path ? verify_file(path, f->entry, l->list, err) : mt_no_memory(err, "the checksums of %s", l->dir);

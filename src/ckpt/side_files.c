@@ -1,6 +1,7 @@
 #include "ckpt/side_files.h"
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
 
@@ -75,6 +76,10 @@ static mt_rc take_kind(mt_side_files *f, const char *source, const char *folder,
     if (!rc && mt_dir_exists(dir)) rc = mt_dir_list(&names, dir, err);
     for (size_t i = 0; !rc && i < names.n; i++) {
         if (!is_of_kind(names.items[i], ending)) continue;
+        if (!mt_utf8_valid(names.items[i], strlen(names.items[i]), NULL)) { /* a checkpoint's list of files is JSON */
+            mt_warn("a file in %s whose name is not UTF-8 is not saved with the model: *%s", source, ending);
+            continue;
+        }
         char *name = mt_asprintf("%s%s", folder, names.items[i]);
         rc = name ? side_files_take(f, source, name, err) : mt_no_memory(err, "%s", names.items[i]);
         mt_free(name);

@@ -13,16 +13,6 @@
 
 enum { CHUNK = 1 << 16, LONGEST_LINE = 16 << 20, SMALL_FILE = 4 << 20, LOG_TAIL = 16 << 10 };
 
-/* No way out of the directory it is in. */
-static bool is_inside(const char *name)
-{
-    for (const char *p = name; p; p = strchr(p, '/')) {
-        p += *p == '/';
-        if (strncmp(p, "..", 2) == 0 && (!p[2] || p[2] == '/')) return false;
-    }
-    return *name && *name != '/';
-}
-
 /* The part of an absolute path that is below dir; else the path itself. */
 static const char *below(const char *path, const char *dir)
 {
@@ -34,7 +24,7 @@ static const char *below(const char *path, const char *dir)
 static mt_rc metrics_inside(char **out, const char *dir, const char *name, mt_err *err)
 {
     name = below(name, dir);
-    if (!is_inside(name))
+    if (!mt_path_is_below(name))
         return mt_fail(err, MT_EINVAL,
                        "the metrics of %s are in %s, outside the run, which is not read for that: name it yourself, --metrics %s",
                        dir, name, name);

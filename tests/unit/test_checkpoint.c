@@ -127,6 +127,26 @@ static void what_is_written_is_what_is_read(void **state)
     fake_close(&b);
 }
 
+/* Files of the model may be called anything; the list of a checkpoint's files must not take them for damage. */
+static void odd_names_of_a_models_files_are_no_damage(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 3);
+    workspace_write(*state, "model/a..py", "pass");
+    workspace_write(*state, "model/...py", "pass");
+    workspace_write(*state, "model/mod\xe8le.py", "pass"); /* Latin-1 */
+    mt_side_files_free(&a.files);
+    assert_ok(mt_side_files_read(&a.files, a.source.s, &err));
+    mt_ckpt_save s = save_of(&a, *state, 7);
+    assert_ok(mt_ckpt_write(&s, &err));
+    test_path path = workspace_path("%s/checkpoint-7", (char *)*state);
+    assert_true(mt_file_exists(workspace_path("%s/a..py", path.s).s));
+    assert_ok(mt_ckpt_verify(path.s, &err));
+    fake_close(&a);
+}
+
 /* Masters one below, at and above the middle between two bf16 numbers: the file rounds to even, and the run continues exactly. */
 static void bf16_files_hold_the_master_rounded_to_even(void **state)
 {
@@ -742,10 +762,10 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
-             RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(so_it_is_with_several_threads),
-             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(however_many_ranks_write_it_is_the_same),
-             RUNS(a_rank_that_has_not_written_leaves_no_checkpoint),
+MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(odd_names_of_a_models_files_are_no_damage),
+             RUNS(bf16_files_hold_the_master_rounded_to_even), RUNS(every_file_operation_that_fails_leaves_the_one_before_whole),
+             RUNS(so_it_is_with_several_threads), RUNS(however_many_threads_write_or_read_it_is_the_same),
+             RUNS(however_many_ranks_write_it_is_the_same), RUNS(a_rank_that_has_not_written_leaves_no_checkpoint),
              RUNS(a_file_that_fails_on_any_rank_leaves_the_one_before_whole),
              RUNS(an_earlier_attempt_cannot_reach_the_files_of_this_one), cmocka_unit_test(files_are_dealt_by_their_bytes),
              RUNS(numbers_that_are_not_finite_are_never_saved), RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
