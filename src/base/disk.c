@@ -1,7 +1,7 @@
 #include "base/disk.h"
 
 #include "base/fault.h"
-#include "base/file.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -223,7 +223,9 @@ mt_rc mt_disk_sync_dir(const char *path, mt_err *err)
 
 mt_rc mt_disk_sync_parent(const char *path, mt_err *err)
 {
-    size_t n = (size_t)(mt_path_base(path) - path);
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--; /* "model/" is in the directory that "model" is in */
+    while (n && path[n - 1] != '/') n--;
     while (n > 1 && path[n - 1] == '/') n--;
     char *dir = n ? mt_strndup(path, n) : mt_strdup(".");
     mt_rc rc = dir ? mt_disk_sync_dir(dir, err) : mt_no_memory(err, "syncing the directory of %s", path);

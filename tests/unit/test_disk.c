@@ -39,8 +39,37 @@ ssize_t write(int fd, const void *from, size_t n)
     return syscall(SYS_write, fd, from, moody && n > 1 ? 1 : n);
 }
 
-int fsync(int fd) { return interrupted() ? -1 : (int)syscall(SYS_fsync, fd); }
+static ino_t synced; /* what fsync was called for last */
+
+int fsync(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0) synced = st.st_ino;
+    return interrupted() ? -1 : (int)syscall(SYS_fsync, fd);
+}
+
 int ftruncate(int fd, off_t n) { return interrupted() ? -1 : (int)syscall(SYS_ftruncate, fd, n); }
+
+static void the_parent_is_the_same_with_a_slash_at_the_end(void **state)
+{
+    static const char *const names[] = { "model", "model/", "model//", "model/config.json" };
+    mt_err err = { 0 };
+    struct stat outer, inner;
+    char *model = mt_path_join(*state, "model");
+    assert_int_equal(mt_disk_mkdir(model, 0777), 0);
+    assert_int_equal(stat(*state, &outer), 0);
+    assert_int_equal(stat(model, &inner), 0);
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        char *path = mt_path_join(*state, names[i]);
+        assert_ok(mt_disk_sync_parent(path, &err));
+        assert_true(synced == (i < 3 ? outer : inner).st_ino);
+        mt_free(path);
+    }
+    assert_ok(mt_disk_sync_parent("/", &err));
+    assert_ok(mt_disk_sync_parent("a", &err));
+    assert_int_equal(mt_disk_remove(model, true), 0);
+    mt_free(model);
+}
 
 static void interrupted_and_short_calls_are_completed(void **state)
 {
@@ -110,5 +139,5 @@ static void emptying_waits_until_it_is_known_to_be_a_file(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(interrupted_and_short_calls_are_completed), IN_TEMPDIR(what_is_no_regular_file_is_refused_at_once),
-             IN_TEMPDIR(emptying_waits_until_it_is_known_to_be_a_file))
+MT_TEST_MAIN(IN_TEMPDIR(the_parent_is_the_same_with_a_slash_at_the_end), IN_TEMPDIR(interrupted_and_short_calls_are_completed),
+             IN_TEMPDIR(what_is_no_regular_file_is_refused_at_once), IN_TEMPDIR(emptying_waits_until_it_is_known_to_be_a_file))
