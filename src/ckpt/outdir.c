@@ -125,7 +125,13 @@ mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err) { return mt_ou
 
 mt_rc mt_outdir_open_marked(mt_outdir *d, const char *path, uint64_t mark, mt_err *err)
 {
-    *d = (mt_outdir){ .path = mt_strdup(path), .tmp = mt_outdir_tmp_name(path, mark), .old = mt_asprintf("%s.old.tmp", path) };
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--; /* "my-model/": the other names are beside it, not inside */
+    *d = (mt_outdir){ .path = mt_strndup(path, n) };
+    if (d->path) {
+        d->tmp = mt_outdir_tmp_name(d->path, mark);
+        d->old = mt_asprintf("%s.old.tmp", d->path);
+    }
     mt_rc rc = d->path && d->tmp && d->old ? MT_OK : mt_no_memory(err, "names in %s", path);
     if (!rc) rc = mt_dir_remove(d->tmp, err);
     if (!rc) rc = mt_dir_make(d->tmp, err);

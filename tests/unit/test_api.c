@@ -272,6 +272,8 @@ static void a_saved_model_computes_the_same(void **state)
     assert_done(megatrain_model_save(m, out.s, &error));
     assert_status(megatrain_model_save(m, out.s, &error), MEGATRAIN_EINVAL);
     assert_message("exists already");
+    assert_done(megatrain_model_save(m, workspace_path("%s/slash/", dir).s, &error));
+    assert_true(mt_file_exists(workspace_path("%s/slash/config.json", dir).s));
     assert_done(megatrain_model_step(m, d.items, N_DOCS, NULL, &error)); /* it continues after saving */
     again = model_of(out.s, 0);
     assert_done(megatrain_model_evaluate(again, d.items, N_DOCS, &after, &error));
