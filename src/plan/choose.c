@@ -5,12 +5,11 @@
  * to a single layer, while that helps and the kind keeps up with the others.  Candidates that do not fit are compared by how much
  * memory they lack, so the same walk leads to one that fits. least.c decides whether any fits, and its placement is among the
  * starts.  Ties go to the earlier candidate, which moves less.  The search lists no buffers: it counts sizes, times only what
- * could win, and judges nothing twice. */
+ * could win, and judges no placement twice. */
 #include "base/mem.h"
 #include "plan/choose_internal.h"
 
 #include <math.h>
-#include <string.h>
 
 /* True if these micro-batches would be too slow even with everything kept, in one sweep. */
 static bool is_hopeless(search *s)
@@ -50,7 +49,7 @@ static mt_rc walk_unmerged(search *s, mt_err *err)
     s->merges = false;
     s->left = MOST_UNMERGED;
     s->timing.every_piece = true;
-    memset(s->known, 0, KNOWN * sizeof *s->known);
+    mt__choose_forget(s);
     MT_TRY(mt__choose_judge(s, &at.c, (merit){ false, INFINITY }, &at.m, err));
     MT_TRY(mt__choose_walk_on(s, &at, err));
     s->starts[0] = at;
@@ -132,9 +131,11 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     if (!rc) rc = mt_step_model_init(&s->timing, s->in.model, err);
     if (!rc) rc = open_merged(s, err);
     s->known = mt_calloc(KNOWN, sizeof *s->known);
-    if (!rc && !s->known) rc = mt_no_memory(err, "searching for a plan");
+    s->places = mt_calloc(KNOWN_PLACES, sizeof *s->places);
+    if (!rc && !(s->known && s->places)) rc = mt_no_memory(err, "searching for a plan");
     if (!rc) rc = find_best(s, err);
     if (!rc) rc = make_plan(s, out, err);
+    mt_free(s->places);
     mt_free(s->known);
     close_merged(s);
     mt_step_model_free(&s->timing);

@@ -33,14 +33,24 @@ typedef struct start {
 
 static inline bool start_exists(const start *at) { return at->c.k[INTERVAL] > 0; }
 
+typedef struct verdict {
+    merit m;
+    bool bound; /* m.cost is only a lower bound */
+} verdict;
+
 /* A candidate that was judged. */
 typedef struct judged {
     candidate c;
-    merit m;
-    bool bound; /* m.cost is only a lower bound */
+    verdict v;
 } judged;
 
-enum { KNOWN = 1 << 12 };
+/* A placement that was judged, and its hash. */
+typedef struct judged_place {
+    uint64_t id; /* 0: none */
+    verdict v;
+} judged_place;
+
+enum { KNOWN = 1 << 12, KNOWN_PLACES = 1 << 14 };
 
 typedef struct search {
     mt_plan_inputs in;
@@ -57,9 +67,10 @@ typedef struct search {
     } merged;
     bool merges;
     start starts[STARTS];
-    judged *known; /* [KNOWN] recently judged candidates, by hash */
+    judged *known;        /* [KNOWN] recently judged candidates, by hash */
+    judged_place *places; /* [KNOWN_PLACES] and their placements */
     mt_least least;
-    int64_t left; /* budget: units of candidates that may still be measured */
+    int64_t left; /* budget: units of candidates that may still be judged */
 } search;
 
 /* Mixtures of experts have hundreds or thousands of units, and a candidate takes time for each.  So the search times them with
@@ -77,6 +88,8 @@ bool mt__choose_turn(const search *s, candidate *c, int k, int by);
 void mt__choose_clamp(const search *s, candidate *c);
 /* Merit of a candidate.  For one that cannot beat `than`, the cost may be too low, but never below `than`. */
 mt_rc mt__choose_judge(search *s, const candidate *c, merit than, merit *out, mt_err *err);
+/* Forgets what was judged: from now on candidates are timed in another way. */
+void mt__choose_forget(search *s);
 /* Step time of the trial, which was filled from the candidate and measured; by the merged model if there is one. */
 mt_rc mt__choose_time(search *s, const candidate *c, double give_up, mt_times *out, bool *simulated, mt_err *err);
 mt_rc mt__choose_time_merged(search *s, const candidate *c, double give_up, mt_times *out, bool *simulated, mt_err *err);
