@@ -171,29 +171,40 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     return p->job.train && p->model->units[u].layout->n_train ? add_trained(p, u, err) : MT_OK;
 }
 
-static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
+/* What units take that are alike: of one layout, and placed the same way. */
+typedef struct measured_unit {
+    const mt_layout *layout;
+    const mt_unit_place *at; /* NULL: none */
+    size_t device, host;
+} measured_unit;
+
+static bool is_like(const measured_unit *m, const mt_layout *layout, const mt_unit_place *at)
 {
-    return a->resident == b->resident && a->home == b->home && a->site == b->site && a->reuses == b->reuses &&
-           a->in_pieces == b->in_pieces;
+    return m->at && m->layout == layout && m->at->resident == at->resident && m->at->home == at->home &&
+           m->at->site == at->site && m->at->reuses == at->reuses && m->at->in_pieces == at->in_pieces;
 }
 
-/* If only sizes are wanted, a layer placed like the one before it takes the same memory. */
+/* If only sizes are wanted, a layer takes as much as one placed like it.  Layers take turns in few ways, so a few of the latest
+ * are enough to find one. */
 static mt_rc add_units(mt_plan *p, mt_err *err)
 {
-    size_t device = 0, host = 0; /* of the unit before */
-    for (int u = 0; u < p->model->n_units; u++) {
-        bool like = u > 0 && p->model->units[u].layout == p->model->units[u - 1].layout &&
-                    same_place(&p->place.units[u], &p->place.units[u - 1]);
-        if (like && p->counting && !p->job.alias_layers) {
-            p->device_bytes += device;
-            p->host_bytes += host;
+    enum { LATEST = 4 };
+    measured_unit latest[LATEST] = { 0 };
+    for (int u = 0, n = 0; u < p->model->n_units; u++) {
+        const mt_layout *layout = p->model->units[u].layout;
+        const mt_unit_place *at = &p->place.units[u];
+        int like = 0;
+        while (like < LATEST && !is_like(&latest[like], layout, at)) like++;
+        if (like < LATEST && p->model->units[u].layer >= 0 && p->counting && !p->job.alias_layers) {
+            p->device_bytes += latest[like].device;
+            p->host_bytes += latest[like].host;
             continue;
         }
-        device = p->device_bytes;
-        host = p->host_bytes;
+        measured_unit *now = &latest[n++ % LATEST];
+        *now = (measured_unit){ layout, at, p->device_bytes, p->host_bytes };
         MT_TRY(add_unit(p, u, err));
-        device = p->device_bytes - device;
-        host = p->host_bytes - host;
+        now->device = p->device_bytes - now->device;
+        now->host = p->host_bytes - now->host;
     }
     return MT_OK;
 }
@@ -314,17 +325,17 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 static mt_rc add_kept(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
-    size_t rows = (size_t)p->place.sweep_tokens, largest = 0, bytes = 0;
+    size_t rows = (size_t)p->place.sweep_tokens, largest = 0;
     mt_dtype t = p->arithmetic.compute;
-    const mt_layer_kind *kind = NULL; /* the layer kind whose bytes are cached, */
-    mt_keep keep = MT_KEEPS;          /* and its level */
+    const mt_layer_kind *kinds[MT_KEEPS] = { 0 }; /* of each level: the layer kind whose bytes are cached, */
+    size_t kept[MT_KEEPS];                        /* and these */
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
-        if (mt_layer_kind_of(p->model, l) != kind || at->keep != keep) {
-            kind = mt_layer_kind_of(p->model, l);
-            keep = at->keep;
-            bytes = mt_kept_bytes(kind, t, keep, p->place.sweep_tokens);
+        if (mt_layer_kind_of(p->model, l) != kinds[at->keep]) {
+            kinds[at->keep] = mt_layer_kind_of(p->model, l);
+            kept[at->keep] = mt_kept_bytes(kinds[at->keep], t, at->keep, p->place.sweep_tokens);
         }
+        const size_t bytes = kept[at->keep];
         if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l)
             MT_TRY(plan_add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
@@ -390,8 +401,9 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     size_t e = mt_dtype_bytes(a->compute), tokens = (size_t)j->step_tokens, docs = (size_t)j->step_docs;
     for (int x = 0; x < 2; x++)
         MT_TRY(plan_add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
+    const size_t layer_work = work_bytes(p, false);
     for (int s = 0; s < (j->train ? p->longest_segment : 1); s++)
-        MT_TRY(plan_add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, work_bytes(p, false), err));
+        MT_TRY(plan_add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, layer_work, err));
     int64_t head_rows = mt_min_i64(a->head_rows, a->micro_tokens);
     MT_TRY(plan_add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p, true), err));
     MT_TRY(plan_add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
