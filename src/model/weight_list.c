@@ -12,10 +12,12 @@
 static void fill_in(char out[MT_NAME_BYTES], const char *name, const char *mark, int number)
 {
     const char *at = strstr(name, mark);
-    if (!at)
-        snprintf(out, MT_NAME_BYTES, "%s", name);
+    const size_t before = at ? (size_t)(at - name) : strlen(name); /* shorter than MT_NAME_BYTES, as every name */
+    memcpy(out, name, before); /* "%.*s" takes many times longer, and opening a model makes ten thousands of names */
+    if (at)
+        snprintf(out + before, MT_NAME_BYTES - before, "%d%s", number, at + strlen(mark));
     else
-        snprintf(out, MT_NAME_BYTES, "%.*s%d%s", (int)(at - name), name, number, at + strlen(mark));
+        out[before] = '\0';
 }
 
 void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BYTES])
