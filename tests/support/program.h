@@ -28,13 +28,20 @@ static inline int run_program(const char *args, char *out, size_t n)
     return run_shell(command, out, n);
 }
 
-/* Run; check the status and that the output mentions `says`. */
-static inline void expect_program(const char *args, int status, const char *says)
+/* Run once; check the status and that the output mentions each of `says`, which end with NULL. */
+static inline void expect_program_all(const char *args, int status, const char *const *says)
 {
     char out[16384];
     int got = run_program(args, out, sizeof out);
-    if (got != status || !strstr(out, says))
-        fail_msg("megatrain %s: status %d (expected %d), expected \"%s\" in:\n%s", args, got, status, says, out);
+    for (; *says; says++)
+        if (got != status || !strstr(out, *says))
+            fail_msg("megatrain %s: status %d (expected %d), expected \"%s\" in:\n%s", args, got, status, *says, out);
+}
+
+/* The same for one text. */
+static inline void expect_program(const char *args, int status, const char *says)
+{
+    expect_program_all(args, status, (const char *const[]){ says, NULL });
 }
 
 #endif
