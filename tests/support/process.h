@@ -21,7 +21,7 @@ typedef struct program {
     int out;                     /* both its streams */
     int status;                  /* exit status, or -signal */
     size_t n_text;               /* bytes it has said so far */
-    char text[PROGRAM_MAX_TEXT]; /* what it said */
+    char text[PROGRAM_MAX_TEXT]; /* what it said, or the end of that */
 } program;
 
 static inline void program_arg(program *p, const char *arg)
@@ -70,9 +70,14 @@ static inline void program_start(program *p)
     p->text[0] = '\0';
 }
 
-/* Read what it says; false: it has ended. */
+/* Read what it says; false: it has ended.  If there is no room left, the older half goes: how a run ended is at the end. */
 static inline bool program_read(program *p)
 {
+    if (p->n_text == PROGRAM_MAX_TEXT - 1) {
+        const size_t half = PROGRAM_MAX_TEXT / 2;
+        p->n_text -= half;
+        memmove(p->text, p->text + half, p->n_text + 1);
+    }
     ssize_t got = read(p->out, p->text + p->n_text, PROGRAM_MAX_TEXT - 1 - p->n_text);
     if (got <= 0) return false;
     p->n_text += (size_t)got;
