@@ -2,7 +2,8 @@
  *
  *     bench_dense [seconds per burst] [turns] [word ...]     default: 0.25, 2, every product and variant; a word selects products
  *                                                            ("123b", "dw") or variants ("sync", "256x192"), and lib always runs
- *     bench_dense profile [word ...]                         each once, for ncu (docs/notebook/kernels.md has the command)
+ *     bench_dense profile [word ...]                         each three times, for ncu (docs/notebook/kernels.md has the command)
+ *     bench_dense apart [word ...]                           how far apart in time blocks begin the same tile of their walk
  *
  * D [M, N] = A B', where A has M rows and B has N, stored with the summed dimension along memory rows ("deep") or across them
  * ("wide"): forward (deep, deep) and dx (deep, wide) write bf16, dw (wide, wide) adds to fp32 sums.
@@ -14,8 +15,9 @@
  *   empty[stage]   every warpgroup that reads this block's part of it, in this block and its cluster, is done
  *
  * What varies: the tile, the cluster, the height of the panel of tiles that blocks walk through column by column (what stays in the L2
- * cache), whether blocks wait for each other before each tile (so that they read the same columns at the same time), and the cache's
- * hints for both operands.  Every result is compared with cuBLASLt's. */
+ * cache), and how often blocks wait for each other (so that they read the same columns at the same time).  132 processors hold only
+ * 30 clusters of four blocks; "mix" gives the other 12 processors to a second launch in clusters of two, which runs beside the
+ * first one and takes its share of every round of the walk.  Every result is compared with cuBLASLt's. */
 #include "ops/grouped_tiles.cuh"
 #include "ops/hopper.cuh"
 
@@ -29,22 +31,26 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N_SMS = 132 };
+enum { N_SMS = 132, TRACED = 1024 };
 
 typedef enum product_kind { PRODUCT_FWD, PRODUCT_DX, PRODUCT_DW } product_kind;
 
-/* How a variant walks and reads. */
+/* How a variant walks. */
 typedef struct walk {
-    int panel;               /* rows of cluster tiles that are walked column by column */
-    int sync;                /* 0, or: all blocks meet before every Nth tile */
-    uint64_t hint_a, hint_b; /* of the L2 cache */
+    int panel; /* rows of units that are walked column by column */
+    int every; /* 0, or: all blocks meet every N steps of 64 summed numbers */
+    int slack; /* meetings that a block may be ahead of the last one */
 } walk;
 
 typedef struct dense_args {
     void *d;
     int M, N, K;
     walk how;
-    unsigned *met; /* blocks that have come to a meeting, zero before the launch */
+    unsigned *met;   /* meetings that blocks have come to, all added; zero before the launch */
+    uint64_t *trace; /* or NULL: when each block began each of its tiles, [N_SMS, TRACED] */
+    int unit_rows;   /* tiles of a unit, one above the other */
+    int per_wave;    /* units that all blocks make at a time */
+    int first;       /* unit of this launch's first block */
 } dense_args;
 
 typedef struct dense_maps {
@@ -73,19 +79,17 @@ template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND> st
 
 /* A box of an operand to this block, or (MANY) to the same place in all blocks of the mask. */
 template <bool MANY>
-__device__ __forceinline__ void copy_box(bf16 *to, const CUtensorMap *map, uint64_t *full, int col, int row, uint16_t mask,
-                                         uint64_t hint)
+__device__ __forceinline__ void copy_box(bf16 *to, const CUtensorMap *map, uint64_t *full, int col, int row, uint16_t mask)
 {
     if (MANY)
-        asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-            "[%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared_address(to)),
-            "l"(map), "r"(col), "r"(row), "r"(shared_address(full)), "h"(mask), "l"(hint)
-            : "memory");
-    else
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
-                     "l"(map), "r"(col), "r"(row), "r"(shared_address(full)), "l"(hint)
+                     "l"(map), "r"(col), "r"(row), "r"(shared_address(full)), "h"(mask)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+                     "l"(map), "r"(col), "r"(row), "r"(shared_address(full))
                      : "memory");
 }
 
@@ -106,14 +110,16 @@ __device__ __forceinline__ void multiply(float d[][4], uint64_t a, uint64_t b, b
 
 /* -- the walk -------------------------------------------------------------------------------------- */
 
-/* Tiles of a cluster, as a grid that blocks walk through panel by panel. */
+/* Units of unit_rows x CN tiles, as a grid that blocks walk through panel by panel, per_wave at a time.  A cluster of two units takes
+ * neighbors of one column, so the number of rows is even, and its panels must be. */
 typedef struct grid_walk {
     int rows, cols, n, panel;
 } grid_walk;
 
-template <typename S, int CM, int CN> __device__ __forceinline__ grid_walk walk_of(const dense_args &a)
+template <typename S, int CN> __device__ __forceinline__ grid_walk walk_of(const dense_args &a)
 {
-    int rows = (a.M + S::BM * CM - 1) / (S::BM * CM), cols = (a.N + S::BN * CN - 1) / (S::BN * CN);
+    int high = S::BM * a.unit_rows, rows = (a.M + high - 1) / high, cols = (a.N + S::BN * CN - 1) / (S::BN * CN);
+    rows += rows % 2;
     return { rows, cols, rows * cols, a.how.panel };
 }
 
@@ -124,12 +130,28 @@ __device__ __forceinline__ void tile_at(const grid_walk &w, int t, int *row, int
     *col = in / high;
 }
 
-/* All blocks have come here as often as this one, or some 50 us are over: meeting saves energy, and nothing depends on it. */
-__device__ __forceinline__ void meet(unsigned *met, unsigned times)
+/* What a block knows of the others' progress. */
+typedef struct meeting {
+    int times, seen; /* meetings of this block; of all blocks, when last read */
+    bool waits;      /* false once the others took too long: results never depend on a meeting */
+} meeting;
+
+__device__ __forceinline__ int read_met(const unsigned *met)
 {
-    unsigned all = gridDim.x * times, now = 0;
+    unsigned seen;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(met));
+    return (int)seen;
+}
+
+/* Counts this block, then waits until all blocks are at most `slack` meetings short of it, for about 50 us at most. */
+__device__ __forceinline__ void meet(meeting *m, unsigned *met, int slack)
+{
+    int all = N_SMS * (++m->times - slack);
     atomicAdd(met, 1);
-    for (int i = 0; i < 64 && now < all; i++) asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(met));
+    if (!m->waits) return;
+    for (int i = 0; i < 64 && m->seen < all; i++) m->seen = read_met(met);
+    m->waits = m->seen >= all;
+    m->seen = read_met(met); /* for the next meeting: its answer arrives in the meantime */
 }
 
 /* -- results --------------------------------------------------------------------------------------- */
@@ -174,9 +196,10 @@ __global__ void __launch_bounds__(128 * (TEAMS + 1), 1) dense_kernel(dense_args 
     float *boxes = (float *)(tiles + S::STAGES * S::STAGE);
     uint64_t *full = (uint64_t *)(boxes + S::BOX_FLOATS), *empty = full + S::STAGES;
     const int rank = blockIdx.x % S::CLUSTER, ci = rank / CN, cj = rank % CN; /* this block's row and column in its cluster */
-    const grid_walk w = walk_of<S, CM, CN>(a);
-    const int steps = (a.K + BK - 1) / BK, first = blockIdx.x / S::CLUSTER, stride = gridDim.x / S::CLUSTER;
+    const grid_walk w = walk_of<S, CN>(a);
+    const int steps = (a.K + BK - 1) / BK, first = a.first + blockIdx.x / S::CLUSTER * (CM / a.unit_rows), stride = a.per_wave;
     int stage = 0, parity = 0;
+    if (threadIdx.x == 0) asm volatile("griddepcontrol.launch_dependents;");
     if (threadIdx.x < S::STAGES) {
         barrier_begin(&full[threadIdx.x], 1);
         barrier_begin(&empty[threadIdx.x], TEAMS * (CM + CN - 1));
@@ -193,15 +216,22 @@ __global__ void __launch_bounds__(128 * (TEAMS + 1), 1) dense_kernel(dense_args 
             uint16_t row_mates = (uint16_t)(((1 << CN) - 1) << (ci * CN)), col_mates = 0;
 #pragma unroll
             for (int i = 0; i < CM; i++) col_mates |= (uint16_t)(1 << (i * CN + cj));
-            unsigned met = 0;
-            for (int t = first, i = 0; t - first < w.n; t += stride, i++) {
-                /* A block without a tile in the last round meets, too. */
-                if (a.how.sync && i % a.how.sync == 0) meet(a.met, ++met);
-                if (t >= w.n) continue;
+            meeting m = { 0, 0, true };
+            int until = a.how.every; /* steps before the next meeting */
+            for (int t = first, i = 0; t - t % stride < w.n; t += stride, i++) {
+                if (a.trace) asm volatile("mov.u64 %0, %globaltimer;" : "=l"(a.trace[blockIdx.x * TRACED + i % TRACED]));
+                if (t >= w.n) { /* no tile in the last round: counts as having come to every meeting */
+                    if (a.how.every) atomicAdd(a.met, 1u << 20);
+                    break;
+                }
                 int row, col;
                 tile_at(w, t, &row, &col);
-                row = (row * CM + ci) * S::BM, col = (col * CN + cj) * S::BN;
+                row = (row * a.unit_rows + ci) * S::BM, col = (col * CN + cj) * S::BN;
                 for (int step = 0; step < steps; step++) {
+                    if (a.how.every && --until < 0) {
+                        meet(&m, a.met, a.how.slack);
+                        until = a.how.every - 1;
+                    }
                     bf16 *left = tiles + stage * S::STAGE, *right = left + S::BM * BK;
                     barrier_wait(&empty[stage], parity ^ 1);
                     barrier_expect(&full[stage], S::STAGE * 2);
@@ -210,22 +240,20 @@ __global__ void __launch_bounds__(128 * (TEAMS + 1), 1) dense_kernel(dense_args 
 #pragma unroll
                         for (int m = 0; m < S::BM; m += 64)
                             copy_box<(CN > 1)>(left + m * BK + from * 64, &maps.a, &full[stage], row + m, step * BK + from,
-                                               row_mates, a.how.hint_a);
+                                               row_mates);
                     } else {
                         const int from = cj * (S::BM / CN);
-                        copy_box<(CN > 1)>(left + from * BK, &maps.a, &full[stage], step * BK, row + from, row_mates,
-                                           a.how.hint_a);
+                        copy_box<(CN > 1)>(left + from * BK, &maps.a, &full[stage], step * BK, row + from, row_mates);
                     }
                     if (WIDE_B) {
                         const int from = ci * (BK / CM);
 #pragma unroll
                         for (int n = 0; n < S::BN; n += 64)
                             copy_box<(CM > 1)>(right + n * BK + from * 64, &maps.b, &full[stage], col + n, step * BK + from,
-                                               col_mates, a.how.hint_b);
+                                               col_mates);
                     } else {
                         const int from = ci * (S::BN / CM);
-                        copy_box<(CM > 1)>(right + from * BK, &maps.b, &full[stage], step * BK, col + from, col_mates,
-                                           a.how.hint_b);
+                        copy_box<(CM > 1)>(right + from * BK, &maps.b, &full[stage], step * BK, col + from, col_mates);
                     }
                     if (++stage == S::STAGES) stage = 0, parity ^= 1;
                 }
@@ -244,7 +272,7 @@ __global__ void __launch_bounds__(128 * (TEAMS + 1), 1) dense_kernel(dense_args 
         for (int t = first; t < w.n; t += stride) {
             int row, col;
             tile_at(w, t, &row, &col);
-            row = (row * CM + ci) * S::BM, col = (col * CN + cj) * S::BN;
+            row = (row * a.unit_rows + ci) * S::BM, col = (col * CN + cj) * S::BN;
             float acc[HALVES][S::BN / 8][4];
             int before = 0;
             for (int step = 0; step < steps; step++) {
@@ -281,6 +309,7 @@ __global__ void __launch_bounds__(128 * (TEAMS + 1), 1) dense_kernel(dense_args 
         }
         if (KIND == PRODUCT_DW) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     }
+    asm volatile("griddepcontrol.wait;" ::: "memory");
     cluster_sync(); /* no block exits while others write its memory or signal its barriers */
 #endif
 }
@@ -318,6 +347,7 @@ static const product odd[] = {
 
 static void *A, *B, *D, *expected, *workspace;
 static unsigned *met;
+static uint64_t *trace;
 static const size_t OPERAND = (size_t)57344 * 32768 * 2, WORKSPACE = (size_t)32 << 20;
 static cublasLtHandle_t lt;
 static PFN_cuTensorMapEncodeTiled_v12000 encode;
@@ -332,8 +362,10 @@ static void describe_matrix(CUtensorMap *map, void *base, int64_t cols, int64_t 
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
 }
 
+/* As many clusters as run at a time, or those beside a launch that has taken the first `taken` units of each round.  Returns how many
+ * units these two take. */
 template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND>
-static void launch(const product *p, const walk *how)
+static int launch(const product *p, const walk *how, int unit_rows, int taken)
 {
     typedef tile_shape<HALVES, TEAMS, COLS, CM, CN, KIND> S;
     static int clusters; /* that run at a time */
@@ -343,13 +375,15 @@ static void launch(const product *p, const walk *how)
     describe_matrix(&maps.a, A, wide_a ? p->M : p->K, wide_a ? p->K : p->M, wide_a ? BK / CN : S::BM / CN, false);
     describe_matrix(&maps.b, B, wide_b ? p->N : p->K, wide_b ? p->K : p->N, wide_b ? BK / CM : S::BN / CM, false);
     if (KIND == PRODUCT_DW) describe_matrix(&maps.sums, D, p->N, p->M, BOX, true);
-    cudaLaunchAttribute of_clusters = {};
-    of_clusters.id = cudaLaunchAttributeClusterDimension;
-    of_clusters.val.clusterDim = { S::CLUSTER, 1, 1 };
+    cudaLaunchAttribute of_clusters[2] = {};
+    of_clusters[0].id = cudaLaunchAttributeClusterDimension;
+    of_clusters[0].val.clusterDim = { S::CLUSTER, 1, 1 };
+    of_clusters[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    of_clusters[1].val.programmaticStreamSerializationAllowed = 1; /* begins beside the first launch, not after it */
     cudaLaunchConfig_t launched = {};
     launched.blockDim = S::THREADS;
     launched.dynamicSmemBytes = S::BYTES;
-    launched.attrs = &of_clusters, launched.numAttrs = 1;
+    launched.attrs = of_clusters, launched.numAttrs = taken ? 2 : 1;
     auto kernel = dense_kernel<HALVES, TEAMS, COLS, CM, CN, KIND>;
     if (!clusters) {
         MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES));
@@ -358,38 +392,57 @@ static void launch(const product *p, const walk *how)
         printf("  (%d x %d in clusters of %d x %d: %d clusters at a time, %d stages)\n", S::BM, S::BN, CM, CN, clusters,
                S::STAGES);
     }
-    launched.gridDim = clusters * S::CLUSTER;
-    dense_args args = { D, (int)p->M, (int)p->N, (int)p->K, *how, met };
-    if (how->sync) MUST(cudaMemsetAsync(met, 0, sizeof *met));
+    const int all = N_SMS / (unit_rows * CN), units = CM / unit_rows; /* of a round, of a cluster */
+    const int here = taken ? (all - taken) / units : clusters;
+    launched.gridDim = here * S::CLUSTER;
+    dense_args args = { D, (int)p->M, (int)p->N, (int)p->K, *how, met, trace, unit_rows, all, taken };
+    if (how->every && !taken) MUST(cudaMemsetAsync(met, 0, sizeof *met));
     MUST(cudaLaunchKernelEx(&launched, kernel, args, (const dense_maps)maps));
+    return taken + here * units;
+}
+
+template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND>
+static void launch_one(const product *p, const walk *how)
+{
+    MUST((launch<HALVES, TEAMS, COLS, CM, CN, KIND>(p, how, CM, 0) != N_SMS / (CM * CN))); /* tiles would be left out */
+}
+
+template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND>
+static void launch_both(const product *p, const walk *how)
+{
+    int taken = launch<HALVES, TEAMS, COLS, 2 * CM, CN, KIND>(p, how, CM, 0);
+    MUST((launch<HALVES, TEAMS, COLS, CM, CN, KIND>(p, how, CM, taken) != N_SMS / (CM * CN))); /* tiles would be left out */
+}
+
+template <int HALVES, int TEAMS, int COLS, int CM, int CN> static void launch_mixed(const product *p, const walk *how)
+{
+    if (p->kind == PRODUCT_FWD) launch_both<HALVES, TEAMS, COLS, CM, CN, PRODUCT_FWD>(p, how);
+    if (p->kind == PRODUCT_DX) launch_both<HALVES, TEAMS, COLS, CM, CN, PRODUCT_DX>(p, how);
+    if (p->kind == PRODUCT_DW) launch_both<HALVES, TEAMS, COLS, CM, CN, PRODUCT_DW>(p, how);
 }
 
 template <int HALVES, int TEAMS, int COLS, int CM, int CN> static void launch_any(const product *p, const walk *how)
 {
-    if (p->kind == PRODUCT_FWD) launch<HALVES, TEAMS, COLS, CM, CN, PRODUCT_FWD>(p, how);
-    if (p->kind == PRODUCT_DX) launch<HALVES, TEAMS, COLS, CM, CN, PRODUCT_DX>(p, how);
-    if (p->kind == PRODUCT_DW) launch<HALVES, TEAMS, COLS, CM, CN, PRODUCT_DW>(p, how);
+    if (p->kind == PRODUCT_FWD) launch_one<HALVES, TEAMS, COLS, CM, CN, PRODUCT_FWD>(p, how);
+    if (p->kind == PRODUCT_DX) launch_one<HALVES, TEAMS, COLS, CM, CN, PRODUCT_DX>(p, how);
+    if (p->kind == PRODUCT_DW) launch_one<HALVES, TEAMS, COLS, CM, CN, PRODUCT_DW>(p, how);
 }
-
-static const uint64_t NORMAL = 0x1000000000000000,
-                      LAST = 0x14F0000000000000; /* what goes first out of the cache, and what last */
 
 static const struct {
     const char *name;
     void (*launch)(const product *p, const walk *how);
     walk how;
 } variants[] = {
-    { "256x192 1x2", launch_any<2, 2, 192, 1, 2>, { 10, 0, NORMAL, NORMAL } },
-    { "256x192 1x2 sync", launch_any<2, 2, 192, 1, 2>, { 10, 1, NORMAL, NORMAL } },
-    { "256x192 1x2 last", launch_any<2, 2, 192, 1, 2>, { 10, 0, LAST, NORMAL } },
-    { "256x192 1x2 panel 20", launch_any<2, 2, 192, 1, 2>, { 20, 0, NORMAL, NORMAL } },
-    { "256x192 1x2 panel 5", launch_any<2, 2, 192, 1, 2>, { 5, 0, NORMAL, NORMAL } },
-    { "256x192 2x2 sync", launch_any<2, 2, 192, 2, 2>, { 5, 1, NORMAL, NORMAL } },
-    { "256x128 1x2", launch_any<2, 2, 128, 1, 2>, { 8, 0, NORMAL, NORMAL } },
-    { "256x128 1x2 sync", launch_any<2, 2, 128, 1, 2>, { 8, 1, NORMAL, NORMAL } },
-    { "256x128 2x1 sync", launch_any<2, 2, 128, 2, 1>, { 4, 1, NORMAL, NORMAL } },
-    { "128x256 2x1 sync", launch_any<1, 2, 256, 2, 1>, { 8, 1, NORMAL, NORMAL } },
-    { "192x192 1x2 sync", launch_any<1, 3, 192, 1, 2>, { 12, 1, NORMAL, NORMAL } },
+    { "256x192 1x2 free", launch_any<2, 2, 192, 1, 2>, { 10, 0, 0 } },
+    { "256x192 1x2 meet 2", launch_any<2, 2, 192, 1, 2>, { 10, 2, 1 } },
+    { "256x192 1x2 meet 1", launch_any<2, 2, 192, 1, 2>, { 10, 1, 1 } },
+    { "256x192 1x2 meet 1, slack 2", launch_any<2, 2, 192, 1, 2>, { 10, 1, 2 } },
+    { "256x192 1x2 meet 2, panel 6", launch_any<2, 2, 192, 1, 2>, { 6, 2, 1 } },
+    { "256x192 mix meet 2", launch_mixed<2, 2, 192, 1, 2>, { 10, 2, 1 } },
+    { "256x192 mix meet 1", launch_mixed<2, 2, 192, 1, 2>, { 10, 1, 1 } },
+    { "128x256 2x1 free", launch_any<1, 2, 256, 2, 1>, { 8, 0, 0 } },
+    { "128x256 2x1 meet 2", launch_any<1, 2, 256, 2, 1>, { 8, 2, 1 } },
+    { "128x256 mix meet 2", launch_mixed<1, 2, 256, 2, 1>, { 8, 2, 1 } },
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants, N_LIBRARY = 8, N_ALL = N_LIBRARY + N_VARIANTS };
 
@@ -611,12 +664,13 @@ static void name_of(const library *x, int i, char *out, size_t size)
 
 static void measure(const product *p, double seconds, int turns, int n, char **words)
 {
-    const double warm = 0.06;
+    const double warm = 0.15;
     result sum[N_ALL] = {};
     library x;
     describe_product(&x, p);
     for (int turn = 0; turn < turns; turn++)
-        for (int i = 0; i < N_ALL; i++) {
+        for (int k = 0; k < N_ALL; k++) {
+            const int i = (k + turn * 3) % N_ALL;
             if (!is_measured(&x, i, n, words)) continue;
             burst(&x, p, i, warm);
             result r = burst(&x, p, i, seconds);
@@ -624,11 +678,11 @@ static void measure(const product *p, double seconds, int turns, int n, char **w
         }
     printf("%s: %lld x %lld x %lld\n", p->name, (long long)p->M, (long long)p->N, (long long)p->K);
     for (int i = 0; i < N_ALL; i++) {
-        char name[32];
+        char name[40];
         if (!is_measured(&x, i, n, words)) continue;
         const double rate = flops_of(p) / sum[i].seconds, most = N_SMS * 4096.0 * 1e6 * sum[i].mhz;
         name_of(&x, i, name, sizeof name);
-        printf("    %-22s %6.1f TFLOP/s  %5.0f MHz  %4.0f W  %5.1f%% of what that clock allows", name, 1e-12 * rate, sum[i].mhz,
+        printf("    %-30s %6.1f TFLOP/s  %5.0f MHz  %4.0f W  %5.1f%% of what that clock allows", name, 1e-12 * rate, sum[i].mhz,
                sum[i].watts, most > 0 ? 100 * rate / most : 0);
         if (i >= N_LIBRARY) printf("  off by %.1e", difference(&x, p, i));
         printf("\n");
@@ -642,8 +696,38 @@ static void profile(const product *p, int n, char **words)
     library x;
     describe_product(&x, p);
     for (int i = 0; i < N_ALL; i++)
-        if (is_measured(&x, i, n, words)) run_any(&x, p, i);
+        for (int k = 0; k < 3 && is_measured(&x, i, n, words); k++) run_any(&x, p, i);
     MUST(cudaDeviceSynchronize());
+    forget_product(&x);
+}
+
+/* How far apart in time the first and the last block begin a round of their walk, after two runs that warm up. */
+static void tell_apart(const product *p, int n, char **words)
+{
+    static uint64_t began[N_SMS][TRACED];
+    library x;
+    describe_product(&x, p);
+    MUST(cudaMalloc((void **)&trace, sizeof began));
+    for (int i = N_LIBRARY; i < N_ALL; i++) {
+        if (!is_measured(&x, i, n, words)) continue;
+        for (int k = 0; k < 3; k++) {
+            MUST(cudaMemset(trace, 0, sizeof began));
+            run_any(&x, p, i);
+        }
+        MUST(cudaMemcpy(began, trace, sizeof began, cudaMemcpyDeviceToHost));
+        printf("%s, us in rounds 0, 1, 3, 7, 15 and every 16th:", variants[i - N_LIBRARY].name);
+        for (int t = 0; t < TRACED; t = t < 15 ? t * 2 + 1 : t + 16) {
+            uint64_t low = UINT64_MAX, high = 0;
+            for (int b = 0; b < N_SMS; b++) {
+                uint64_t at = began[b][t];
+                if (at) low = at < low ? at : low, high = at > high ? at : high;
+            }
+            if (high) printf(" %.0f", 1e-3 * (double)(high - low));
+        }
+        printf("\n");
+    }
+    cudaFree(trace);
+    trace = NULL;
     forget_product(&x);
 }
 
@@ -668,7 +752,7 @@ static void check_odd(void)
 
 int main(int argc, char **argv)
 {
-    const bool once = argc > 1 && strcmp(argv[1], "profile") == 0;
+    const bool apart = argc > 1 && strcmp(argv[1], "apart") == 0, once = apart || (argc > 1 && strcmp(argv[1], "profile") == 0);
     const int skip = once ? 2 : argc < 3 ? argc : 3, n = argc - skip;
     char **words = argv + skip;
     cudaDriverEntryPointQueryResult found;
@@ -686,7 +770,9 @@ int main(int argc, char **argv)
     if (!once) check_odd();
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
         if (!wants_product(products[i].name, n, words)) continue;
-        if (once)
+        if (apart)
+            tell_apart(&products[i], n, words);
+        else if (once)
             profile(&products[i], n, words);
         else
             measure(&products[i], argc > 1 ? atof(argv[1]) : 0.25, argc > 2 ? atoi(argv[2]) : 2, n, words);
