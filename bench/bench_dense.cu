@@ -4,6 +4,8 @@
  *                                                            ("123b", "dw") or variants ("sync", "256x192"), and lib always runs
  *     bench_dense profile [word ...]                         each three times, for ncu (docs/notebook/kernels.md has the command)
  *     bench_dense apart [word ...]                           how far apart in time blocks begin the same tile of their walk
+ *     bench_dense beside [word ...]                          the library's rate beside copies from and to host memory
+ *     bench_dense share [word ...]                           the library's rate beside a kernel that copies memory on some processors
  *
  * D [M, N] = A B', where A has M rows and B has N, stored with the summed dimension along memory rows ("deep") or across them
  * ("wide"): forward (deep, deep) and dx (deep, wide) write bf16, dw (wide, wide) adds to fp32 sums.
@@ -35,12 +37,19 @@ enum { N_SMS = 132, TRACED = 1024 };
 
 typedef enum product_kind { PRODUCT_FWD, PRODUCT_DX, PRODUCT_DW } product_kind;
 
+/* Which operands are read: all; those of a corner that the L2 cache holds; or those of the first steps alone, again and again.  The
+ * last two make wrong results, and show what reading costs. */
+typedef enum reads { READS_ALL, READS_NEAR, READS_ONCE } reads;
+
 /* How a variant walks. */
 typedef struct walk {
     int panel; /* rows of units that are walked column by column */
     int every; /* 0, or: all blocks meet every N steps of 64 summed numbers */
     int slack; /* meetings that a block may be ahead of the last one */
+    reads from;
 } walk;
+
+enum { NEAR = 1920, NEAR_STEPS = 32 }; /* rows and columns, and steps, of the corner */
 
 typedef struct dense_args {
     void *d;
@@ -50,6 +59,7 @@ typedef struct dense_args {
     uint64_t *trace; /* or NULL: when each block began each of its tiles, [N_SMS, TRACED] */
     int unit_rows;   /* tiles of a unit, one above the other */
     int per_wave;    /* units that all blocks make at a time */
+    int blocks;      /* that take part in meetings */
     int first;       /* unit of this launch's first block */
 } dense_args;
 
@@ -144,9 +154,9 @@ __device__ __forceinline__ int read_met(const unsigned *met)
 }
 
 /* Counts this block, then waits until all blocks are at most `slack` meetings short of it, for about 50 us at most. */
-__device__ __forceinline__ void meet(meeting *m, unsigned *met, int slack)
+__device__ __forceinline__ void meet(meeting *m, unsigned *met, int blocks, int slack)
 {
-    int all = N_SMS * (++m->times - slack);
+    int all = blocks * (++m->times - slack);
     atomicAdd(met, 1);
     if (!m->waits) return;
     for (int i = 0; i < 64 && m->seen < all; i++) m->seen = read_met(met);
@@ -227,33 +237,39 @@ __global__ void __launch_bounds__(128 * (TEAMS + 1), 1) dense_kernel(dense_args 
                 int row, col;
                 tile_at(w, t, &row, &col);
                 row = (row * a.unit_rows + ci) * S::BM, col = (col * CN + cj) * S::BN;
+                if (a.how.from == READS_NEAR) row %= NEAR, col %= NEAR;
                 for (int step = 0; step < steps; step++) {
                     if (a.how.every && --until < 0) {
-                        meet(&m, a.met, a.how.slack);
+                        meet(&m, a.met, a.blocks, a.how.slack);
                         until = a.how.every - 1;
                     }
                     bf16 *left = tiles + stage * S::STAGE, *right = left + S::BM * BK;
                     barrier_wait(&empty[stage], parity ^ 1);
+                    if (a.how.from == READS_ONCE && (i > 0 || step >= S::STAGES)) {
+                        barrier_arrive(&full[stage]);
+                        if (++stage == S::STAGES) stage = 0, parity ^= 1;
+                        continue;
+                    }
+                    const int depth = (a.how.from == READS_NEAR ? step % NEAR_STEPS : step) * BK;
                     barrier_expect(&full[stage], S::STAGE * 2);
                     if (WIDE_A) {
                         const int from = cj * (BK / CN);
 #pragma unroll
                         for (int m = 0; m < S::BM; m += 64)
-                            copy_box<(CN > 1)>(left + m * BK + from * 64, &maps.a, &full[stage], row + m, step * BK + from,
-                                               row_mates);
+                            copy_box<(CN > 1)>(left + m * BK + from * 64, &maps.a, &full[stage], row + m, depth + from, row_mates);
                     } else {
                         const int from = cj * (S::BM / CN);
-                        copy_box<(CN > 1)>(left + from * BK, &maps.a, &full[stage], step * BK, row + from, row_mates);
+                        copy_box<(CN > 1)>(left + from * BK, &maps.a, &full[stage], depth, row + from, row_mates);
                     }
                     if (WIDE_B) {
                         const int from = ci * (BK / CM);
 #pragma unroll
                         for (int n = 0; n < S::BN; n += 64)
-                            copy_box<(CM > 1)>(right + n * BK + from * 64, &maps.b, &full[stage], col + n, step * BK + from,
+                            copy_box<(CM > 1)>(right + n * BK + from * 64, &maps.b, &full[stage], col + n, depth + from,
                                                col_mates);
                     } else {
                         const int from = ci * (S::BN / CM);
-                        copy_box<(CM > 1)>(right + from * BK, &maps.b, &full[stage], step * BK, col + from, col_mates);
+                        copy_box<(CM > 1)>(right + from * BK, &maps.b, &full[stage], depth, col + from, col_mates);
                     }
                     if (++stage == S::STAGES) stage = 0, parity ^= 1;
                 }
@@ -267,8 +283,9 @@ __global__ void __launch_bounds__(128 * (TEAMS + 1), 1) dense_kernel(dense_args 
             asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         const int team = threadIdx.x / 128 - 1, warp = threadIdx.x % 128 / 32;
         /* Whom a warp tells that a stage is free: the blocks of the row, then those of the column but for this one. */
-        const int other = warp - CN < ci ? warp - CN : warp - CN + 1, dest = warp < CN ? ci * CN + warp : other * CN + cj;
-        const bool tells = threadIdx.x % 32 == 0 && warp < CM + CN - 1;
+        const int whom = warp + 4 * (threadIdx.x % 32), other = whom - CN < ci ? whom - CN : whom - CN + 1;
+        const int dest = whom < CN ? ci * CN + whom : other * CN + cj;
+        const bool tells = whom < CM + CN - 1;
         for (int t = first; t < w.n; t += stride) {
             int row, col;
             tile_at(w, t, &row, &col);
@@ -365,7 +382,7 @@ static void describe_matrix(CUtensorMap *map, void *base, int64_t cols, int64_t 
 /* As many clusters as run at a time, or those beside a launch that has taken the first `taken` units of each round.  Returns how many
  * units these two take. */
 template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND>
-static int launch(const product *p, const walk *how, int unit_rows, int taken)
+static int launch(const product *p, const walk *how, bool mixed, int unit_rows, int taken)
 {
     typedef tile_shape<HALVES, TEAMS, COLS, CM, CN, KIND> S;
     static int clusters; /* that run at a time */
@@ -387,15 +404,16 @@ static int launch(const product *p, const walk *how, int unit_rows, int taken)
     auto kernel = dense_kernel<HALVES, TEAMS, COLS, CM, CN, KIND>;
     if (!clusters) {
         MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES));
+        MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
         launched.gridDim = S::CLUSTER;
         MUST(cudaOccupancyMaxActiveClusters(&clusters, kernel, &launched));
         printf("  (%d x %d in clusters of %d x %d: %d clusters at a time, %d stages)\n", S::BM, S::BN, CM, CN, clusters,
                S::STAGES);
     }
-    const int all = N_SMS / (unit_rows * CN), units = CM / unit_rows; /* of a round, of a cluster */
+    const int units = CM / unit_rows, all = mixed ? N_SMS / (unit_rows * CN) : clusters * units; /* of a cluster, of a round */
     const int here = taken ? (all - taken) / units : clusters;
     launched.gridDim = here * S::CLUSTER;
-    dense_args args = { D, (int)p->M, (int)p->N, (int)p->K, *how, met, trace, unit_rows, all, taken };
+    dense_args args = { D, (int)p->M, (int)p->N, (int)p->K, *how, met, trace, unit_rows, all, all * unit_rows * CN, taken };
     if (how->every && !taken) MUST(cudaMemsetAsync(met, 0, sizeof *met));
     MUST(cudaLaunchKernelEx(&launched, kernel, args, (const dense_maps)maps));
     return taken + here * units;
@@ -404,14 +422,14 @@ static int launch(const product *p, const walk *how, int unit_rows, int taken)
 template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND>
 static void launch_one(const product *p, const walk *how)
 {
-    MUST((launch<HALVES, TEAMS, COLS, CM, CN, KIND>(p, how, CM, 0) != N_SMS / (CM * CN))); /* tiles would be left out */
+    launch<HALVES, TEAMS, COLS, CM, CN, KIND>(p, how, false, CM, 0);
 }
 
 template <int HALVES, int TEAMS, int COLS, int CM, int CN, product_kind KIND>
 static void launch_both(const product *p, const walk *how)
 {
-    int taken = launch<HALVES, TEAMS, COLS, 2 * CM, CN, KIND>(p, how, CM, 0);
-    MUST((launch<HALVES, TEAMS, COLS, CM, CN, KIND>(p, how, CM, taken) != N_SMS / (CM * CN))); /* tiles would be left out */
+    int taken = launch<HALVES, TEAMS, COLS, 2 * CM, CN, KIND>(p, how, true, CM, 0);
+    MUST((launch<HALVES, TEAMS, COLS, CM, CN, KIND>(p, how, true, CM, taken) != N_SMS / (CM * CN))); /* tiles would be left out */
 }
 
 template <int HALVES, int TEAMS, int COLS, int CM, int CN> static void launch_mixed(const product *p, const walk *how)
@@ -433,16 +451,18 @@ static const struct {
     void (*launch)(const product *p, const walk *how);
     walk how;
 } variants[] = {
-    { "256x192 1x2 free", launch_any<2, 2, 192, 1, 2>, { 10, 0, 0 } },
-    { "256x192 1x2 meet 2", launch_any<2, 2, 192, 1, 2>, { 10, 2, 1 } },
-    { "256x192 1x2 meet 1", launch_any<2, 2, 192, 1, 2>, { 10, 1, 1 } },
-    { "256x192 1x2 meet 1, slack 2", launch_any<2, 2, 192, 1, 2>, { 10, 1, 2 } },
-    { "256x192 1x2 meet 2, panel 6", launch_any<2, 2, 192, 1, 2>, { 6, 2, 1 } },
-    { "256x192 mix meet 2", launch_mixed<2, 2, 192, 1, 2>, { 10, 2, 1 } },
-    { "256x192 mix meet 1", launch_mixed<2, 2, 192, 1, 2>, { 10, 1, 1 } },
-    { "128x256 2x1 free", launch_any<1, 2, 256, 2, 1>, { 8, 0, 0 } },
-    { "128x256 2x1 meet 2", launch_any<1, 2, 256, 2, 1>, { 8, 2, 1 } },
-    { "128x256 mix meet 2", launch_mixed<1, 2, 256, 2, 1>, { 8, 2, 1 } },
+    { "256x192 1x2 free", launch_any<2, 2, 192, 1, 2>, { 10, 0, 0, READS_ALL } },
+    { "256x192 1x2 near", launch_any<2, 2, 192, 1, 2>, { 10, 0, 0, READS_NEAR } },
+    { "256x192 1x2 once", launch_any<2, 2, 192, 1, 2>, { 10, 0, 0, READS_ONCE } },
+    { "256x192 1x2 meet 2", launch_any<2, 2, 192, 1, 2>, { 10, 2, 1, READS_ALL } },
+    { "256x192 1x2 meet 1", launch_any<2, 2, 192, 1, 2>, { 10, 1, 1, READS_ALL } },
+    { "256x192 mix free", launch_mixed<2, 2, 192, 1, 2>, { 10, 0, 0, READS_ALL } },
+    { "256x192 mix meet 2", launch_mixed<2, 2, 192, 1, 2>, { 10, 2, 1, READS_ALL } },
+    { "256x192 mix meet 1", launch_mixed<2, 2, 192, 1, 2>, { 10, 1, 1, READS_ALL } },
+    { "256x192 mix meet 1, slack 2", launch_mixed<2, 2, 192, 1, 2>, { 10, 1, 2, READS_ALL } },
+    { "128x256 2x1 free", launch_any<1, 2, 256, 2, 1>, { 10, 0, 0, READS_ALL } },
+    { "128x256 mix meet 2", launch_mixed<1, 2, 256, 2, 1>, { 8, 2, 1, READS_ALL } },
+    { "256x192 2x2 meet 1", launch_any<2, 2, 192, 2, 2>, { 10, 1, 1, READS_ALL } },
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants, N_LIBRARY = 8, N_ALL = N_LIBRARY + N_VARIANTS };
 
@@ -499,6 +519,9 @@ static void run_library(const library *x, const product *p, int i, void *d)
     MUST(
         cublasLtMatmul(lt, x->op, &one, B, x->a, A, x->b, &beta, d, x->d, d, x->d, &x->choices[i].algo, workspace, WORKSPACE, 0));
 }
+
+/* A variant of ours that reads all of its operands. */
+static bool is_right(int i) { return i >= N_LIBRARY && variants[i - N_LIBRARY].how.from == READS_ALL; }
 
 /* Those of the library first, then ours. */
 static void run_any(const library *x, const product *p, int i)
@@ -684,10 +707,134 @@ static void measure(const product *p, double seconds, int turns, int n, char **w
         name_of(&x, i, name, sizeof name);
         printf("    %-30s %6.1f TFLOP/s  %5.0f MHz  %4.0f W  %5.1f%% of what that clock allows", name, 1e-12 * rate, sum[i].mhz,
                sum[i].watts, most > 0 ? 100 * rate / most : 0);
-        if (i >= N_LIBRARY) printf("  off by %.1e", difference(&x, p, i));
+        if (is_right(i)) printf("  off by %.1e", difference(&x, p, i));
         printf("\n");
     }
     fflush(stdout);
+    forget_product(&x);
+}
+
+/* Copies between host memory and the GPU for about so many seconds, one after the other in each direction. */
+static void start_copies(cudaStream_t to_host, cudaStream_t from_host, void *host, bool out, bool in, double seconds)
+{
+    const size_t bytes = (size_t)256 << 20;
+    for (int i = 0; i < 1 + (int)(seconds * 55e9 / (double)bytes); i++) {
+        if (out) MUST(cudaMemcpyAsync(host, expected, bytes, cudaMemcpyDeviceToHost, to_host));
+        if (in) MUST(cudaMemcpyAsync((char *)expected + bytes, (char *)host + bytes, bytes, cudaMemcpyHostToDevice, from_host));
+    }
+}
+
+/* The library's two kernels, with copies beside them, out, in and both ways. */
+static void measure_beside(const product *p)
+{
+    const double warm = 0.15, seconds = 0.5;
+    static const char *const names[] = { "alone", "out", "in", "both" };
+    cudaStream_t to_host, from_host;
+    void *host;
+    library x;
+    MUST(cudaMallocHost(&host, (size_t)512 << 20));
+    memset(host, 1, (size_t)512 << 20);
+    MUST(cudaStreamCreateWithFlags(&to_host, cudaStreamNonBlocking));
+    MUST(cudaStreamCreateWithFlags(&from_host, cudaStreamNonBlocking));
+    describe_product(&x, p);
+    printf("%s, beside copies:\n", p->name);
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < N_LIBRARY; i++) {
+            if (!is_measured(&x, i, 0, NULL)) continue;
+            printf("    lib %s", tile_of(&x, i) == 24 ? "256x128" : "192x192");
+            for (int k = 0; k < 4; k++) {
+                start_copies(to_host, from_host, host, k & 1, k & 2, (warm + seconds) * 1.1);
+                burst(&x, p, i, warm);
+                const result r = burst(&x, p, i, seconds);
+                const double ended = cudaStreamQuery(k == 1 ? to_host : from_host) == cudaSuccess;
+                printf("  %s %.1f TFLOP/s %.0f MHz %.0f W%s", names[k], 1e-12 * flops_of(p) / r.seconds, r.mhz, r.watts,
+                       k && ended ? " (copies ended before)" : "");
+                MUST(cudaDeviceSynchronize());
+            }
+            printf("\n");
+        }
+    fflush(stdout);
+    cudaFreeHost(host);
+    cudaStreamDestroy(to_host);
+    cudaStreamDestroy(from_host);
+    forget_product(&x);
+}
+
+enum { COPIED = 4, COPY_THREADS = 1024 }; /* 16 bytes at a time that a thread has on their way; threads of a block */
+
+/* Copies one half of a buffer to the other, again and again, until told to end.  Counts pieces of 64 KiB. */
+__global__ void __launch_bounds__(COPY_THREADS) copy_kernel(const uint4 *from, uint4 *to, size_t n, const volatile int *end,
+                                                            unsigned long long *pieces)
+{
+    const size_t piece = COPIED * COPY_THREADS, all = n / piece;
+    unsigned long long done = 0;
+    for (size_t i = blockIdx.x; __syncthreads_or(!*end); i += gridDim.x, done++) {
+        const size_t at = i % all * piece + threadIdx.x;
+        uint4 x[COPIED];
+        for (int k = 0; k < COPIED; k++) x[k] = __ldcs(from + at + k * COPY_THREADS);
+        for (int k = 0; k < COPIED; k++) __stcs(to + at + k * COPY_THREADS, x[k]);
+    }
+    if (threadIdx.x == 0) atomicAdd(pieces, done);
+}
+
+/* The library's kernels while another copies memory on some of the processors: what both do in a second, and which part of the
+ * copies' own time is hidden. */
+static void measure_share(const product *p)
+{
+    static const int blocks[] = { 264, 0, 4, 8, 16, 24, 32, 48 };
+    const size_t half = (size_t)1 << 30;
+    const double warm = 0.15, seconds = 0.35;
+    cudaStream_t first;
+    int least, greatest;
+    volatile int *end;
+    unsigned long long *pieces, done;
+    library x;
+    MUST(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    MUST(cudaStreamCreateWithPriority(&first, cudaStreamNonBlocking, greatest));
+    MUST(cudaMallocHost((void **)&end, sizeof *end));
+    MUST(cudaMalloc((void **)&pieces, sizeof *pieces));
+    describe_product(&x, p);
+    printf("%s, beside a kernel that copies memory:\n", p->name);
+    for (int i = 0; i < N_LIBRARY; i++) {
+        double alone = 0, most = 0;
+        if (!is_measured(&x, i, 0, NULL)) continue;
+        for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++) {
+            cudaEvent_t from, to;
+            float ms;
+            MUST(cudaEventCreate(&from));
+            MUST(cudaEventCreate(&to));
+            *end = 0;
+            MUST(cudaMemset(pieces, 0, sizeof *pieces));
+            MUST(cudaEventRecord(from, first));
+            if (blocks[k])
+                copy_kernel<<<blocks[k], COPY_THREADS, 0, first>>>((const uint4 *)expected, (uint4 *)((char *)expected + half),
+                                                                   half / 16, end, pieces);
+            MUST(cudaEventRecord(to, first));
+            result r = {};
+            if (k) {
+                burst(&x, p, i, warm);
+                r = burst(&x, p, i, seconds);
+            } else
+                usleep(200000);
+            *end = 1;
+            MUST(cudaDeviceSynchronize());
+            MUST(cudaEventElapsedTime(&ms, from, to));
+            MUST(cudaMemcpy(&done, pieces, sizeof done, cudaMemcpyDeviceToHost));
+            const double bytes = 2.0 * 65536 * (double)done / (1e-3 * ms), rate = k ? flops_of(p) / r.seconds : 0;
+            if (k == 0) most = bytes;
+            if (k == 1) alone = rate;
+            printf("    %s %3d blocks: %6.1f TFLOP/s %5.0f MHz %4.0f W, %5.2f TB/s", tile_of(&x, i) == 24 ? "256x128" : "192x192",
+                   blocks[k], 1e-12 * rate, r.mhz, r.watts, blocks[k] ? 1e-12 * bytes : 0);
+            if (k > 1) printf(", hides %.0f%% of copying", 100 * (rate / alone + bytes / most - 1) / (bytes / most));
+            printf("\n");
+            cudaEventDestroy(from);
+            cudaEventDestroy(to);
+        }
+    }
+    fflush(stdout);
+    cudaFree(pieces);
+    cudaFreeHost((void *)end);
+    cudaStreamDestroy(first);
     forget_product(&x);
 }
 
@@ -739,6 +886,7 @@ static void check_odd(void)
         double worst = 0;
         describe_product(&x, &odd[k]);
         for (int i = N_LIBRARY; i < N_ALL; i++) {
+            if (!is_right(i)) continue;
             double apart = difference(&x, &odd[k], i);
             if (!(apart < 1e-3)) printf("%s: %s IS WRONG: off by %g\n", odd[k].name, variants[i - N_LIBRARY].name, apart);
             worst = apart > worst ? apart : worst;
@@ -753,7 +901,9 @@ static void check_odd(void)
 int main(int argc, char **argv)
 {
     const bool apart = argc > 1 && strcmp(argv[1], "apart") == 0, once = apart || (argc > 1 && strcmp(argv[1], "profile") == 0);
-    const int skip = once ? 2 : argc < 3 ? argc : 3, n = argc - skip;
+    const bool beside = argc > 1 && strcmp(argv[1], "beside") == 0;
+    const bool share = argc > 1 && strcmp(argv[1], "share") == 0;
+    const int skip = once || beside || share ? 2 : argc < 3 ? argc : 3, n = argc - skip;
     char **words = argv + skip;
     cudaDriverEntryPointQueryResult found;
     MUST(cublasLtCreate(&lt));
@@ -767,11 +917,15 @@ int main(int argc, char **argv)
     fill_kernel<<<4096, 256>>>((bf16 *)A, OPERAND / 2, 1.0f, 1);
     fill_kernel<<<4096, 256>>>((bf16 *)B, OPERAND / 2, 0.02f, 77);
     if (!once) open_card();
-    if (!once) check_odd();
+    if (!once && !beside && !share) check_odd();
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
         if (!wants_product(products[i].name, n, words)) continue;
         if (apart)
             tell_apart(&products[i], n, words);
+        else if (beside)
+            measure_beside(&products[i]);
+        else if (share)
+            measure_share(&products[i]);
         else if (once)
             profile(&products[i], n, words);
         else
