@@ -83,7 +83,6 @@ static mt_rc plan_for(mt_plan **out, const mt_devices *d, const mt_model *m, con
     mt_arithmetic a = { .compute = o->compute,
                         .grad = o->compute,
                         .moments = o->moments,
-                        .mlp_rows = 16384,
                         .head_rows = o->head_rows ? o->head_rows : 1024,
                         .shares = shares_of(o, d),
                         .attention = mt_attention_use_of(d->first, o->deterministic, false,
@@ -95,6 +94,7 @@ static mt_rc plan_for(mt_plan **out, const mt_devices *d, const mt_model *m, con
                        a.shares == 1 ? "" : "s");
     if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, (mt_plan_inputs){ m, &job, &a, machine }, err);
     a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));
+    a.mlp_rows = a.micro_tokens;
     a.moe_tokens = mt_plan_moe_tokens((mt_plan_inputs){ m, &job, &a, machine });
     return mt_plan_search(out, (mt_plan_inputs){ m, &job, &a, machine }, err);
 }
