@@ -825,7 +825,7 @@ static void cuda_close(mt_device *dev)
 static mt_rc open_tuned(cuda_device *d, const char *dir, mt_err *err)
 {
     char who[192];
-    snprintf(who, sizeof who, "megatrain products 2, %s, cuBLASLt %zu", d->name, cublasLtGetVersion());
+    snprintf(who, sizeof who, "megatrain products 3, %s, cuBLASLt %zu", d->name, cublasLtGetVersion());
     MT_TRY(mt_tuned_open(&d->ops.tuned, dir, who, err));
     if (cudaMalloc(&d->ops.timing, MT_CUDA_TIMING_BYTES) != cudaSuccess) {
         cudaGetLastError();

@@ -18,7 +18,6 @@
  * for it. */
 #include "ops/grouped_tiles.cuh"
 #include "ops/hopper.cuh"
-#include <cudaTypedefs.h>
 
 enum { TEAMS = 2, BM = 64 * TEAMS, BN = 256, STAGES = 4, LOADERS = 128, THREADS = LOADERS + 128 * TEAMS };
 enum { BLOCKS = BN / 8 }; /* of 8 columns, of a team's results */
@@ -463,40 +462,11 @@ bool mt__grouped_fits_hopper(mt_stream *s, const mt_grouped_linear *a)
            d->n_sms >= PAIR && !(a->gather_x && a->gather_dy);
 }
 
-/* The driver's function, looked up once. */
-static PFN_cuTensorMapEncodeTiled_v12000 encoder(void)
-{
-    static PFN_cuTensorMapEncodeTiled_v12000 encode;
-    cudaDriverEntryPointQueryResult found;
-    void *p = NULL;
-    if (!encode &&
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found) == cudaSuccess)
-        encode = (PFN_cuTensorMapEncodeTiled_v12000)p;
-    return encode;
-}
-
-/* c matrices of rows x cols numbers of `each` bytes (2: bf16, 4: fp32), in boxes of 128 bytes of a row. */
-static mt_rc describe_matrices(CUtensorMap *map, const void *base, size_t each, int64_t cols, int64_t rows, int64_t c,
-                               int box_rows, mt_err *err)
-{
-    if (rows == 0) rows = 1; /* which no tile reads; the driver does not describe none */
-    cuuint64_t size[] = { (cuuint64_t)cols, (cuuint64_t)rows, (cuuint64_t)c };
-    cuuint64_t bytes[] = { (cuuint64_t)cols * each, (cuuint64_t)(rows * cols) * each };
-    cuuint32_t box[] = { (cuuint32_t)(128 / each), (cuuint32_t)box_rows, 1 }, every[] = { 1, 1, 1 };
-    CUtensorMapDataType type = each == sizeof(bf16) ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    CUresult r = CUDA_ERROR_NOT_FOUND;
-    if (encoder())
-        r = encoder()(map, type, 3, (void *)base, size, bytes, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (r == CUDA_SUCCESS) return MT_OK;
-    return mt_fail(err, MT_EINTERNAL, "product of experts: the driver does not describe %lld x %lld x %lld (error %d)",
-                   (long long)c, (long long)rows, (long long)cols, (int)r);
-}
-
 static mt_rc describe_operand(CUtensorMap *map, const void *base, int64_t cols, int64_t rows, int64_t c, int box_rows,
                               mt_err *err)
 {
-    return describe_matrices(map, base, sizeof(bf16), cols, rows, c, box_rows, err);
+    const copied_matrix m = { base, sizeof(bf16), cols, rows, cols, c, box_rows };
+    return mt__describe_matrix(map, &m, err);
 }
 
 /* Weights of all experts, and packed rows that are not tokens. */
@@ -517,7 +487,8 @@ template <grouped_product KIND> static mt_rc launch(mt_stream *s, const mt_group
     size_t shared = shared_bytes(a->c, KIND);
     operand_maps maps;
     MT_TRY(describe_operands(&maps, a, KIND, err));
-    if (KIND == TO_W) MT_TRY(describe_matrices(&maps.sums, a->dw, sizeof(float), a->K, a->N, a->c, BOX, err));
+    const copied_matrix sums = { a->dw, sizeof(float), a->K, a->N, a->K, a->c, BOX };
+    if (KIND == TO_W) MT_TRY(mt__describe_matrix(&maps.sums, &sums, err));
     MT_TRY(mt__cuda_check(s->dev,
                           cudaFuncSetAttribute(hopper_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                           "shared memory for products of experts", err));

@@ -92,10 +92,20 @@ __device__ __forceinline__ void transpose_quad(uint32_t v[4])
     (odd ? v[2] : v[3]) = q;
 }
 
-/* 16 rows of bf16 results, N blocks of 8 columns: four blocks of columns at a time change lanes, so that each lane stores 16 bytes. */
-template <int N>
+/* Two neighbors of what is added to row r of a strip, in its block n of 8 columns.  c: the strip's first row in shared memory, where the
+ * copy engine has written a tile of C_ROWS rows in columns of 64, swizzled; NULL: nothing is added. */
+template <int C_ROWS> __device__ __forceinline__ float2 added(const bf16 *c, int r, int n)
+{
+    if (!c) return { 0.0f, 0.0f };
+    return __bfloat1622float2(
+        *(const __nv_bfloat162 *)(c + n / 8 * C_ROWS * 64 + r * 64 + (n % 8 ^ r % 8) * 8 + threadIdx.x % 4 * 2));
+}
+
+/* 16 rows of bf16 results, N blocks of 8 columns: four blocks of columns at a time change lanes, so that each lane stores 16 bytes.
+ * C_ROWS above 0: adds c (NULL: nothing). */
+template <int N, int C_ROWS = 0>
 __device__ __forceinline__ void store_strip(bf16 *out, int64_t ld, int row, int n_rows, int col, int n_cols, const bf16 *bias,
-                                            const float acc[][4])
+                                            const float acc[][4], const bf16 *c = NULL)
 {
     int lane = threadIdx.x % 32, pair = lane % 4 * 2;
     row += lane / 4;
@@ -104,18 +114,24 @@ __device__ __forceinline__ void store_strip(bf16 *out, int64_t ld, int row, int 
         uint32_t low[4], high[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            int c = col + (n + j) * 8 + pair;
-            bool has = bias && c < n_cols;
-            float b0 = has ? to_f32(bias[c]) : 0.0f, b1 = has ? to_f32(bias[c + 1]) : 0.0f;
-            low[j] = pack(acc[n + j][0] + b0, acc[n + j][1] + b1);
-            high[j] = pack(acc[n + j][2] + b0, acc[n + j][3] + b1);
+            int at = col + (n + j) * 8 + pair;
+            bool has = bias && at < n_cols;
+            float b0 = has ? to_f32(bias[at]) : 0.0f, b1 = has ? to_f32(bias[at + 1]) : 0.0f;
+            if constexpr (C_ROWS == 0) {
+                low[j] = pack(acc[n + j][0] + b0, acc[n + j][1] + b1);
+                high[j] = pack(acc[n + j][2] + b0, acc[n + j][3] + b1);
+            } else {
+                float2 c0 = added<C_ROWS>(c, lane / 4, n + j), c1 = added<C_ROWS>(c, lane / 4 + 8, n + j);
+                low[j] = pack(acc[n + j][0] + b0 + c0.x, acc[n + j][1] + b1 + c0.y);
+                high[j] = pack(acc[n + j][2] + b0 + c1.x, acc[n + j][3] + b1 + c1.y);
+            }
         }
         transpose_quad(low);
         transpose_quad(high);
-        int c = col + (n + lane % 4) * 8;
-        if (c >= n_cols) continue;
-        if (row < n_rows) *(uint4 *)(out + row * ld + c) = make_uint4(low[0], low[1], low[2], low[3]);
-        if (row + 8 < n_rows) *(uint4 *)(out + (row + 8) * ld + c) = make_uint4(high[0], high[1], high[2], high[3]);
+        int at = col + (n + lane % 4) * 8;
+        if (at >= n_cols) continue;
+        if (row < n_rows) *(uint4 *)(out + row * ld + at) = make_uint4(low[0], low[1], low[2], low[3]);
+        if (row + 8 < n_rows) *(uint4 *)(out + (row + 8) * ld + at) = make_uint4(high[0], high[1], high[2], high[3]);
     }
 }
 

@@ -4,9 +4,22 @@
 #define MT_OPS_HOPPER_CUH
 
 #include "ops/attention_tiles.cuh"
+#include <cuda.h>
 #include <float.h>
 
 enum { BOX = 32 }; /* columns and rows of the sums that the copy engine adds at once */
+
+/* A matrix for the copy engine, or several in a row.  Its address and its row pitch are multiples of 16 bytes. */
+typedef struct copied_matrix {
+    const void *base;
+    size_t each; /* bytes of a number: 2 (bf16), 4 (fp32) */
+    int64_t cols, rows, ld;
+    int64_t count; /* 0: one matrix, copied by two coordinates instead of three */
+    int box_rows;  /* a copy moves a box: this many rows, 128 bytes of each */
+} copied_matrix;
+
+/* Writes the description that a kernel passes to the copy engine. */
+mt_rc mt__describe_matrix(CUtensorMap *map, const copied_matrix *m, mt_err *err);
 
 #if HAS_WGMMA
 

@@ -1,11 +1,12 @@
 /* linear.cu - products by cuBLASLt: y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w,   dw (+)= alpha dy' x,   db += alpha column sums of dy.
  *
- * Shapes: x [M, K], w [N, K], y [M, N].  bf16 operands, fp32 sums; fp32 operands multiply in true fp32.  The library thinks
- * in columns, so each row-major matrix is handed over as its transpose and the product reads y' = w x'.
+ * Shapes: x [M, K], w [N, K], y [M, N].  bf16 operands, fp32 sums; fp32 operands multiply in true fp32.  Products are described
+ * column by column (matmul.h).
  *
  * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.  The
- * kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
- * same on every run and for all lanes: choices.h), or, on request, the fastest of its choices, timed once per machine (tuned.h).
+ * kernel of a shape is chosen once, on first use: the library's first choice, or another of its choices or our own kernel
+ * (matmul.h) if that is faster at the card's power limit (the same on every run and for all lanes: choices.h), or, on request,
+ * the fastest of them all, timed once per machine (tuned.h).
  * Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is chosen for a rounded number of rows and
  * used for all that round to it, so a run soon needs no new choice.  Split sums meet in the workspace, never by atomics, so a
  * product is repeatable. */
@@ -15,21 +16,10 @@ extern "C" {
 #include "base/log.h"
 #include "device/choices.h"
 #include "ops/linear_tiles.h"
+#include "ops/matmul.h"
 }
 
 enum { N_CHOICES = 8, N_TIMED = 3 };
-
-/* D = alpha op(A) op(B) (+ bias) (+ beta C), column by column: op(A) m x k, op(B) k x n. */
-typedef struct matmul {
-    int64_t m, n, k;
-    bool rows_in_k; /* the rows of activations, which vary, are k; else n */
-    bool trans_a, trans_b;
-    mt_dtype t, td; /* of A and B; of C and D */
-    const void *a, *b, *c, *bias;
-    void *d;
-    int64_t lda, ldb, ldc, ldd;
-    float alpha, beta;
-} matmul;
 
 /* The library's descriptions of a product, in our own memory: making them allocates nothing. */
 typedef struct descs {
@@ -54,7 +44,7 @@ static bool set_op(descs *x, cublasLtMatmulDescAttributes_t what, const void *va
     return cublasLtMatmulDescSetAttribute(&x->op, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool make_op(descs *x, const matmul *p)
+static bool make_op(descs *x, const mt_matmul *p)
 {
     cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -73,7 +63,7 @@ static bool make_layout(cublasLtMatrixLayoutOpaque_t *out, mt_dtype t, int64_t r
     return cublasLtMatrixLayoutInit(out, type_of(t), (uint64_t)rows, (uint64_t)cols, ld) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool make_preference(cublasLtMatmulPreferenceOpaque_t *pref, const matmul *p)
+static bool make_preference(cublasLtMatmulPreferenceOpaque_t *pref, const mt_matmul *p)
 {
     size_t workspace = MT_DEVICE_WORKSPACE_BYTES;
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or none: never in place, which needs atomics */
@@ -93,19 +83,38 @@ static bool make_preference(cublasLtMatmulPreferenceOpaque_t *pref, const matmul
     return ok;
 }
 
-static bool make_descs(descs *x, const matmul *p)
+static bool make_descs(descs *x, const mt_matmul *p)
 {
     return make_op(x, p) && make_layout(&x->a, p->t, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->lda) &&
            make_layout(&x->b, p->t, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->ldb) &&
            make_layout(&x->c, p->td, p->m, p->n, p->ldc) && make_layout(&x->d, p->td, p->m, p->n, p->ldd);
 }
 
-static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo,
-                                  void *workspace)
+static cublasStatus_t multiply_by_library(mt_stream *s, const descs *x, const mt_matmul *p, const cublasLtMatmulAlgo_t *algo,
+                                          void *workspace)
 {
     return cublasLtMatmul(mt_cuda_device_of(s)->lt, (cublasLtMatmulDesc_t)&x->op, &p->alpha, p->a, (cublasLtMatrixLayout_t)&x->a,
                           p->b, (cublasLtMatrixLayout_t)&x->b, &p->beta, p->c, (cublasLtMatrixLayout_t)&x->c, p->d,
                           (cublasLtMatrixLayout_t)&x->d, algo, workspace, MT_DEVICE_WORKSPACE_BYTES, mt_cuda_raw(s));
+}
+
+/* What marks our own kernel (dense_hopper.cu) among the library's. */
+static cublasLtMatmulAlgo_t own_kernel(void)
+{
+    cublasLtMatmulAlgo_t own;
+    memset(&own, 0xff, sizeof own);
+    return own;
+}
+static bool is_own(const cublasLtMatmulAlgo_t *algo) { return algo->data[0] == UINT64_MAX; }
+
+/* MT_OK with CUBLAS_STATUS_SUCCESS: it is queued.  Any other status is the library's. */
+static mt_rc multiply_by(mt_stream *s, const descs *x, const mt_matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace,
+                         cublasStatus_t *status, mt_err *err)
+{
+    *status = CUBLAS_STATUS_SUCCESS;
+    if (is_own(algo)) return mt__dense_by_hopper(s, p, workspace, err);
+    *status = multiply_by_library(s, x, p, algo, workspace);
+    return MT_OK;
 }
 
 /* -- choosing a kernel ----------------------------------------------------------------------------- */
@@ -119,9 +128,9 @@ static int64_t rounded_rows(int64_t rows)
 }
 
 /* The product that p's kernel is chosen for. */
-static matmul rounded(const matmul *p)
+static mt_matmul rounded(const mt_matmul *p)
 {
-    matmul q = *p;
+    mt_matmul q = *p;
     int64_t *rows = p->rows_in_k ? &q.k : &q.n;
     *rows = rounded_rows(*rows);
     return q;
@@ -129,15 +138,15 @@ static matmul rounded(const matmul *p)
 
 /* A weight gradient that is written has the kernel of one that is added, and so its bits: which of the two it is follows from
  * where shares are computed. */
-static bool adds(const matmul *p) { return p->beta != 0 || p->rows_in_k; }
+static bool adds(const mt_matmul *p) { return p->beta != 0 || p->rows_in_k; }
 
-static void make_key(const matmul *p, int64_t key[MT_TUNED_KEY])
+static void make_key(const mt_matmul *p, bool own_fits, int64_t key[MT_TUNED_KEY])
 {
     const int64_t values[MT_TUNED_KEY] = { p->m,
                                            p->n,
                                            p->k,
-                                           p->trans_a,
-                                           p->trans_b,
+                                           p->trans_a | p->trans_b << 1,
+                                           own_fits,
                                            p->t,
                                            p->td,
                                            p->lda,
@@ -153,33 +162,34 @@ static void make_key(const matmul *p, int64_t key[MT_TUNED_KEY])
 }
 
 /* Milliseconds of one product, or a negative number if it fails. */
-static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace,
+static float time_choice(mt_stream *s, const descs *x, const mt_matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace,
                          cudaEvent_t from, cudaEvent_t to)
 {
     float ms = -1;
-    if (multiply_by(s, x, p, algo, workspace) != CUBLAS_STATUS_SUCCESS) return -1;
+    mt_err err = {};
+    cublasStatus_t status;
+    if (multiply_by(s, x, p, algo, workspace, &status, &err) || status != CUBLAS_STATUS_SUCCESS) return -1;
     cudaEventRecord(from, mt_cuda_raw(s));
-    for (int i = 0; i < N_TIMED; i++) multiply_by(s, x, p, algo, workspace);
+    for (int i = 0; i < N_TIMED; i++) multiply_by(s, x, p, algo, workspace, &status, &err);
     cudaEventRecord(to, mt_cuda_raw(s));
     if (cudaEventSynchronize(to) != cudaSuccess || cudaEventElapsedTime(&ms, from, to) != cudaSuccess) return -1;
     return ms;
 }
 
-static bool adds_to_itself(const matmul *p) { return adds(p) && p->c == p->d; }
+static bool adds_to_itself(const mt_matmul *p) { return adds(p) && p->c == p->d; }
 
 /* A product that adds to its own output is timed into other memory, which the device took when it was opened: whether there is
  * room follows from the shape alone. */
-static bool can_be_timed(const mt_cuda_device *d, const matmul *like)
+static bool can_be_timed(const mt_cuda_device *d, const mt_matmul *like)
 {
     return d->tuned &&
            (!adds_to_itself(like) || (size_t)(like->ldd * like->n) * mt_dtype_bytes(like->td) <= MT_CUDA_TIMING_BYTES);
 }
 
 /* Index of the fastest of n choices; -1: none could be timed. */
-static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n,
-                   void *workspace)
+static int fastest(mt_stream *s, const descs *x, const mt_matmul *p, const cublasLtMatmulAlgo_t *choices, int n, void *workspace)
 {
-    matmul q = *p;
+    mt_matmul q = *p;
     cudaEvent_t from, to;
     int best = -1;
     float best_ms = -1;
@@ -187,7 +197,7 @@ static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLt
     cudaEventCreate(&from);
     cudaEventCreate(&to);
     for (int i = 0; i < n; i++) {
-        float ms = time_choice(s, x, &q, &choices[i].algo, workspace, from, to);
+        float ms = time_choice(s, x, &q, &choices[i], workspace, from, to);
         if (ms < 0 || (best_ms >= 0 && ms >= best_ms)) continue;
         best = i;
         best_ms = ms;
@@ -205,32 +215,25 @@ static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigA
     return value;
 }
 
-static int best_of(const mt_cuda_device *d, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n)
+static int best_of(const mt_cuda_device *d, const mt_matmul *p, const cublasLtMatmulAlgo_t *choices, int n)
 {
-    mt_tile_choice tiles[N_CHOICES];
+    mt_tile_choice tiles[N_CHOICES + 1];
     mt_tiled tiled = { .m = p->m, .n = p->n, .k = p->k, .bias = p->bias != NULL, .dw = p->rows_in_k, .n_sms = d->n_sms };
     if (!d->hopper || p->t != MT_DTYPE_BF16) return 0;
     for (int i = 0; i < n; i++) {
-        tiles[i].tile = config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
-        tiles[i].split = config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+        const bool own = is_own(&choices[i]);
+        tiles[i].tile = own ? MT_TILE_OWN : config_of(&choices[i], CUBLASLT_ALGO_CONFIG_TILE_ID);
+        tiles[i].split = own ? 1 : config_of(&choices[i], CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
     }
     return mt_tile_best(&tiled, tiles, n);
 }
 
-/* Brings those that can run to the front; how many. */
-static int usable(cublasLtMatmulHeuristicResult_t *choices, int n)
-{
-    int n_usable = 0;
-    for (int i = 0; i < n; i++)
-        if (choices[i].state == CUBLAS_STATUS_SUCCESS) choices[n_usable++] = choices[i];
-    return n_usable;
-}
-
-/* What was timed before, if it still is a kernel for this. */
+/* What was timed before, if it still is a kernel for this.  (The key includes whether our own fits.) */
 static bool remembered(const mt_cuda_device *d, descs *x, const int64_t key[MT_TUNED_KEY], cublasLtMatmulAlgo_t *algo)
 {
     cublasLtMatmulHeuristicResult_t result;
     if (!mt_tuned_find(d->tuned, key, algo->data)) return false;
+    if (is_own(algo)) return true;
     return cublasLtMatmulAlgoCheck(d->lt, &x->op, &x->a, &x->b, &x->c, &x->d, algo, &result) == CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= MT_DEVICE_WORKSPACE_BYTES;
 }
@@ -238,30 +241,32 @@ static bool remembered(const mt_cuda_device *d, descs *x, const int64_t key[MT_T
 /* A request for a kernel. */
 typedef struct question {
     mt_stream *s;
-    const matmul *like; /* what the kernel is chosen for */
-    const matmul *p;    /* the product that is timed, described by */
+    const mt_matmul *like; /* what the kernel is chosen for */
+    const mt_matmul *p;    /* the product that is timed, described by */
     const descs *x;
     void *workspace;
     int64_t key[MT_TUNED_KEY];
     cublasStatus_t status; /* of choosing */
 } question;
 
-/* What the library proposes for the first lane's GPU; how many of them can run. */
-static int propose(question *q, const descs *y, cublasLtMatmulHeuristicResult_t choices[N_CHOICES])
+/* What the library proposes for the first lane's GPU and can run; how many. */
+static int ask_library(question *q, const descs *y, cublasLtMatmulAlgo_t choices[N_CHOICES])
 {
     mt_cuda_device *d = mt_cuda_device_of(q->s);
+    cublasLtMatmulHeuristicResult_t proposed[N_CHOICES];
     cublasLtMatmulPreferenceOpaque_t pref;
     descs z = *y;
-    int n = 0;
+    int n = 0, n_usable = 0;
     q->status = CUBLAS_STATUS_INVALID_VALUE;
     if (!make_preference(&pref, q->like)) return 0;
     cudaSetDevice(d->first->index);
-    q->status = cublasLtMatmulAlgoGetHeuristic(d->first->lt, &z.op, &z.a, &z.b, &z.c, &z.d, &pref, N_CHOICES, choices, &n);
+    q->status = cublasLtMatmulAlgoGetHeuristic(d->first->lt, &z.op, &z.a, &z.b, &z.c, &z.d, &pref, N_CHOICES, proposed, &n);
     cudaSetDevice(d->index);
     if (q->status != CUBLAS_STATUS_SUCCESS) return 0;
-    n = usable(choices, n);
-    if (n == 0) q->status = CUBLAS_STATUS_NOT_SUPPORTED;
-    return n;
+    for (int i = 0; i < n; i++)
+        if (proposed[i].state == CUBLAS_STATUS_SUCCESS) choices[n_usable++] = proposed[i].algo;
+    if (n_usable == 0) q->status = CUBLAS_STATUS_NOT_SUPPORTED;
+    return n_usable;
 }
 
 /* Under the lock of the table that lanes share. */
@@ -269,8 +274,7 @@ static bool choose(void *arg, uint64_t choice[MT_TUNED_CHOICE])
 {
     question *q = (question *)arg;
     mt_cuda_device *d = mt_cuda_device_of(q->s);
-    cublasLtMatmulHeuristicResult_t choices[N_CHOICES];
-    cublasLtMatmulAlgo_t algo;
+    cublasLtMatmulAlgo_t choices[N_CHOICES + 1], algo;
     descs y;
     static_assert(sizeof algo.data == MT_TUNED_CHOICE * sizeof(uint64_t), "a choice is an algorithm");
     q->status = CUBLAS_STATUS_INVALID_VALUE;
@@ -280,10 +284,11 @@ static bool choose(void *arg, uint64_t choice[MT_TUNED_CHOICE])
         memcpy(choice, algo.data, sizeof algo.data);
         return true;
     }
-    int n = propose(q, &y, choices);
+    int n = ask_library(q, &y, choices);
     if (!n) return false;
+    if (mt__dense_fits(q->s, q->like)) choices[n++] = own_kernel();
     int best = can_be_timed(d, q->like) ? fastest(q->s, q->x, q->p, choices, n, q->workspace) : -1;
-    algo = choices[best < 0 ? best_of(d->first, q->like, choices, n) : best].algo;
+    algo = choices[best < 0 ? best_of(d->first, q->like, choices, n) : best];
     if (best >= 0) mt_tuned_add(d->tuned, q->key, algo.data);
     memcpy(choice, algo.data, sizeof algo.data);
     return true;
@@ -293,14 +298,14 @@ static bool choose(void *arg, uint64_t choice[MT_TUNED_CHOICE])
 static cublasStatus_t kernel_for(question *q, cublasLtMatmulAlgo_t *algo)
 {
     q->status = CUBLAS_STATUS_NOT_SUPPORTED; /* of those that had none before */
-    make_key(q->like, q->key);
+    make_key(q->like, mt__dense_fits(q->s, q->like), q->key);
     return mt_choices_find(mt_cuda_device_of(q->s)->choices, q->key, choose, q, algo->data) ? CUBLAS_STATUS_SUCCESS : q->status;
 }
 
 /* -- without the library --------------------------------------------------------------------------- */
 
 /* For products that no library kernel supports (rows at odd addresses, say): correct but slow.  One thread per element of D. */
-template <typename T, typename TD> __global__ void plain_kernel(matmul p)
+template <typename T, typename TD> __global__ void plain_kernel(mt_matmul p)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y;
     if (i >= p.m) return;
@@ -314,10 +319,10 @@ template <typename T, typename TD> __global__ void plain_kernel(matmul p)
     ((TD *)p.d)[j * p.ldd + i] = from_f32<TD>(sum);
 }
 
-static mt_rc multiply_plainly(mt_stream *s, const matmul *p, mt_err *err)
+static mt_rc multiply_plainly(mt_stream *s, const mt_matmul *p, mt_err *err)
 {
     for (int64_t from = 0; from < p->n; from += 65535) {
-        matmul q = *p;
+        mt_matmul q = *p;
         q.n = mt_min_i64(p->n - from, 65535);
         size_t size_b = p->t == MT_DTYPE_BF16 ? 2 : 4, size_d = p->td == MT_DTYPE_BF16 ? 2 : 4;
         q.b = (const char *)p->b + (size_t)(p->trans_b ? from : from * p->ldb) * size_b;
@@ -335,12 +340,13 @@ static mt_rc multiply_plainly(mt_stream *s, const matmul *p, mt_err *err)
     return MT_OK;
 }
 
-static cublasStatus_t multiply_like(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
+static mt_rc multiply_like(mt_stream *s, const mt_matmul *like, const descs *x, const mt_matmul *p, void *workspace,
+                           cublasStatus_t *status, mt_err *err)
 {
     question q = { .s = s, .like = like, .p = p, .x = x, .workspace = workspace };
     cublasLtMatmulAlgo_t algo;
-    cublasStatus_t status = kernel_for(&q, &algo);
-    return status != CUBLAS_STATUS_SUCCESS ? status : multiply_by(s, x, p, &algo, workspace);
+    *status = kernel_for(&q, &algo);
+    return *status == CUBLAS_STATUS_SUCCESS ? multiply_by(s, x, p, &algo, workspace, status, err) : MT_OK;
 }
 
 /* The library is well, and has no kernel for this. */
@@ -350,7 +356,7 @@ static bool is_unserved(cublasStatus_t status)
 }
 
 /* Small ones are over before anybody waits. */
-static void tell_slow(mt_cuda_device *d, const matmul *p)
+static void tell_slow(mt_cuda_device *d, const mt_matmul *p)
 {
     if (d->told_slow || 2.0 * (double)p->m * (double)p->n * (double)p->k < 1e9) return;
     d->told_slow = true;
@@ -358,16 +364,17 @@ static void tell_slow(mt_cuda_device *d, const matmul *p)
             (long long)p->n, (long long)p->k);
 }
 
-static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
+static mt_rc multiply(mt_stream *s, const mt_matmul *p, mt_err *err)
 {
     descs x;
     void *workspace;
-    matmul like = rounded(p);
+    cublasStatus_t status;
+    mt_matmul like = rounded(p);
     MT_TRY(mt__cuda_workspace(s, &workspace, err));
     if (!make_descs(&x, p)) return mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
     /* The kernel of the rounded product may not support this one: then choose one for it, or none. */
-    cublasStatus_t status = multiply_like(s, &like, &x, p, workspace);
-    if (is_unserved(status)) status = multiply_like(s, p, &x, p, workspace);
+    MT_TRY(multiply_like(s, &like, &x, p, workspace, &status, err));
+    if (is_unserved(status)) MT_TRY(multiply_like(s, p, &x, p, workspace, &status, err));
     if (is_unserved(status)) {
         tell_slow(mt_cuda_device_of(s), p);
         return multiply_plainly(s, p, err);
@@ -452,7 +459,7 @@ mt_rc mt__linear_fwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
     lds l = lds_of(a);
     mt_linear late = late_part(a);
     const void *add = late.add ? NULL : a->add;
-    matmul p = { 0 };
+    mt_matmul p = { 0 };
     p.m = a->N, p.n = a->M, p.k = a->K;
     p.trans_a = true;
     p.t = a->t, p.td = a->y_f32 ? MT_DTYPE_F32 : a->t;
@@ -471,7 +478,7 @@ mt_rc mt__linear_fwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
 
 static mt_rc weight_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
 {
-    matmul p = { 0 };
+    mt_matmul p = { 0 };
     p.m = a->K, p.n = a->N, p.k = a->M;
     p.rows_in_k = true;
     p.trans_b = true;
@@ -500,7 +507,7 @@ static mt_rc bias_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
 
 static mt_rc input_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
 {
-    matmul p = { 0 };
+    mt_matmul p = { 0 };
     p.m = a->K, p.n = a->M, p.k = a->N;
     p.t = p.td = a->t;
     p.a = a->w, p.lda = a->K;

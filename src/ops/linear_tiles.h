@@ -1,4 +1,4 @@
-/* linear_tiles.h - which of the kernels that the product library offers is the fastest on a hot Hopper.
+/* linear_tiles.h - which of the kernels that the product library offers, and our own, is the fastest on a hot Hopper.
  *
  * Large products there run at the card's power limit, and then the library's first choice, the fastest on a cool card, is not the
  * fastest.  A function of the product and of each kernel's tile: the same on every run, and tested without a GPU. */
@@ -16,8 +16,10 @@ typedef struct mt_tiled {
     int n_sms;
 } mt_tiled;
 
+enum { MT_TILE_OWN = -1 }; /* our own kernel (dense_hopper.cu); a pair of its blocks makes 384 x 256 of D */
+
 typedef struct mt_tile_choice {
-    int tile;      /* as cublasLt.h numbers them */
+    int tile;      /* as cublasLt.h numbers them, or ours */
     int64_t split; /* parts that a sum is cut into */
 } mt_tile_choice;
 

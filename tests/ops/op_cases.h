@@ -90,6 +90,7 @@ extern const op_spec *const op_specs[OP_COUNT];
 /* Attention over thousands of rows, for devices that are fast enough: short sequences hide races. */
 extern const op_spec op_long_attention;
 extern const op_spec op_tall_norm;     /* on a GPU alone: of many wide rows */
+extern const op_spec op_large_linear;  /* on a GPU alone: products so large that kernels of our own make them */
 extern const op_spec op_large_experts; /* on a GPU alone: products of more tiles than it has processors */
 extern const op_spec op_huge_attention;
 /* Packings of every kind, bf16 and heads that the fused kernels of a library know. */

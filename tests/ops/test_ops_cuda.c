@@ -139,19 +139,30 @@ static void large_products_of_experts_agree_with_the_cpu(void **state)
     assert_all_right(&op_large_experts, 20, "large products of experts");
 }
 
-/* Against our own plain fp32 kernels, which the small cases hold to the CPU; and again and again. */
-static void long_attention_is_right_and_repeatable(void **state)
+/* bf16 against the GPU's own fp32 kernels, which the small cases hold to the CPU; and again and again. */
+static void assert_right_and_repeatable(const op_spec *spec, const char *what)
 {
-    point p = { &op_long_attention, 0, MT_DTYPE_BF16, "" };
-    (void)state;
-    for (; p.c < p.spec->n_cases; p.c++) {
+    for (int c = 0; c < spec->n_cases; c++) {
+        point p = { spec, c, MT_DTYPE_BF16, "" };
         if (gpu_lacks(&p)) continue;
         op_run *truth = run(gpu, &p, (op_how){ .t = MT_DTYPE_F32 }), *first = run(gpu, &p, (op_how){ .t = MT_DTYPE_BF16 });
-        assert_right(&p, first, truth, "long attention");
+        assert_right(&p, first, truth, what);
         assert_repeats(&p, first, 20);
         op_run_free(first);
         op_run_free(truth);
     }
+}
+
+static void long_attention_is_right_and_repeatable(void **state)
+{
+    (void)state;
+    assert_right_and_repeatable(&op_long_attention, "long attention");
+}
+
+static void large_products_are_right_and_repeatable(void **state)
+{
+    (void)state;
+    assert_right_and_repeatable(&op_large_linear, "large products");
 }
 
 /* The last case of attention is plain: other kernels, so other bits than without, about the same numbers. */
@@ -252,6 +263,8 @@ int main(int argc, char **argv)
             }
     if (wanted("long_attention", argc, argv))
         tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
+    if (wanted("large_linear", argc, argv))
+        tests[n++] = (struct CMUnitTest){ "large products", large_products_are_right_and_repeatable, NULL, NULL, NULL };
     if (wanted("tall_norm", argc, argv))
         tests[n++] = (struct CMUnitTest){ "many wide rows", norms_of_many_wide_rows_agree_with_the_cpu, NULL, NULL, NULL };
     if (wanted("large_experts", argc, argv))
