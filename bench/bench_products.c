@@ -1,13 +1,18 @@
-/* bench_products.c - every kernel that cuBLASLt offers for the products of a layer, on a card that has settled at its power limit.
+/* bench_products.c - every kernel that cuBLASLt offers for the products of a layer, and our own, on a card that has settled at its power
+ * limit.
  *
  *     bench_products [seconds per burst] [MODEL ...]        default: 0.3, all of 3b 7b 8b 14b 32b 72b 123b (about four minutes)
+ *     bench_products 0.3 chosen [MODEL ...]                 of the library's, only the one that is used where ours is not
  *
- * A line a product: the TFLOP/s of each kernel by its tile and split, in the library's order (tests/unit/test_linear_tiles.c has them
- * as a table).  Each kernel runs for 60 ms before its burst, because the clock follows what a kernel draws, and all kernels of a
- * product take two turns. */
+ * A line a product: the TFLOP/s of each kernel by its tile and split, in the library's order, then -1/1: our own, where there is one
+ * (tests/unit/test_linear_tiles.c has them as a table).  Each kernel runs for 60 ms before its burst, because the clock follows what
+ * a kernel draws, and all kernels of a product take two turns. */
 #include "base/dtype.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/clock.h"
+#include "ops/linear_tiles.h"
+#include "ops/matmul.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -41,6 +46,9 @@ typedef struct descs {
 
 static cublasLtHandle_t lt;
 static void *a, *b, *d, *workspace;
+static mt_stream *stream; /* of our own kernel */
+static bool chosen_alone; /* of the library's kernels */
+static int n_sms;
 
 static void must(int status, const char *what)
 {
@@ -106,26 +114,50 @@ static int propose(const descs *x, cublasLtMatmulHeuristicResult_t choices[N_CHO
     return n;
 }
 
+/* The product for our own kernel. */
+static mt_matmul own_product(const product *p)
+{
+    return (mt_matmul){ .m = p->m,
+                        .n = p->n,
+                        .k = p->k,
+                        .rows_in_k = p->dw,
+                        .trans_a = p->trans_a,
+                        .trans_b = p->dw,
+                        .t = MT_DTYPE_BF16,
+                        .td = p->dw ? MT_DTYPE_F32 : MT_DTYPE_BF16,
+                        .a = a,
+                        .b = b,
+                        .c = d,
+                        .d = d,
+                        .lda = p->trans_a ? p->k : p->m,
+                        .ldb = p->dw ? p->n : p->k,
+                        .ldc = p->m,
+                        .ldd = p->m,
+                        .alpha = 1,
+                        .beta = p->dw ? 1 : 0 };
+}
+
+/* algo NULL: by our own kernel. */
+static bool multiply(const product *p, const descs *x, const cublasLtMatmulAlgo_t *algo)
+{
+    const float one = 1, zero = 0;
+    const mt_matmul own = own_product(p);
+    mt_err err = { 0 };
+    if (!algo) return !mt__dense_by_hopper(stream, &own, workspace, &err);
+    return !cublasLtMatmul(lt, x->op, &one, a, x->a, b, x->b, p->dw ? &one : &zero, d, x->d, d, x->d, algo, workspace, WORKSPACE,
+                           NULL);
+}
+
 /* Seconds of one product, the mean over a burst; INFINITY: it failed. */
 static double burst(const product *p, const descs *x, const cublasLtMatmulAlgo_t *algo, double seconds)
 {
-    const float one = 1, zero = 0;
     const int times = 2 + (int)(seconds * GUESS / (2.0 * (double)p->m * (double)p->n * (double)p->k));
-    float ms = 0;
     bool ok = true;
-    cudaEvent_t from, to;
-    must(cudaEventCreate(&from), "an event");
-    must(cudaEventCreate(&to), "an event");
-    cudaEventRecord(from, NULL);
-    for (int i = 0; i < times && ok; i++)
-        ok = !cublasLtMatmul(lt, x->op, &one, a, x->a, b, x->b, p->dw ? &one : &zero, d, x->d, d, x->d, algo, workspace,
-                             WORKSPACE, NULL);
-    cudaEventRecord(to, NULL);
-    must(cudaEventSynchronize(to), "a burst");
-    cudaEventElapsedTime(&ms, from, to);
-    cudaEventDestroy(from);
-    cudaEventDestroy(to);
-    return ok ? 1e-3 * ms / times : INFINITY;
+    must(cudaDeviceSynchronize(), "a burst");
+    const int64_t from = mt_now_ns();
+    for (int i = 0; i < times && ok; i++) ok = multiply(p, x, algo);
+    must(cudaDeviceSynchronize(), "a burst");
+    return ok ? 1e-9 * (double)(mt_now_ns() - from) / times : INFINITY;
 }
 
 static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what)
@@ -136,23 +168,39 @@ static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigA
     return value;
 }
 
+/* Leaves the kernel that linear.cu takes of these; how many are left. */
+static int keep_chosen(const product *p, cublasLtMatmulHeuristicResult_t *choices, int n)
+{
+    mt_tile_choice tiles[N_CHOICES];
+    const mt_tiled tiled = { .m = p->m, .n = p->n, .k = p->k, .dw = p->dw, .n_sms = n_sms };
+    if (!chosen_alone || n == 0) return n;
+    for (int i = 0; i < n; i++) {
+        tiles[i].tile = config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
+        tiles[i].split = config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    }
+    choices[0] = choices[mt_tile_best(&tiled, tiles, n)];
+    return 1;
+}
+
 static void measure(const char *model, const char *name, product p, double seconds)
 {
     cublasLtMatmulHeuristicResult_t choices[N_CHOICES];
-    double took[N_CHOICES] = { 0 };
+    double took[N_CHOICES + 1] = { 0 };
     descs x;
     describe(&x, &p);
-    const int n = propose(&x, choices);
+    const mt_matmul own = own_product(&p);
+    const int n = keep_chosen(&p, choices, propose(&x, choices)), n_all = n + mt__dense_fits(stream, &own);
     if (p.dw) must(cudaMemset(d, 0, OPERAND), "sums");
     for (int turn = 0; turn < TURNS; turn++)
-        for (int i = 0; i < n; i++) {
-            burst(&p, &x, &choices[i].algo, WARM);
-            took[i] += burst(&p, &x, &choices[i].algo, seconds) / TURNS;
+        for (int i = 0; i < n_all; i++) {
+            const cublasLtMatmulAlgo_t *algo = i < n ? &choices[i].algo : NULL;
+            burst(&p, &x, algo, WARM);
+            took[i] += burst(&p, &x, algo, seconds) / TURNS;
         }
     printf("%s %s: %lld x %lld x %lld", model, name, (long long)p.m, (long long)p.n, (long long)p.k);
-    for (int i = 0; i < n; i++)
-        printf("  %d/%d %.0f", config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
-               config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+    for (int i = 0; i < n_all; i++)
+        printf("  %d/%d %.0f", i < n ? config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID) : MT_TILE_OWN,
+               i < n ? config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) : 1,
                2e-12 * (double)p.m * (double)p.n * (double)p.k / took[i]);
     printf("\n");
     fflush(stdout);
@@ -173,14 +221,25 @@ static void measure_linear(const char *model, const char *name, int64_t N, int64
 
 static bool is_wanted(const char *name, int argc, char **argv)
 {
-    for (int i = 2; i < argc; i++)
+    const int first = chosen_alone ? 3 : 2;
+    for (int i = first; i < argc; i++)
         if (strcmp(argv[i], name) == 0) return true;
-    return argc <= 2;
+    return argc <= first;
 }
 
 int main(int argc, char **argv)
 {
     const double seconds = argc > 1 ? atof(argv[1]) : 0.3;
+    mt_device *gpu;
+    mt_device_info info;
+    mt_err err = { 0 };
+    chosen_alone = argc > 2 && strcmp(argv[2], "chosen") == 0;
+    if (mt_device_open(&gpu, "cuda", NULL, &err) || gpu->api->stream_create(gpu, &stream, "bench", &err)) {
+        fprintf(stderr, "error: %s\n", err.msg);
+        return 1;
+    }
+    gpu->api->info(gpu, &info);
+    n_sms = info.n_processors;
     must(cublasLtCreate(&lt), "cuBLASLt");
     must(cudaMalloc(&a, OPERAND), "memory for A");
     must(cudaMalloc(&b, OPERAND), "memory for B");
@@ -200,5 +259,7 @@ int main(int argc, char **argv)
     cudaFree(d);
     cudaFree(workspace);
     cublasLtDestroy(lt);
+    gpu->api->stream_free(stream);
+    mt_device_close(gpu);
     return 0;
 }
