@@ -61,6 +61,7 @@ typedef struct mt_device_info {
     int n_threads;       /* cpu: threads that compute */
     int n_processors;    /* cuda: multiprocessors */
     int64_t n_choices;   /* cuda: kernels chosen for products so far; later steps choose no more */
+    int64_t n_own;       /* cuda: products by our own kernel so far (ops/matmul.h) */
 } mt_device_info;
 
 typedef struct mt_device_api {

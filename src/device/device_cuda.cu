@@ -763,6 +763,7 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
     struct cudaFuncAttributes code;
     MT_TRY(mt__cuda_check(&d->ops.base, cudaFuncGetAttributes(&code, probe_kernel), "looking at the kernels", err));
     d->ops.hopper = prop.major == 9 && code.ptxVersion >= 90;
+    for (size_t i = 0; i < MT_COUNT(d->ops.fours); i++) d->ops.fours[i] = -1;
     d->ops.clusters = prop.major >= 9 && code.ptxVersion >= 90;
     if (code.ptxVersion < 90 && prop.major >= 9)
         mt_warn("this program was built for older GPUs than %s; a build with -DMT_CUDA_ARCH=%d%d, or all, is faster here",
@@ -891,6 +892,7 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
     out->memory_peak = d->peak;
     pthread_mutex_unlock(&d->lock);
     out->n_choices = mt_choices_made(d->ops.choices);
+    out->n_own = d->ops.n_own;
     out->n_processors = d->ops.n_sms;
     snprintf(out->name, sizeof out->name, "%s", d->name);
 }

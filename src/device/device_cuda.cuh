@@ -43,7 +43,8 @@ typedef struct mt_cuda_device {
     void *workspace;              /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     struct mt_choices *choices;   /* which kernel multiplies which shape (choices.h), */
     struct mt_cuda_device *first; /* chosen for this device: itself, or the first lane's */
-    int fours[3];        /* clusters of four blocks that run at a time, for each kernel of dense_hopper.cu; 0: not asked yet */
+    int fours[3];        /* clusters of four blocks that run at a time, for each kernel of dense_hopper.cu; -1: not asked yet */
+    int64_t n_own;       /* products by that kernel */
     bool told_slow;      /* that a product has no kernel in the library */
     bool told_attention; /* that cuDNN has none for some attention */
     bool cudnn_tried;    /* cuDNN is loaded when an op first wants it */

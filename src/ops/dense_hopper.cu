@@ -1,7 +1,7 @@
 /* dense_hopper.cu - our own kernel for dense products (dense_tiles.cuh), for large ones on a Hopper at its power limit.
  *
- * Tiles are 256 x 192, and a unit of the walk is two of them side by side.  Clusters of 2x2 blocks read the least, but a Hopper's groups
- * of processors do not divide by four: 30 clusters take 120 of 132 processors.  So there are two launches: one in clusters of 2x2, and
+ * Tiles are 256 x 192, and a unit of the walk is two of them side by side.  Clusters of 2x2 blocks read the least, but the number of
+ * processors in a group of them (a GPC) is not always a multiple of four: 30 clusters take 120 of 132 processors.  So there are two launches: one in clusters of 2x2, and
  * beside it one in clusters of 1x2 on the remaining processors.  Each takes its share of every round of one walk.
  *
  * In this file the product is D [M, N] = A B': M is the library's n, N its m, and A what it calls B. */
@@ -97,17 +97,21 @@ static mt_rc launch(mt_stream *s, const mt_matmul *p, const dense_args *args, in
     return mt__cuda_check(s->dev, cudaLaunchKernelEx(&f.how, kernel, *args, (const dense_maps)maps), "a product", err);
 }
 
-/* How many clusters of 2x2 run at a time.  The driver is asked once. */
+/* How many clusters of 2x2 run at a time; 0 if the driver does not know.  Asks it once per device and kernel. */
 template <dense_product KIND> static mt_rc count_fours(mt_stream *s, int *out, mt_err *err)
 {
     auto kernel = dense_kernel<HALVES, TEAMS, COLS, 2, ACROSS, KIND>;
-    int *known = &mt_cuda_device_of(s)->fours[KIND];
+    mt_cuda_device *d = mt_cuda_device_of(s);
     launch_form f;
-    if (!*known) {
-        MT_TRY((form_launch<2, KIND>(&f, s, 1, false, err)));
-        MT_TRY(mt__cuda_check(s->dev, cudaOccupancyMaxActiveClusters(known, kernel, &f.how), "counting clusters", err));
+    *out = d->fours[KIND];
+    if (*out >= 0) return MT_OK;
+    MT_TRY((form_launch<2, KIND>(&f, s, 1, false, err)));
+    if (cudaOccupancyMaxActiveClusters(out, kernel, &f.how) != cudaSuccess) {
+        cudaGetLastError();
+        *out = 0;
     }
-    *out = *known;
+    *out = (int)mt_clamp_i64(*out, 0, d->n_sms / 4);
+    d->fours[KIND] = *out;
     return MT_OK;
 }
 
@@ -133,6 +137,7 @@ template <dense_product KIND> static mt_rc launch_both(mt_stream *s, const mt_ma
 
 mt_rc mt__dense_by_hopper(mt_stream *s, const mt_matmul *p, void *workspace, mt_err *err)
 {
+    mt_cuda_device_of(s)->n_own++;
     switch (kind_of(p)) {
     case DENSE_FORWARD: return launch_both<DENSE_FORWARD>(s, p, workspace, err);
     case DENSE_DX: return launch_both<DENSE_DX>(s, p, workspace, err);

@@ -1,4 +1,4 @@
-/* dense_tiles.cuh - a dense product by wgmma, in tiles and clusters of any size: D [M, N] = A B' (+ bias) (+ C), fp32 sums of bf16.
+/* dense_tiles.cuh - a dense product by wgmma, in tiles and clusters of several sizes: D [M, N] = A B' (+ bias) (+ C), fp32 sums of bf16.
  *
  *               A [M, K]                B [N, K]              D
  *   forward     x rows, deep            w rows, deep          y  rows (+ bias) (+ C), bf16
@@ -13,10 +13,10 @@
  *   empty[stage]   every team that reads this block's part of it, in this block and its cluster, is done
  *
  * On a card at its power limit energy decides the speed, and reading operands costs the most energy that can be saved.  So tiles are
- * large, blocks walk through the tiles panel by panel, and all blocks meet every few steps: then they read the same columns at the same
- * time, from the L2 cache.  Results never depend on a meeting: a block waits only for a short time.
+ * large, blocks walk through the tiles panel by panel, and all blocks meet every few steps: then most of them read the same columns at
+ * the same time, from the L2 cache.  Results never depend on a meeting: a block waits only for a short time.
  *
- * One team adds a sum, in ascending order of the summed index, for every tile and cluster: they do not change its bits. */
+ * One team computes each sum, in ascending order of the summed index.  So tile and cluster sizes do not change its bits. */
 #ifndef MT_OPS_DENSE_TILES_CUH
 #define MT_OPS_DENSE_TILES_CUH
 
@@ -29,10 +29,10 @@ typedef enum dense_product { DENSE_FORWARD, DENSE_DX, DENSE_DW } dense_product;
 typedef struct dense_walk {
     int panel; /* rows of units that are walked column by column; even */
     int every; /* 0, or: all blocks meet every N steps of 64 summed numbers */
-    int slack; /* meetings that a block may be ahead of the last one */
+    int slack; /* meetings that a block may be ahead of the mean of all */
 } dense_walk;
 
-/* A unit is what clusters of two kinds have in common: unit_rows tiles, one above the other, of each of a cluster's columns. */
+/* A unit is the smallest piece of the walk: unit_rows x CN tiles.  A cluster takes one unit at a time, or two. */
 typedef struct dense_args {
     bf16 *d;
     int64_t ldd;
@@ -40,7 +40,7 @@ typedef struct dense_args {
     bool adds;        /* C; of dw: to what is there */
     int M, N, K;
     dense_walk how;
-    unsigned *met; /* meetings that blocks have come to, all added; zero before the launch */
+    unsigned *met; /* sum of all blocks' meetings, and 2^20 for each block that has left; zero before the launch */
     int unit_rows;
     int per_round; /* units that all blocks make at a time */
     int blocks;    /* that take part in meetings */
@@ -113,6 +113,7 @@ template <int CM, int CN> __device__ __forceinline__ void tell_mates(uint64_t *f
 template <int COLS, int WIDE_A, int WIDE_B>
 __device__ __forceinline__ void multiply(float d[][4], uint64_t a, uint64_t b, bool more)
 {
+    static_assert(COLS == 128 || COLS == 192 || COLS == 256, "no product of this width");
     if constexpr (COLS == 128) MMA("128", REGS_63, ACC_16(d, 0), "%64", "%65", "%66", "%67", "%68");
     if constexpr (COLS == 192) MMA("192", REGS_95, ACC_24(d, 0), "%96", "%97", "%98", "%99", "%100");
     if constexpr (COLS == 256) MMA("256", REGS_127, ACC_32(d, 0), "%128", "%129", "%130", "%131", "%132");
@@ -153,7 +154,7 @@ __device__ __forceinline__ int read_met(const unsigned *met)
     return (int)seen;
 }
 
-/* Counts this block, then waits until all blocks are at most `slack` meetings short of it, for about 50 us at most. */
+/* Counts this block, then waits until the mean of all blocks is at most `slack` meetings short of it, for about 50 us at most. */
 __device__ __forceinline__ void meet(meeting *m, const dense_args &a)
 {
     int all = a.blocks * (++m->times - a.how.slack);
@@ -163,7 +164,7 @@ __device__ __forceinline__ void meet(meeting *m, const dense_args &a)
     m->seen = read_met(a.met); /* for the next meeting: its answer arrives in the meantime */
 }
 
-/* This block has no more tiles, but others have: it counts as present at all remaining meetings. */
+/* This block has no more tiles, but others have: it counts so much that none of them waits any longer. */
 __device__ __forceinline__ void leave_meetings(const dense_args &a)
 {
     if (a.how.every) atomicAdd(a.met, 1u << 20);

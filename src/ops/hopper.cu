@@ -2,21 +2,26 @@
 #include "ops/hopper.cuh"
 #include <cudaTypedefs.h>
 
-/* The driver's function, looked up once. */
+/* The driver's function, kept once it is found.  Lanes that look for it at the same time all find the same. */
 static PFN_cuTensorMapEncodeTiled_v12000 encoder(void)
 {
-    static PFN_cuTensorMapEncodeTiled_v12000 encode;
+    static void *encode;
     cudaDriverEntryPointQueryResult found;
-    void *p = NULL;
-    if (!encode &&
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found) == cudaSuccess)
-        encode = (PFN_cuTensorMapEncodeTiled_v12000)p;
-    return encode;
+    void *p = __atomic_load_n(&encode, __ATOMIC_ACQUIRE);
+    if (p) return (PFN_cuTensorMapEncodeTiled_v12000)p;
+#if CUDART_VERSION >= 12050
+    cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) return NULL;
+    __atomic_store_n(&encode, p, __ATOMIC_RELEASE);
+    return (PFN_cuTensorMapEncodeTiled_v12000)p;
 }
 
 mt_rc mt__describe_matrix(CUtensorMap *map, const copied_matrix *m, mt_err *err)
 {
-    const int64_t rows = m->rows ? m->rows : 1; /* which no tile reads; the driver does not describe none */
+    const int64_t rows = m->rows ? m->rows : 1; /* which no tile reads; the driver refuses a matrix without rows */
     const cuuint64_t size[] = { (cuuint64_t)m->cols, (cuuint64_t)rows, (cuuint64_t)m->count };
     const cuuint64_t bytes[] = { (cuuint64_t)m->ld * m->each, (cuuint64_t)(rows * m->ld) * m->each };
     const cuuint32_t box[] = { (cuuint32_t)(128 / m->each), (cuuint32_t)m->box_rows, 1 }, every[] = { 1, 1, 1 };

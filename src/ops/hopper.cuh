@@ -1,5 +1,5 @@
-/* hopper.cuh - what kernels share that multiply by wgmma and copy by the copy engine: barriers in shared memory, on which copies and
- * warpgroups wait for each other, and boxes through which fp32 sums leave for memory, where the copy engine adds them. */
+/* hopper.cuh - shared by the kernels that use wgmma and the copy engine: barriers in shared memory, on which copies and warpgroups wait
+ * for each other, and boxes through which fp32 sums leave for memory, where the copy engine adds them. */
 #ifndef MT_OPS_HOPPER_CUH
 #define MT_OPS_HOPPER_CUH
 

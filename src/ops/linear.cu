@@ -285,8 +285,11 @@ static bool choose(void *arg, uint64_t choice[MT_TUNED_CHOICE])
         return true;
     }
     int n = ask_library(q, &y, choices);
+    if (mt__dense_fits(q->s, q->like)) {
+        choices[n++] = own_kernel();
+        q->status = CUBLAS_STATUS_SUCCESS; /* even if the library has none */
+    }
     if (!n) return false;
-    if (mt__dense_fits(q->s, q->like)) choices[n++] = own_kernel();
     int best = can_be_timed(d, q->like) ? fastest(q->s, q->x, q->p, choices, n, q->workspace) : -1;
     algo = choices[best < 0 ? best_of(d->first, q->like, choices, n) : best];
     if (best >= 0) mt_tuned_add(d->tuned, q->key, algo.data);

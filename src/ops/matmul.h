@@ -19,7 +19,7 @@ typedef struct mt_matmul {
     float alpha, beta;
 } mt_matmul;
 
-/* True if our own kernel can compute this product on this device.  Its number of rows does not matter. */
+/* True if our own kernel can compute this product on this device.  Then it can compute one with fewer rows, too. */
 bool mt__dense_fits(const mt_stream *s, const mt_matmul *p);
 /* Queues a product that fits.  `workspace` is the stream's (mt__cuda_workspace). */
 mt_rc mt__dense_by_hopper(mt_stream *s, const mt_matmul *p, void *workspace, mt_err *err);

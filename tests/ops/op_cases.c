@@ -202,7 +202,8 @@ static const struct {
     { { .M = 129, .N = 257, .K = 96, .dw_set = true }, true, false, false, false, false },
     { { .M = 33, .N = 41, .K = 23, .ldx = 29, .ldy = 43, .alpha = 0.25f, .dw_set = true }, false, false, true, false, false },
     { { .M = 0, .N = 24, .K = 16, .dw_set = true }, true, false, false, false, false },
-    /* large_linear, on a GPU alone: so large that linear.cu takes our own kernels, for y and dw of the first, dx of the second */
+    /* large_linear, on a GPU alone: so large that linear.cu takes our own kernel on an H100 or H200, for y and dw of the first, dx of the
+     * second */
     { { .M = 5243, .N = 5624, .K = 7928, .ldx = 7936, .ldy = 5640, .ldadd = 5632 }, false, true, true, false, true },
     { { .M = 5243, .N = 6648, .K = 5624, .dx_add = true }, false, false, false, true, true },
 };

@@ -1,5 +1,5 @@
-/* Products by wgmma kernels of our own (dense_hopper.cu) against the library's, which products of these sizes get in linear.cu: shapes
- * at random, in rows that have gaps.  Products so large that linear.cu chooses our own are in test_ops_cuda.c. */
+/* Products by our own kernel (dense_hopper.cu) against the library's, which products of these sizes get in linear.cu: shapes at random,
+ * in rows that have gaps.  Products so large that linear.cu chooses our own are in test_ops_cuda.c. */
 #include "test.h"
 
 #include "base/dtype.h"
@@ -73,8 +73,9 @@ static mt_linear draw(product kind)
     if (large && kind == DW) a.N = 8 * roll(350, 550), a.K = 8 * roll(250, 350), a.M = roll(1, 300);
     if (large && kind != DW) a.M = roll(8000, MOST_ROWS), a.N = 8 * roll(100, 140), a.K = 8 * roll(100, 140);
     const bool adds = roll(0, 1);
+    if (kind != FORWARD && roll(0, 1)) a.N -= roll(0, 7); /* only forward needs whole groups of eight: it writes them */
     a.ldx = a.K + 8 * roll(0, 3);
-    a.ldy = a.N + 8 * roll(0, 3);
+    a.ldy = (a.N + 7) / 8 * 8 + 8 * roll(0, 3);
     a.ldadd = a.N + 8 * roll(0, 3);
     if (kind == FORWARD && adds) a.add = there[ADD];
     if (kind == FORWARD && roll(0, 1)) a.b = there[BIAS];
@@ -175,15 +176,68 @@ static void agrees_with_the_library(void **state)
     for (int i = 0; i < DRAWS; i++) check(kind, i);
 }
 
-/* Ours takes none of these. */
+enum { IN_A_ROW = 12, CHAIN_ROWS = 9001, CHAIN_COLS = 1120 };
+
+/* y = x w' in its place i of a chain: OURS and BEFORE take turns as x and y. */
+static void queue_link(mt_stream *s, void *memory, int i)
+{
+    mt_err err = { 0 };
+    const mt_linear a = {
+        .t = MT_DTYPE_BF16, .M = CHAIN_ROWS, .N = CHAIN_COLS, .K = CHAIN_COLS, .ldx = CHAIN_COLS, .ldy = CHAIN_COLS
+    };
+    mt_matmul p = described(FORWARD, &a);
+    p.b = there[i % 2 ? OURS : BEFORE];
+    p.c = p.d = there[i % 2 ? BEFORE : OURS];
+    assert_ok(mt__dense_by_hopper(s, &p, memory, &err));
+}
+
+/* A dw into LIBRARYS, again and again: what runs beside a chain. */
+static void queue_beside(mt_stream *s, void *memory)
+{
+    mt_err err = { 0 };
+    const mt_linear a = { .t = MT_DTYPE_BF16, .M = 300, .N = 4400, .K = 2800, .ldx = 2800, .ldy = 4400, .dw_set = true };
+    mt_matmul p = described(DW, &a);
+    p.c = p.d = there[LIBRARYS];
+    assert_ok(mt__dense_by_hopper(s, &p, memory, &err));
+}
+
+/* Each product reads what the one before it wrote.  With a wait after each, without, and while another stream takes processors. */
+static void products_in_a_row_wait_for_each_other(void **state)
+{
+    enum { WAITING, IN_ONE_GO, BESIDE_OTHERS, WAYS };
+    const int64_t n = (int64_t)CHAIN_ROWS * CHAIN_COLS;
+    mt_err err = { 0 };
+    mt_stream *other;
+    void *more;
+    (void)state;
+    assert_ok(gpu->api->stream_create(gpu, &other, "beside", &err));
+    assert_ok(mt_device_alloc(gpu, &more, MT_DEVICE_WORKSPACE_BYTES, "a workspace", &err));
+    for (buffer b = X; b <= ADD; b++) fill(b, MT_DTYPE_BF16, NULL);
+    for (int way = WAITING; way < WAYS; way++) {
+        fill(BEFORE, MT_DTYPE_BF16, before);
+        for (int i = 0; i < IN_A_ROW; i++) {
+            if (way == BESIDE_OTHERS) queue_beside(other, more);
+            queue_link(stream, workspace, i);
+            if (way == WAITING) fetch(OURS, MT_DTYPE_BF16, ours, 1);
+        }
+        fetch(BEFORE, MT_DTYPE_BF16, way == WAITING ? again : ours, n); /* the last of an even number wrote there */
+        if (way != WAITING && memcmp(ours, again, (size_t)n * sizeof *ours) != 0)
+            fail_msg("%s: other bits", way == IN_ONE_GO ? "in one go" : "beside others");
+    }
+    gpu->api->stream_free(other);
+    gpu->api->free(gpu, more);
+}
+
+/* Our kernel supports none of these. */
 static void what_does_not_fit_is_left_to_the_library(void **state)
 {
     (void)state;
     const mt_linear a = { .t = MT_DTYPE_BF16, .M = 64, .N = 64, .K = 64, .ldx = 64, .ldy = 64, .ldadd = 64 };
-    const mt_matmul fits = described(FORWARD, &a);
-    mt_matmul p[7];
+    const mt_matmul fits = described(FORWARD, &a), dw = described(DW, &a);
+    mt_matmul p[15];
     assert_true(mt__dense_fits(stream, &fits));
-    for (size_t i = 0; i < MT_COUNT(p); i++) p[i] = fits;
+    assert_true(mt__dense_fits(stream, &dw));
+    for (size_t i = 0; i < MT_COUNT(p); i++) p[i] = i < 13 ? fits : dw;
     p[0].t = MT_DTYPE_F32;
     p[1].td = MT_DTYPE_F32;
     p[2].alpha = 0.5f;
@@ -191,6 +245,14 @@ static void what_does_not_fit_is_left_to_the_library(void **state)
     p[4].lda = 68;
     p[5].b = (const char *)fits.b + 8;
     p[6].d = (char *)fits.d + 2;
+    p[7].c = (const char *)fits.c + 8;
+    p[8].ldb = 68;
+    p[9].ldc = 68;
+    p[10].ldd = 68;
+    p[11].beta = 0.5f;
+    p[12].n = (int64_t)INT32_MAX;
+    p[13].bias = there[BIAS];
+    p[14].c = there[LIBRARYS];
     for (size_t i = 0; i < MT_COUNT(p); i++)
         if (mt__dense_fits(stream, &p[i])) fail_msg("product %d is taken", (int)i);
 }
@@ -229,6 +291,7 @@ int main(void)
         { "forward agrees with the library", agrees_with_the_library, NULL, NULL, &kinds[0] },
         { "dx agrees with the library", agrees_with_the_library, NULL, NULL, &kinds[1] },
         { "dw agrees with the library", agrees_with_the_library, NULL, NULL, &kinds[2] },
+        cmocka_unit_test(products_in_a_row_wait_for_each_other),
         cmocka_unit_test(what_does_not_fit_is_left_to_the_library),
     };
     const mt_matmul any = { .m = 8,
