@@ -97,9 +97,10 @@ static rows try_at(const mt_job *job, int i)
     return i < LARGE ? fitted(job, i - n) : large;
 }
 
+/* True if a layer recomputes something.  Those below the lowest one with a backward do not, however little they keep. */
 static bool redoes(const mt_plan *p)
 {
-    for (int l = 0; l < p->model->config->L; l++)
+    for (int l = mt_model_lowest_layer(p->model); l < p->model->config->L; l++)
         if (p->place.layers[l].keep < MT_KEEP_ALL) return true;
     return false;
 }

@@ -34,7 +34,8 @@ static void put_kept(mt_str *s, const mt_plan *p)
 void mt_plan_describe_kept(const mt_plan *p, const mt_limits *l, char *out, size_t n)
 {
     mt_str s = { 0 };
-    bool more = p->longest_segment < mt_limits_longest(l, p->model) || p->place.layers[0].keep > MT_KEEP_INPUT;
+    const int first = mt_min_int(mt_model_lowest_layer(p->model), (int)p->model->config->L - 1); /* that a backward may read */
+    bool more = p->longest_segment < mt_limits_longest(l, p->model) || p->place.layers[first].keep > MT_KEEP_INPUT;
     put_kept(&s, p);
     if (l->exact)
         mt_str_printf(&s, ", as set by checkpoint_interval %d (strict_checkpointing)", l->interval);

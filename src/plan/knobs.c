@@ -88,18 +88,37 @@ static mt_keep keep_on_device(int n, int all, int cheap)
     return n <= cheap ? MT_KEEP_NORMS : MT_KEEP_ALL;
 }
 
+/* Layers that keep something: those that a backward reads, and those below them, whose inputs only the forward needs. */
+typedef struct kept_layers {
+    int first; /* that a backward reads; at the start of its interval */
+    int below, read;
+} kept_layers;
+
+static kept_layers count_kept(const mt_model *m, int interval)
+{
+    const int L = (int)m->config->L, lowest = mt_model_lowest_layer(m), first = lowest < L ? lowest / interval * interval : L;
+    const int below = (first + interval - 1) / interval, all = (L + interval - 1) / interval;
+    return (kept_layers){ first, below, all - below };
+}
+
 /* Activations kept in host memory cost the device nothing, so those layers are the first to keep everything.  They are spread
- * evenly, because the link needs the time of the layers between them. */
+ * evenly, because the link needs the time of the layers between them.  What no backward reads is only an input, and leaves last. */
 static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
 {
-    const int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL]; /* layers that keep something */
-    const int on_host = j->train ? mt_min_int(c->k[OFFLOADED], kept) : 0;              /* of these */
+    const int L = (int)m->config->L;
+    const kept_layers kept = count_kept(m, c->k[INTERVAL]);
+    const int to_host = j->train ? c->k[OFFLOADED] : 0, on_host = mt_min_int(to_host, kept.read),
+              below_on_host = to_host - on_host;
     const int all_on_host = mt_min_int(c->k[KEEP_ALL], on_host), all_on_device = c->k[KEEP_ALL] - all_on_host;
-    for (int l = 0, n = 0, n_host = 0, n_device = 0, others = 0; l < L; l++) {
+    for (int l = 0, n = 0, n_below = 0, n_host = 0, n_device = 0, others = 0; l < L; l++) {
         mt_layer_place *at = &p->layers[l];
         *at = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
         if (l % c->k[INTERVAL] != 0) continue;
-        at->place = spread(n++, on_host, kept) ? MT_HOST : MT_DEVICE;
+        if (l < kept.first) {
+            *at = (mt_layer_place){ MT_KEEP_INPUT, spread(n_below++, below_on_host, kept.below) ? MT_HOST : MT_DEVICE };
+            continue;
+        }
+        at->place = spread(n++, on_host, kept.read) ? MT_HOST : MT_DEVICE;
         if (at->place == MT_HOST && spread(n_host++, all_on_host, on_host))
             at->keep = MT_KEEP_ALL;
         else if (at->place == MT_DEVICE && n_device++ < all_on_device)

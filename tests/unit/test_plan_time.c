@@ -142,17 +142,21 @@ static void predicted_steps_are_within_fifteen_percent_of_measured(void **state)
     assert_true(ok);
 }
 
-/* Seconds a step of Qwen2.5-7B computes, with some of it frozen. */
-static double compute_of(const char *const *freeze, size_t n_freeze)
-{
-    mt_err err = { 0 };
-    const mt_shape *shape;
-    const mt_gpu *gpu;
+/* A plan for Qwen2.5-7B with some of it frozen. */
+typedef struct partly_frozen {
     mt_config *config;
     mt_model *model;
     mt_plan *plan;
+} partly_frozen;
+
+static partly_frozen open_frozen(const char *const *freeze, size_t n_freeze)
+{
+    mt_err err = { 0 };
+    partly_frozen f;
+    const mt_shape *shape;
+    const mt_gpu *gpu;
     assert_ok(mt_shape_find(&shape, "qwen2.5-7b", &err));
-    assert_ok(mt_shape_model(&config, &model, shape, &(mt_model_options){ .freeze = freeze, .n_freeze = n_freeze }, &err));
+    assert_ok(mt_shape_model(&f.config, &f.model, shape, &(mt_model_options){ .freeze = freeze, .n_freeze = n_freeze }, &err));
     assert_ok(mt_gpu_find(&gpu, "h200", &err));
     mt_machine machine = mt_machine_of_gpu(gpu, 16);
     machine.host_bytes = (size_t)(115 * 1073741824.0);
@@ -160,23 +164,49 @@ static double compute_of(const char *const *freeze, size_t n_freeze)
         .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8192, .mlp_rows = 8192, .head_rows = 4096
     };
     const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024 };
-    assert_ok(mt_plan_search(&plan, (mt_plan_inputs){ model, &job, &a, &machine }, &err));
-    double seconds = plan->times.compute;
-    assert_true(plan->predicted_seconds >= seconds);
-    mt_plan_free(plan);
-    mt_model_free(model);
-    mt_config_close(config);
+    assert_ok(mt_plan_search(&f.plan, (mt_plan_inputs){ f.model, &job, &a, &machine }, &err));
+    return f;
+}
+
+static void close_frozen(partly_frozen *f)
+{
+    mt_plan_free(f->plan);
+    mt_model_free(f->model);
+    mt_config_close(f->config);
+}
+
+static const char *const all_but_head[] = { "model.layers.*", "model.embed_tokens.weight" };
+static const char *const lower_half[] = { "model.layers.[0-9].*", "model.layers.1[0-3].*", "model.embed_tokens.weight" };
+
+/* Seconds a step computes. */
+static double compute_of(const char *const *freeze, size_t n_freeze)
+{
+    partly_frozen f = open_frozen(freeze, n_freeze);
+    double seconds = f.plan->times.compute;
+    assert_true(f.plan->predicted_seconds >= seconds);
+    close_frozen(&f);
     return seconds;
 }
 
 static void frozen_layers_pay_for_no_backward(void **state)
 {
     (void)state;
-    static const char *const head[] = { "model.layers.*", "model.embed_tokens.weight" };
-    static const char *const half[] = { "model.layers.[0-9].*", "model.layers.1[0-3].*", "model.embed_tokens.weight" };
-    double all = compute_of(NULL, 0), upper = compute_of(half, MT_COUNT(half)), only_head = compute_of(head, MT_COUNT(head));
+    double all = compute_of(NULL, 0), upper = compute_of(lower_half, MT_COUNT(lower_half)),
+           only_head = compute_of(all_but_head, MT_COUNT(all_but_head));
     assert_true(only_head < 0.45 * all); /* a third, and the head */
     assert_true(upper > 0.55 * all && upper < 0.8 * all);
+}
+
+static void layers_that_no_backward_reads_keep_no_more_than_their_input(void **state)
+{
+    (void)state;
+    partly_frozen half = open_frozen(lower_half, MT_COUNT(lower_half)), head = open_frozen(all_but_head, MT_COUNT(all_but_head));
+    for (int l = 0; l < half.config->L; l++) {
+        assert_true(l < 14 ? half.plan->place.layers[l].keep <= MT_KEEP_INPUT : half.plan->place.layers[l].keep > MT_KEEP_INPUT);
+        assert_true(head.plan->place.layers[l].keep <= MT_KEEP_INPUT);
+    }
+    close_frozen(&half);
+    close_frozen(&head);
 }
 
 /* Bytes that clearing a unit's sums moves, as the model counts them. */
@@ -236,4 +266,6 @@ static void only_what_is_added_to_is_cleared(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(predicted_steps_are_within_fifteen_percent_of_measured),
-             cmocka_unit_test(frozen_layers_pay_for_no_backward), cmocka_unit_test(only_what_is_added_to_is_cleared))
+             cmocka_unit_test(frozen_layers_pay_for_no_backward),
+             cmocka_unit_test(layers_that_no_backward_reads_keep_no_more_than_their_input),
+             cmocka_unit_test(only_what_is_added_to_is_cleared))
