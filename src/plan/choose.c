@@ -163,7 +163,12 @@ static mt_rc search_routes(mt_plan **out, const search *how, mt_err *err)
         mt_err why = { 0 };
         s.gather = gather;
         mt_rc rc = search_with(&plan, &s, &why);
-        if (rc && rc != MT_ENOMEM) return *err = why, rc;
+        if (rc && rc != MT_ENOMEM) {
+            mt_plan_free(*out);
+            *out = NULL;
+            *err = why;
+            return rc;
+        }
         keep_faster(out, plan);
     }
     search s = *how;
