@@ -1,8 +1,9 @@
 /* dense_hopper.cu - our own kernel for dense products (dense_tiles.cuh), for large ones on a Hopper at its power limit.
  *
  * Tiles are 256 x 192, and a unit of the walk is two of them side by side.  Clusters of 2x2 blocks read the least, but the number of
- * processors in a group of them (a GPC) is not always a multiple of four: 30 clusters take 120 of 132 processors.  So there are two launches: one in clusters of 2x2, and
- * beside it one in clusters of 1x2 on the remaining processors.  Each takes its share of every round of one walk.
+ * processors in a group of them (a GPC) is not always a multiple of four: 30 clusters take 120 of 132 processors.  So there are two
+ * launches: one in clusters of 2x2, and beside it one in clusters of 1x2 on the remaining processors.  Each takes its share of every
+ * round of one walk.
  *
  * In this file the product is D [M, N] = A B': M is the library's n, N its m, and A what it calls B. */
 #include "ops/dense_tiles.cuh"
