@@ -100,7 +100,7 @@ static rows try_at(const mt_job *job, int i)
 /* True if a layer recomputes something.  Those below the lowest one with a backward do not, however little they keep. */
 static bool redoes(const mt_plan *p)
 {
-    for (int l = mt_model_lowest_layer(p->model); l < p->model->config->L; l++)
+    for (int l = mt_plan_lowest_layer(p); l < p->model->config->L; l++)
         if (p->place.layers[l].keep < MT_KEEP_ALL) return true;
     return false;
 }

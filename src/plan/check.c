@@ -23,16 +23,19 @@ static mt_rc check_slots(const mt_plan *p, mt_err *err)
 static mt_rc check_keeps(const mt_plan *p, mt_err *err)
 {
     const mt_placement *q = &p->place;
+    const int L = (int)p->model->config->L, start = mt_plan_backward_end(p);
     bool offloads = false;
-    for (int l = 0; l < p->model->config->L; l++) {
+    for (int l = 0; l < L; l++) {
         const mt_layer_place *at = &q->layers[l];
         if (at->keep < MT_KEEP_NOTHING || at->keep >= MT_KEEPS) return mt_fail(err, MT_EINVAL, "layer %d: unknown keep level", l);
+        offloads |= at->keep != MT_KEEP_NOTHING && at->place == MT_HOST;
+        if (l < start) continue;
         const bool after_experts = l > 0 && mt_layer_has_experts(p->model, l - 1);
         if (at->keep == MT_KEEP_NOTHING && (mt_layer_has_experts(p->model, l) || after_experts))
             return mt_fail(err, MT_EINVAL, "layer %d must keep its input: a layer with experts is recomputed alone", l);
-        offloads |= at->keep != MT_KEEP_NOTHING && at->place == MT_HOST;
     }
-    if (q->layers[0].keep == MT_KEEP_NOTHING) return mt_fail(err, MT_EINVAL, "layer 0 must keep its input");
+    if (start < L && q->layers[start].keep == MT_KEEP_NOTHING)
+        return mt_fail(err, MT_EINVAL, "layer %d must keep its input: backward ends with it", start);
     if (p->job.train && offloads && q->keep_slots < 2)
         return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
     return MT_OK;

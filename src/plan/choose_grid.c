@@ -93,10 +93,10 @@ static const struct keeps {
 
 static void set_keeps(const search *s, candidate *c, const struct keeps *at)
 {
-    const int L = (int)s->in.model->config->L;
-    c->k[KEEP_ALL] = at->all ? L : 0;
-    c->k[KEEP_MIXER] = at->mixer ? L : 0;
-    c->k[OFFLOADED] = at->offloaded ? L : 0;
+    const int read = (int)s->in.model->config->L - mt_plan_lowest_layer(&s->trial); /* layers with a backward */
+    c->k[KEEP_ALL] = at->all ? read : 0;
+    c->k[KEEP_MIXER] = at->mixer ? read : 0;
+    c->k[OFFLOADED] = at->offloaded ? read : 0;
     c->k[INTERVAL] = at->interval;
 }
 

@@ -62,14 +62,14 @@ static void allow(search *s, bool pieces, int slots)
 /* Walks from these starts in large steps; *best becomes the best found, if that is better. */
 static mt_rc walk_without_waits(search *s, const start from[STARTS], start *best, mt_err *err)
 {
-    int L = (int)s->in.model->config->L;
+    const int read = (int)s->in.model->config->L - mt_plan_lowest_layer(&s->trial); /* layers with a backward */
     forget_starts(s);
     for (int i = 0; i < STARTS; i++)
         if (start_exists(&from[i])) MT_TRY(offer_without_waits(s, i, &from[i].c, err));
     candidate c = mt__choose_best(s)->c;
     c.k[KEEP_MIXER] = c.k[RESIDENT] = 0;                /* memory for the slot */
     for (int quarters = 4; quarters >= 2; quarters--) { /* all of the layers, or most, keep everything, in host memory */
-        c.k[KEEP_ALL] = c.k[OFFLOADED] = L * quarters / 4;
+        c.k[KEEP_ALL] = c.k[OFFLOADED] = read * quarters / 4;
         MT_TRY(offer_without_waits(s, LEAST - (4 - quarters), &c, err));
     }
     mt__choose_thin_out(s, 2 * ROUGH_STARTS);

@@ -147,6 +147,10 @@ mt_piece_layout mt_plan_piece(const mt_plan *p, int64_t n);
 
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
+/* The lowest layer that needs a backward; L: none does.  Layers below it may keep nothing.  0 for a job that does not train. */
+static inline int mt_plan_lowest_layer(const mt_plan *p) { return p->job.train ? mt_model_lowest_layer(p->model) : 0; }
+/* The layer with which backward ends: the start of that layer's segment, or L. */
+int mt_plan_backward_end(const mt_plan *p);
 /* The unit whose host memory stores unit u's state: u itself, unless layers share memory (alias). */
 int mt_plan_alias(const mt_plan *p, int unit);
 /* The layer whose host memory stores a layer's kept activations, if they go there. */

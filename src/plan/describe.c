@@ -13,19 +13,21 @@ static void put_kept(mt_str *s, const mt_plan *p)
     const char *const keeps[MT_KEEPS] = {
         "nothing", "its input", mixer, "all except norms and activations", "all except activations", "everything"
     };
-    int64_t L = p->model->config->L, n[MT_KEEPS] = { 0 }, on_host = 0, some = 0;
-    for (int64_t l = 0; l < L; l++) {
+    const int64_t L = p->model->config->L, lowest = mt_plan_lowest_layer(p), read = L - lowest; /* layers with a backward */
+    int64_t n[MT_KEEPS] = { 0 }, on_host = 0, some = 0;
+    if (!read) mt_str_puts(s, "no layer keeps anything");
+    for (int64_t l = lowest; l < L; l++) {
         n[p->place.layers[l].keep]++;
         on_host += p->place.layers[l].keep != MT_KEEP_NOTHING && p->place.layers[l].place == MT_HOST;
     }
     for (int k = MT_KEEPS - 1; k > MT_KEEP_NOTHING; k--)
-        if (n[k] == L)
-            mt_str_printf(s, "every layer keeps %s", keeps[k]);
-        else if (n[k] == L - n[MT_KEEP_NOTHING] && k == MT_KEEP_INPUT)
+        if (n[k] && n[k] == read)
+            mt_str_printf(s, "%s keeps %s", lowest ? "every layer with a backward" : "every layer", keeps[k]);
+        else if (n[k] && n[k] == read - n[MT_KEEP_NOTHING] && k == MT_KEEP_INPUT)
             mt_str_printf(s, "one in %d layers keeps its input", p->longest_segment);
         else if (n[k])
             mt_str_printf(s, "%s%lld %s", some++ ? ", " : "layers keep: ", (long long)n[k], keeps[k]);
-    if (on_host && on_host < L - n[MT_KEEP_NOTHING])
+    if (on_host && on_host < read - n[MT_KEEP_NOTHING])
         mt_str_printf(s, " (%lld of them in host memory)", (long long)on_host);
     else if (on_host)
         mt_str_puts(s, " in host memory");
@@ -34,7 +36,7 @@ static void put_kept(mt_str *s, const mt_plan *p)
 void mt_plan_describe_kept(const mt_plan *p, const mt_limits *l, char *out, size_t n)
 {
     mt_str s = { 0 };
-    const int first = mt_min_int(mt_model_lowest_layer(p->model), (int)p->model->config->L - 1); /* that a backward may read */
+    const int first = mt_min_int(mt_plan_lowest_layer(p), (int)p->model->config->L - 1);
     bool more = p->longest_segment < mt_limits_longest(l, p->model) || p->place.layers[first].keep > MT_KEEP_INPUT;
     put_kept(&s, p);
     if (l->exact)

@@ -48,12 +48,13 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     const bool train = trial->job.train, more = train && !l->exact; /* more: layers may keep more than their input */
     MT_TRY(mt_limits_check(l, model, err));
     const int longest = train ? mt_limits_longest(l, model) : 1;
+    const int64_t read = L - mt_plan_lowest_layer(trial); /* layers with a backward */
     set_range(r, MICROS, 1, micros);
     set_range(r, INTERVAL, l->exact ? longest : 1, longest);
-    set_range(r, KEEP_ALL, 0, more ? L : 0);
+    set_range(r, KEEP_ALL, 0, more ? read : 0);
     set_range(r, KEEP_CHEAP, 0, 0); /* until the rest is settled: choose.c, spend_the_rest */
-    set_range(r, KEEP_MIXER, 0, more ? L : 0);
-    set_range(r, OFFLOADED, l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
+    set_range(r, KEEP_MIXER, 0, more ? read : 0);
+    set_range(r, OFFLOADED, l->offload == MT_MUST ? read : 0, train && l->offload != MT_MUST_NOT ? read : 0);
     set_range(r, HOMES, 0, m->home_host || on_host ? 0 : model->n_units);
     set_range(r, HOMES_SKIP, 0, !m->home_host && !on_host);
     set_range(r, STAGED, 0, train && !trial->job.only_gradients && !several ? model->n_units : 0);
@@ -88,37 +89,21 @@ static mt_keep keep_on_device(int n, int all, int cheap)
     return n <= cheap ? MT_KEEP_NORMS : MT_KEEP_ALL;
 }
 
-/* Layers that keep something: those that a backward reads, and those below them, whose inputs only the forward needs. */
-typedef struct kept_layers {
-    int first; /* that a backward reads; at the start of its interval */
-    int below, read;
-} kept_layers;
-
-static kept_layers count_kept(const mt_model *m, int interval)
+/* Layers from the lowest one with a backward on keep something, one in each interval.  Activations kept in host memory cost the
+ * device nothing, so those layers are the first to keep everything.  They are spread evenly, because the link needs the time of the
+ * layers between them. */
+static void fill_layers(mt_plan *trial, const candidate *c)
 {
-    const int L = (int)m->config->L, lowest = mt_model_lowest_layer(m), first = lowest < L ? lowest / interval * interval : L;
-    const int below = (first + interval - 1) / interval, all = (L + interval - 1) / interval;
-    return (kept_layers){ first, below, all - below };
-}
-
-/* Activations kept in host memory cost the device nothing, so those layers are the first to keep everything.  They are spread
- * evenly, because the link needs the time of the layers between them.  What no backward reads is only an input, and leaves last. */
-static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
-{
-    const int L = (int)m->config->L;
-    const kept_layers kept = count_kept(m, c->k[INTERVAL]);
-    const int to_host = j->train ? c->k[OFFLOADED] : 0, on_host = mt_min_int(to_host, kept.read),
-              below_on_host = to_host - on_host;
+    mt_placement *p = &trial->place;
+    const int L = (int)trial->model->config->L, lowest = mt_plan_lowest_layer(trial), interval = c->k[INTERVAL];
+    const int kept = (L - lowest + interval - 1) / interval;
+    const int on_host = trial->job.train ? mt_min_int(c->k[OFFLOADED], kept) : 0; /* of these */
     const int all_on_host = mt_min_int(c->k[KEEP_ALL], on_host), all_on_device = c->k[KEEP_ALL] - all_on_host;
-    for (int l = 0, n = 0, n_below = 0, n_host = 0, n_device = 0, others = 0; l < L; l++) {
+    for (int l = 0, n = 0, n_host = 0, n_device = 0, others = 0; l < L; l++) {
         mt_layer_place *at = &p->layers[l];
         *at = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
-        if (l % c->k[INTERVAL] != 0) continue;
-        if (l < kept.first) {
-            *at = (mt_layer_place){ MT_KEEP_INPUT, spread(n_below++, below_on_host, kept.below) ? MT_HOST : MT_DEVICE };
-            continue;
-        }
-        at->place = spread(n++, on_host, kept.read) ? MT_HOST : MT_DEVICE;
+        if (l < lowest || (l - lowest) % interval != 0) continue;
+        at->place = spread(n++, on_host, kept) ? MT_HOST : MT_DEVICE;
         if (at->place == MT_HOST && spread(n_host++, all_on_host, on_host))
             at->keep = MT_KEEP_ALL;
         else if (at->place == MT_DEVICE && n_device++ < all_on_device)
@@ -194,6 +179,6 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     p->staging_slots = 0;
     p->piece_slots = c->k[PIECES] ? PIECE_SLOTS : 0;
     p->piece_elems = (int64_t)1 << c->k[PIECE_SIZE];
-    fill_layers(p, trial->model, j, c);
+    fill_layers(trial, c);
     fill_units(trial, c);
 }

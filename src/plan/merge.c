@@ -110,13 +110,16 @@ static int scaled(int k, double from, double to)
     return (int)fmin(round(to / from * k), to - 1);
 }
 
+/* Layers that may keep something. */
+static double read_layers(const mt_model *m) { return (double)(m->config->L - mt_model_lowest_layer(m)); }
+
 candidate mt_merged_candidate(const mt_merged *m, const candidate *c)
 {
     static const knob layers[] = { KEEP_ALL, KEEP_CHEAP, KEEP_MIXER, OFFLOADED };
     static const knob units[] = { HOMES, STAGED, OWN, RESIDENT };
     candidate out = *c;
     for (size_t i = 0; i < MT_COUNT(layers); i++)
-        out.k[layers[i]] = scaled(c->k[layers[i]], (double)m->whole->config->L, (double)m->config.L);
+        out.k[layers[i]] = scaled(c->k[layers[i]], read_layers(m->whole), read_layers(&m->model));
     for (size_t i = 0; i < MT_COUNT(units); i++) out.k[units[i]] = scaled(c->k[units[i]], m->whole->n_units, m->model.n_units);
     return out;
 }

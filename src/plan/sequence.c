@@ -142,13 +142,6 @@ static mt_rc release_segment(mt_sequence *s, int first, int end, mt_err *err)
     return MT_OK;
 }
 
-/* Backward ends with the segment that holds the first trained layer; L: no layer needs it. */
-static int lowest_layer(const mt_sequence *s)
-{
-    int first = mt_model_lowest_layer(s->model);
-    return first >= s->model->config->L ? first : mt_plan_segment_start(s->plan, first);
-}
-
 /* The experts of a layer whose first unit stays in use.  They run in ascending order, so that sums are added as in forward.  The
  * last visit stays open: the layer's own backward is part of it. */
 static mt_rc backward_experts(mt_sequence *s, int layer, mt_err *err)
@@ -170,7 +163,7 @@ static mt_rc backward_experts(mt_sequence *s, int layer, mt_err *err)
 
 static mt_rc backward_layers(mt_sequence *s, mt_err *err)
 {
-    int lowest = lowest_layer(s);
+    int lowest = mt_plan_backward_end(s->plan);
     for (int end = (int)s->model->config->L, first; end > lowest; end = first) {
         first = mt_plan_segment_start(s->plan, end - 1);
         MT_TRY(acquire_segment(s, first, end, err));
@@ -203,7 +196,7 @@ static void visit_layers(mt_sequence *s, int first, int end)
 
 static void plan_visits(mt_sequence *s)
 {
-    int L = (int)s->model->config->L, lowest = lowest_layer(s);
+    int L = (int)s->model->config->L, lowest = mt_plan_backward_end(s->plan);
     s->n_visits = 0;
     s->visits[s->n_visits++] = s->model->embed;
     visit_layers(s, 0, L);

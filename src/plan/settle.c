@@ -122,6 +122,12 @@ int mt_plan_segment_start(const mt_plan *p, int layer)
     return layer;
 }
 
+int mt_plan_backward_end(const mt_plan *p)
+{
+    const int lowest = mt_plan_lowest_layer(p);
+    return lowest < p->model->config->L ? mt_plan_segment_start(p, lowest) : lowest;
+}
+
 static void count_groups(mt_plan *p)
 {
     p->has_pieces = false;
@@ -160,12 +166,12 @@ static void count_segment(mt_plan *p, int first, int end)
 static void count_layers(mt_plan *p)
 {
     const mt_layer_place *at = p->place.layers;
-    int L = (int)p->model->config->L;
+    const int L = (int)p->model->config->L, start = mt_plan_backward_end(p);
     p->longest_segment = 1;
     for (int keep = 0; keep < MT_KEEPS; keep++) p->shared_keep[keep] = -1;
-    for (int l = 0, first = 0; l < L; l++) {
+    for (int l = 0, first = start; l < L; l++) {
         if (at[l].place == MT_HOST && p->shared_keep[at[l].keep] < 0) p->shared_keep[at[l].keep] = l;
-        if (l + 1 < L && at[l + 1].keep == MT_KEEP_NOTHING) continue;
+        if (l < start || (l + 1 < L && at[l + 1].keep == MT_KEEP_NOTHING)) continue;
         count_segment(p, first, l + 1);
         first = l + 1;
     }

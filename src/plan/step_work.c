@@ -126,14 +126,13 @@ static double experts_seconds(const mt_step_work *w, int layer, bool backward)
 double mt__step_sweep_seconds(const mt_step_work *w)
 {
     const mt_plan *p = w->p;
-    int L = (int)p->model->config->L, lowest = mt_model_lowest_layer(p->model);
+    const int L = (int)p->model->config->L, end = mt_plan_backward_end(p);
     double seconds = w->rows * w->costs->embed_forward + head_seconds(w);
-    if (lowest < L) lowest = mt_plan_segment_start(p, lowest);
     for (int l = 0; l < L; l++) {
         const mt_keep keep = p->place.layers[l].keep;
         bool finish = l + 1 < L && p->place.layers[l + 1].keep == MT_KEEP_NOTHING;
         seconds += mt__step_times_of(w, l) * (mt_cost_forward(w->costs, l, w->rows, w->micros) + experts_seconds(w, l, false));
-        if (p->job.train && l >= lowest)
+        if (p->job.train && l >= end)
             seconds +=
                 mt__step_times_of(w, l) * (mt_cost_redo(w->costs, l, keep, finish, w->rows, w->micros) +
                                            mt_cost_backward(w->costs, l, w->rows, w->micros) + experts_seconds(w, l, true));

@@ -16,11 +16,14 @@ static inline void draw_layers(mt_placement *p, const mt_model *m, dice *d, int 
 {
     int run = 0;
     bool intervals = roll(d, 2);
+    const int below = mt_model_lowest_layer(m) && roll(d, 2) ? mt_model_lowest_layer(m) : 0; /* which keep anything, or nothing */
     for (int l = 0; l < m->config->L; l++) {
-        bool alone = l == 0 || mt_layer_has_experts(m, l) || mt_layer_has_experts(m, l - 1);
-        int lowest = alone || !intervals ? MT_KEEP_INPUT : MT_KEEP_NOTHING;
+        bool alone = l == below || l == 0 || mt_layer_has_experts(m, l) || mt_layer_has_experts(m, l - 1);
+        int lowest = l >= below && (alone || !intervals) ? MT_KEEP_INPUT : MT_KEEP_NOTHING;
         p->layers[l].keep = (mt_keep)(lowest + roll(d, MT_KEEPS - lowest));
+        if (l < below && roll(d, 2)) p->layers[l].keep = MT_KEEP_NOTHING;
         p->layers[l].place = roll(d, 2) ? MT_DEVICE : MT_HOST;
+        if (l < below) continue;
         run = p->layers[l].keep == MT_KEEP_NOTHING ? run + 1 : 1;
         if (run > *longest) *longest = run;
     }
