@@ -179,7 +179,7 @@ static mt_rc loss_of_rows(const mt_run *r, const mt_weights *w, float *g, const 
     }
     mt_linear a = logits_args(r, w, first, n);
     a.dy = k->dlogits;
-    a.dx = (char *)k->dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
+    if (mt_model_needs_head_dx(r->model)) a.dx = (char *)k->dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
     a.dw = dw;
     a.db = grad_at(l, g, MT_B_HEAD);
     return r->ops->linear_bwd(r->stream, &a, err);
@@ -195,7 +195,7 @@ mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micr
     MT_TRY(mt_head_norm(r, w, k->x, mb->n_trained, err));
     for (int64_t first = 0; first < mb->n_trained; first += r->head_rows)
         MT_TRY(loss_of_rows(r, w, g, mb, first, mt_min_i64(r->head_rows, mb->n_trained - first), dx != NULL, dscale, sum, err));
-    if (!dx) return MT_OK;
+    if (!dx || !mt_model_needs_head_dx(r->model)) return MT_OK;
     mt_norm norm = final_norm(r, w, k->x, mb->n_trained);
     norm.dy = k->dh;
     norm.dx = k->h;

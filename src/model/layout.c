@@ -60,6 +60,18 @@ static void place_exact(mt_layout *l, const int64_t ends[RUNS])
     }
 }
 
+static double trained_part(const mt_layout *l)
+{
+    int64_t all = 0, trained = 0;
+    for (int i = 0; i < l->n_weights; i++) {
+        const mt_weight *w = &l->weights[i];
+        if (w->n_dims < 2 || w->fixed) continue;
+        all += w->n;
+        trained += w->frozen ? 0 : w->n;
+    }
+    return all ? (double)trained / (double)all : 1;
+}
+
 void mt__layout_place(mt_layout *l, const mt_layer_spec *s)
 {
     int64_t ends[RUNS];
@@ -71,6 +83,7 @@ void mt__layout_place(mt_layout *l, const mt_layer_spec *s)
     l->n_low = ends[FROZEN_EXACT];
     l->n_elems = ends[FROZEN_NO_LOW];
     place_exact(l, ends);
+    l->trained_part = trained_part(l);
 }
 
 bool mt__layout_equal(const mt_layout *a, const mt_layout *b)

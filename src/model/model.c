@@ -117,6 +117,12 @@ int mt_model_lowest_layer(const mt_model *m)
     return u->kind == MT_UNIT_EMBED ? 0 : u->layer;
 }
 
+bool mt_model_needs_head_dx(const mt_model *m)
+{
+    const mt_layout *l = m->units[m->head].layout;
+    return mt_model_lowest_layer(m) < m->config->L || l->trains[MT_W_FINAL_NORM] || l->trains[MT_B_FINAL_NORM];
+}
+
 /* The group whose layout equals *l, which is released; or a new one, which takes it over. */
 static mt_rc join_group(mt_model *m, mt_unit *u, mt_layout *l, mt_err *err)
 {

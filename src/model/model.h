@@ -54,6 +54,7 @@ typedef struct mt_layout {
     int64_t at[MT_ROLES];              /* offset of each role, -1: not in this unit */
     int64_t exact_at[MT_ROLES];        /* the same in the exact numbers, -1: not exact */
     bool trains[MT_ROLES];
+    double trained_part; /* of the elements of its matrices, without those that are never trained; 1 if it has none */
 } mt_layout;
 
 /* The state of a unit: its masters as two halves (base/split.h) over the whole block, and Adam's moments over the trained
@@ -178,5 +179,7 @@ static inline bool mt_unit_needs_backward(const mt_unit *u)
 }
 /* The lowest layer whose backward is needed; L: none. */
 int mt_model_lowest_layer(const mt_model *m);
+/* True if something reads the gradient of the head's input: a layer, the embedding or the final norm. */
+bool mt_model_needs_head_dx(const mt_model *m);
 
 #endif

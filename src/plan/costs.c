@@ -26,6 +26,12 @@ static double product_backward(const mt_costs *c, double rows, double n, double 
     return product(c, rows, k, n) + product(c, n, k, rows) + 0.3 * 8 * n * k / c->m->device_bandwidth;
 }
 
+/* dw alone. */
+static double product_weights(const mt_costs *c, double rows, double n, double k)
+{
+    return product(c, n, k, rows) + 0.3 * 8 * n * k / c->m->device_bandwidth;
+}
+
 /* On a CPU the loop over them takes the time, not their bytes. */
 static double moved(const mt_costs *c, double numbers) { return numbers * (c->m->shared ? 4 : c->e) / c->m->device_bandwidth; }
 
@@ -137,10 +143,19 @@ static double grouped(const mt_costs *k, double rows, double n, double depth, bo
     return (GROUPED_DX + GROUPED_DX_SHORT / n + GROUPED_DW) * flops + GROUPED_DW_SUMS * 8 * n * depth / k->m->device_bandwidth;
 }
 
-/* Seconds a row, in the T experts it passes.  Each expert multiplies its own rows of a pass, about T / E of all. */
+static double grouped_weights(const mt_costs *k, double rows, double n, double depth)
+{
+    if (k->m->shared || k->e == 4) return product_weights(k, rows, n, depth);
+    return GROUPED_DW * 2 * rows * n * depth / k->m->flops + GROUPED_DW_SUMS * 8 * n * depth / k->m->device_bandwidth;
+}
+
+/* Rows of one expert: each multiplies its own rows of a pass, about T / E of all. */
+static double expert_rows(const mt_costs *k, const mt_work_item *w) { return fmax(1, k->pass_rows * w->T / w->E); }
+
+/* Seconds a row, in the T experts it passes. */
 static double expert_product(const mt_costs *k, const mt_work_item *w, bool backward)
 {
-    const double rows = fmax(1, k->pass_rows * w->T / w->E), n = w->n / w->T;
+    const double rows = expert_rows(k, w), n = w->n / w->T;
     return w->T * grouped(k, rows, n, w->k, backward) / rows;
 }
 
@@ -149,7 +164,9 @@ static void cost_experts(const mt_costs *k, const mt_work_item *w, mt_kind_cost 
     const bool is_product = w->kind == MT_WORK_PRODUCT;
     const double forward = is_product ? expert_product(k, w, false) : moved(k, w->n);
     out->experts[w->when != MT_IN_FORWARD] += forward;
-    if (is_product && w->when == MT_IN_FORWARD) out->experts[1] += expert_product(k, w, true);
+    if (!is_product || w->when != MT_IN_FORWARD) return;
+    out->experts[1] += expert_product(k, w, true);
+    out->expert_weights += w->T * grouped_weights(k, expert_rows(k, w), w->n / w->T, w->k) / expert_rows(k, w);
 }
 
 /* A sum of fp32 read, and the residual; a norm. */
@@ -184,6 +201,7 @@ static void cost_kind(const mt_costs *k, const mt_layer_kind *kind, mt_kind_cost
         if (w->when == MT_IN_FORWARD) {
             out->forward += seconds;
             out->backward += backward_of(k, w);
+            if (w->kind == MT_WORK_PRODUCT) out->weights += product_weights(k, k->micro_rows, w->n, w->k) / k->micro_rows;
         }
         if (w->when == MT_IN_BACKWARD) {
             out->backward += seconds;
@@ -200,7 +218,11 @@ static void cost_ends(mt_costs *k)
     const mt_config *c = k->c;
     double rows = k->head_rows, D = (double)c->D, V = (double)c->V, f32 = 4 / k->e;
     k->head_forward = k->trained * (product(k, rows, V, D) / rows + moved(k, 0.7 * V * f32 + 5 * D));
-    k->head_backward = k->trained * (product_backward(k, rows, V, D) / rows + moved(k, 1.1 * V * f32 + 14 * D)) + moved(k, 2 * D);
+    const bool trains = k->model->units[k->model->head].layout->trains[k->model->tied ? MT_W_EMBED : MT_W_HEAD];
+    const double not_made = (trains ? 0 : product_weights(k, rows, V, D)) +
+                            (mt_model_needs_head_dx(k->model) ? 0 : product(k, rows, D, V)); /* of its two gradients */
+    k->head_backward =
+        k->trained * ((product_backward(k, rows, V, D) - not_made) / rows + moved(k, 1.1 * V * f32 + 14 * D)) + moved(k, 2 * D);
     k->embed_forward = moved(k, 2 * D);
     k->embed_backward = moved(k, 12 * D);
 }
@@ -237,7 +259,8 @@ double mt_cost_forward(const mt_costs *k, int layer, double rows, double micros)
 double mt_cost_backward(const mt_costs *k, int layer, double rows, double micros)
 {
     const mt_kind_cost *c = cost_of(k, layer);
-    return rows * c->backward + micros * c->micro_backward;
+    const double frozen = 1 - k->model->units[mt_layer_first_unit(k->model, layer)].layout->trained_part;
+    return rows * (c->backward - frozen * c->weights) + micros * c->micro_backward;
 }
 
 double mt_cost_redo(const mt_costs *k, int layer, mt_keep keep, bool finish, double rows, double micros)
@@ -252,7 +275,8 @@ double mt_cost_experts(const mt_costs *k, int unit, bool backward, double rows, 
     const mt_unit *u = &k->model->units[unit];
     const mt_kind_cost *c = cost_of(k, u->layer);
     double share = (double)u->n_experts / (double)mt_layer_kind_of(k->model, u->layer)->spec.E;
-    return rows * share * c->experts[backward] + passes * c->unit[backward];
+    const double frozen = backward ? 1 - u->layout->trained_part : 0;
+    return rows * share * (c->experts[backward] - frozen * c->expert_weights) + passes * c->unit[backward];
 }
 
 double mt_cost_close(const mt_costs *k, int layer, double rows) { return rows * cost_of(k, layer)->close; }

@@ -9,8 +9,9 @@ typedef struct mt_kind_cost {
     double forward, backward;
     double redo[MT_KEEPS][2];             /* by what is kept; [1]: the next layer's input is recomputed too */
     double micro_forward, micro_backward; /* fixed seconds per micro-batch */
-    double experts[2], unit[2]; /* experts, forward and backward: per row through all of them; per pass through a unit */
-    double close, reopen;       /* adding their sum to the output; recomputing their input */
+    double experts[2], unit[2];     /* experts, forward and backward: per row through all of them; per pass through a unit */
+    double weights, expert_weights; /* of backward and experts[1], the gradients of weights */
+    double close, reopen;           /* adding their sum to the output; recomputing their input */
 } mt_kind_cost;
 
 typedef struct mt_costs {

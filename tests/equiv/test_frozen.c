@@ -160,6 +160,7 @@ static void freezing_changes_no_gradient_of_the_rest(void **state)
         const char *model, *freeze[2];
     } cases[] = {
         { "qwen3", { "model.layers.0.*", "model.embed_tokens.weight" } },
+        { "qwen3", { "model.layers.*", "model.[en]*" } }, /* the head alone */
         { "qwen3_tied", { "model.layers.0.*", "model.embed_tokens.weight" } },
         { "qwen3_tied", { "model.layers.*", "model.embed_tokens.weight" } },
         { "llama_tied", { "model.layers.*", "model.norm.weight" } },

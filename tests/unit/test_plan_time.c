@@ -192,9 +192,10 @@ static void frozen_layers_pay_for_no_backward(void **state)
 {
     (void)state;
     double all = compute_of(NULL, 0), upper = compute_of(lower_half, MT_COUNT(lower_half)),
-           only_head = compute_of(all_but_head, MT_COUNT(all_but_head));
+           only_head = compute_of(all_but_head, MT_COUNT(all_but_head)), ends = compute_of(all_but_head, 1);
     assert_true(only_head < 0.45 * all); /* a third, and the head */
     assert_true(upper > 0.55 * all && upper < 0.8 * all);
+    assert_true(ends > 0.66 * all && ends < 0.8 * all); /* two thirds: no gradients of weights */
 }
 
 static void layers_that_no_backward_reads_keep_nothing(void **state)
@@ -202,7 +203,7 @@ static void layers_that_no_backward_reads_keep_nothing(void **state)
     (void)state;
     partly_frozen half = open_frozen(lower_half, MT_COUNT(lower_half)), head = open_frozen(all_but_head, MT_COUNT(all_but_head));
     for (int l = 0; l < half.config->L; l++) {
-        assert_true(l < 14 == (half.plan->place.layers[l].keep == MT_KEEP_NOTHING));
+        assert_true((l < 14) == (half.plan->place.layers[l].keep == MT_KEEP_NOTHING));
         assert_int_equal(head.plan->place.layers[l].keep, MT_KEEP_NOTHING);
     }
     close_frozen(&half);
