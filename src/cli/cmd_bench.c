@@ -196,12 +196,17 @@ static mt_rc open_config(mt_config **out, const options *o, const char *name, mt
 enum { MAX_FREEZE = 64 };
 
 /* --freeze a,b: the patterns, which point into `words`. */
-static size_t split_patterns(char *words, const char *out[MAX_FREEZE])
+static mt_rc split_patterns(char *words, const char *out[MAX_FREEZE], size_t *n, mt_err *err)
 {
-    size_t n = 0;
     char *save = NULL;
-    for (char *word = strtok_r(words, ",", &save); word && n < MAX_FREEZE; word = strtok_r(NULL, ",", &save)) out[n++] = word;
-    return n;
+    *n = 0;
+    for (char *word = strtok_r(words, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        if (*n == MAX_FREEZE)
+            return mt_fail(err, MT_EINVAL, "bench: --freeze takes up to %d patterns; let one match more (*, ?, [a-c])",
+                           MAX_FREEZE);
+        out[(*n)++] = word;
+    }
+    return MT_OK;
 }
 
 static mt_rc create_model(mt_model **out, const mt_config *config, const options *o, mt_err *err)
@@ -209,8 +214,9 @@ static mt_rc create_model(mt_model **out, const mt_config *config, const options
     const char *patterns[MAX_FREEZE];
     char *words = mt_strdup(o->freeze ? o->freeze : "");
     if (!words) return mt_no_memory(err, "the patterns of --freeze");
-    size_t n = split_patterns(words, patterns);
-    mt_rc rc = mt_model_create(out, config, &(mt_model_options){ .freeze = patterns, .n_freeze = n }, err);
+    size_t n;
+    mt_rc rc = split_patterns(words, patterns, &n, err);
+    if (!rc) rc = mt_model_create(out, config, &(mt_model_options){ .freeze = patterns, .n_freeze = n }, err);
     mt_free(words);
     return rc;
 }

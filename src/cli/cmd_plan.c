@@ -27,13 +27,21 @@ typedef struct options {
 
 /* -- the answer ------------------------------------------------------------------------------------ */
 
+/* Parameters whose low halves are zero and not stored: frozen ones that the files have in bf16. */
+static uint64_t count_without_low(const mt_model *m)
+{
+    uint64_t n = 0;
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) n += at.w->no_low ? (uint64_t)at.w->n : 0;
+    return n;
+}
+
 /* Disk space of the run: the model, and in a checkpoint also m, v and lo unless only the model is saved. */
 static mt_train_writes writes_of(const mt_model *m, const mt_settings *s)
 {
     const mt_save_settings *save = &s->save;
     const mt_dtype dtype = save->dtype == MT_DTYPE_COUNT ? m->config->dtype : save->dtype;
-    const uint64_t resume =
-        (uint64_t)m->n_params * 4 + (uint64_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
+    const uint64_t resume = (uint64_t)m->n_params * 4 - count_without_low(m) * 2 +
+                            (uint64_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
     mt_train_writes w = { .model = (uint64_t)m->n_params * mt_dtype_bytes(dtype == MT_DTYPE_F64 ? MT_DTYPE_F32 : dtype) };
     w.checkpoint = w.model + (save->save_only_model ? 0 : resume);
     mt_train_count_writes(&w, save, 0, mt_train_saves(save, 0, s->training.num_steps, 0) + !save->save_only_model);

@@ -113,6 +113,11 @@ mt_rc mt_plan_what_fits(const mt_machine_asked *asked, const mt_settings *set, b
     mt_str out = { 0 };
     mt_json_out j = { .to = &out };
     fit f;
+    if (set->training.freeze.n)
+        return mt_fail(
+            err, MT_EINVAL,
+            "plan: training.freeze names tensors, whose names differ between the models that --what-fits lists; leave it out, or "
+            "plan one model");
     MT_TRY(mt_plan_machine(&found, asked, set, err));
     mt_question q = mt_plan_question(NULL, set, &found.machine);
     q.batch = step_samples(set);

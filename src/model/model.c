@@ -57,16 +57,23 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
     static const mt_model_options none;
     if (!o) o = &none;
     if (!rc) rc = mt_select(chosen, names, n, &(mt_select_config){ o->freeze, o->n_freeze, o->decay_all }, err);
+    size_t n_trained = 0;
     i = 0;
     for (mt_walk at = mt_walk_model(m); !rc && mt_walk_next(&at); i++) {
         ptrdiff_t k = at.w - at.u->layout->weights;
         mt_weight *w = &lists[at.unit].weights[k];
         w->frozen = !chosen[i].trained || w->fixed;
+        n_trained += !w->frozen;
         w->decay = chosen[i].decayed && !w->fixed;
         w->no_low = w->frozen && !w->exact && came_as_bf16(m->config, o, names[i]);
         if (k) rc = check_alike(&w[-1], w, names[i], err);
         if (!rc && follows(at.u)) rc = check_alike(&lists[at.unit - 1].weights[k], w, names[i], err);
     }
+    if (!rc && o->n_freeze && !n_trained)
+        rc = mt_fail(
+            err, MT_EINVAL,
+            "freeze: the patterns match all parameters except those that are never trained, and nothing is left to train; take "
+            "one away");
     mt_free(text);
     mt_free(names);
     mt_free(chosen);

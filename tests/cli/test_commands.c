@@ -149,6 +149,8 @@ static void bench_freezes_what_it_is_told_to(void **state)
     expect_program(BENCH "--freeze 'model.layers.*,model.embed_tokens.weight'", 0, "tokens/s");
     expect_program(BENCH "--freeze '*'", 2, "nothing is left to train");
     expect_program(BENCH "--freeze 'model.layer.*'", 2, "model.layer.*");
+    expect_program("bench --model " MT_TESTS_DIR "/golden/models/deepseek_v3 --freeze '*.weight'", 2, "nothing is left to train");
+    expect_program(BENCH "--freeze $(printf '*norm*,%.0s' $(seq 65))", 2, "up to 64 patterns");
 }
 
 static void bench_runs_on_several_lanes_and_shows_each(void **state)

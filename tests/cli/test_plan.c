@@ -63,6 +63,7 @@ static void memory_is_called_what_it_is(void **state)
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 8 --peer 400G --batch-size 64 --json", 0,
                    "\"copy_peer\": ");
     expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 1T --gpus 8 --peer fast", 2, "--peer");
+    expect_program("plan --shape qwen2.5-7b --gpu h200 --ram 200G --freeze 'model.layers.*'", 0, "a checkpoint takes 38.5 GiB");
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json", 0, "\"numa_nodes\": ");
 }
 
@@ -78,6 +79,7 @@ static void flags_that_contradict_each_other_are_refused(void **state)
         { "plan --shape gpt2 --gpu h100 --gpus 4 --devices 0,1", "--gpus and --devices both give a number of GPUs" },
         { "plan --what-fits --gpu h100 --gpus 2", "--what-fits and --gpus both compare plans" },
         { "plan --what-fits --gpu h100 --machines 2", "--what-fits and --machines both compare plans" },
+        { "plan --what-fits --gpu h100 --freeze 'model.layers.*'", "names differ between the models" },
         { "plan --shape gpt2 --quiet --verbose", "--quiet prints less and --verbose more; give only one of them" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) expect_program(cases[i][0], 2, cases[i][1]);
