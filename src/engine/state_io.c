@@ -98,8 +98,9 @@ static mt_rc move_no_low(const mt_state *s, mt_state_range r, int16_t *host, mt_
     for (int64_t i = first; dir == MT_COPY_IN && i < r.n; i++)
         if (host[i])
             return mt_fail(err, MT_EFORMAT,
-                           "unit %d: frozen weights that are bf16 in the model's files have different values here; use the "
-                           "files that the run began with",
+                           "unit %d: weights that are frozen now and bf16 in the model's files have other values here: this run "
+                           "trained them before, or these are not the files that the run began with; freeze no more than the run "
+                           "did, or use those files",
                            r.unit);
     return MT_OK;
 }
