@@ -149,7 +149,7 @@ typedef struct megatrain_progress {
     int64_t step, n_steps; /* updates done, updates in all */
     double epoch;
     double loss, learning_rate, grad_norm; /* loss: the mean since the last line of metrics */
-    double seconds, tokens_per_second;     /* of a step */
+    double seconds, tokens_per_second;     /* of a step with trained tokens, likewise a mean; 0: there was none */
     bool skipped;                          /* loss or gradient was not finite: nothing was updated */
 } megatrain_progress;
 

@@ -279,7 +279,7 @@ function speedChart() {
 }
 const WAITS = [["wait_data_seconds", "waits for data"], ["wait_save_seconds", "waits for a checkpoint"], ["wait_update_seconds", "waits for updates"], ["wait_devices_seconds", "waits for other devices"]];
 function timeChart(run) {
-  const steps = run.steps.filter((p) => "step_seconds" in p);
+  const steps = run.steps.filter((p) => p.step_seconds);
   const parts = [["compute", (p) => p.step_seconds - WAITS.reduce((s, [key]) => s + (p[key] || 0), 0)], ...WAITS.map(([key, name]) => [name, (p) => p[key] || 0])];
   let floor = steps.map((p) => [xOf(p), 0]);
   const series = parts.map(([name, value], i) => {
@@ -344,7 +344,7 @@ function drawTiles(run) {
   const p = last(run.steps) || {}, e = last(run.evals), tiles = [tile(trim(p.loss ?? NaN) === "NaN" ? "–" : trim(p.loss), "loss")];
   if (e) tiles.push(tile(trim(e.eval_loss), "evaluation loss"));
   if (e && Number.isFinite(e.eval_accuracy)) tiles.push(tile((100 * e.eval_accuracy).toFixed(1) + "%", "tokens right"));
-  if ("tokens_per_second" in p) tiles.push(tile(count(p.tokens_per_second), "tokens a second"));
+  if (p.tokens_per_second) tiles.push(tile(count(p.tokens_per_second), "tokens a second"));
   if ("flops_per_second" in p) tiles.push(tile(count(p.flops_per_second), "FLOP/s"));
   if ("grad_norm" in p) tiles.push(tile(trim(p.grad_norm), "gradient norm"));
   if ("num_input_tokens_seen" in p) tiles.push(tile(count(p.num_input_tokens_seen), "tokens so far"));

@@ -114,17 +114,11 @@ mt_hyper mt_train_hyper(const mt_settings *s, double lr)
                        .seed = (uint64_t)s->training.seed };
 }
 
-static void train_count(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)
+/* A step without a trained token computes nothing: its tokens in no time would look like speed. */
+static void count_speed(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)
 {
-    progress *p = &t->at;
     window *w = &t->window;
-    p->step++;
-    p->updates = mt_state_updates(mt_engine_state(t->exec.engine));
-    p->n_tokens += r->n_tokens;
-    p->n_trained += r->n_trained;
-    p->n_skipped += r->skipped || r->empty;
-    if (!r->empty) p->bad_in_row = r->skipped ? p->bad_in_row + 1 : 0;
-    if (isfinite(r->loss)) p->window_loss += r->loss, p->window_steps++;
+    if (r->empty) return;
     w->n_steps++;
     w->n_tokens += r->n_tokens;
     w->n_trained += r->n_trained;
@@ -134,6 +128,19 @@ static void train_count(mt_trainer *t, const mt_step_result *r, double seconds, 
     w->wait_update_s += 1e-9 * (double)r->wait_update_ns;
     w->wait_save_s += 1e-9 * (double)r->wait_save_ns;
     w->wait_devices_s += 1e-9 * (double)r->wait_lanes_ns;
+    if (t->timing.steps++ > 0) t->timing.seconds += seconds, t->timing.tokens += r->n_tokens;
+}
+
+static void train_count(mt_trainer *t, const mt_step_result *r)
+{
+    progress *p = &t->at;
+    p->step++;
+    p->updates = mt_state_updates(mt_engine_state(t->exec.engine));
+    p->n_tokens += r->n_tokens;
+    p->n_trained += r->n_trained;
+    p->n_skipped += r->skipped || r->empty;
+    if (!r->empty) p->bad_in_row = r->skipped ? p->bad_in_row + 1 : 0;
+    if (isfinite(r->loss)) p->window_loss += r->loss, p->window_steps++;
     t->made.loss = r->loss;
 }
 
@@ -156,7 +163,7 @@ static void count_loads(mt_trainer *t, const mt_step_result *r)
 static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, double lr)
 {
     const window *w = &t->window;
-    double n = (double)w->n_steps, s = w->seconds > 0 ? w->seconds : 1e-9;
+    const double n = w->n_steps ? (double)w->n_steps : 1, s = w->seconds > 0 ? w->seconds : 1e-9;
     return (mt_train_step){ .step = t->at.step,
                             .n_steps = t->course.n_steps,
                             .epoch = epoch_of(t, t->at.step),
@@ -195,9 +202,9 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     r.grad_norm = without_nan_sign(r.grad_norm);
     double seconds = mt_now_s() - t->timing.clock;
     t->timing.clock += seconds;
-    train_count(t, &r, seconds, got_data - asked);
+    train_count(t, &r);
+    count_speed(t, &r, seconds, got_data - asked);
     mt__train_note_result(t, &r);
-    if (t->at.step > t->course.first_step + 1) t->timing.seconds += seconds, t->timing.tokens += r.n_tokens;
     if (r.empty) mt_warn("step %" PRId64 " has no token to train on (all are masked): nothing was updated", t->at.step);
     count_loads(t, &r);
     *out = report_of(t, &r, h.lr);
@@ -216,16 +223,19 @@ static mt_rc check_bad(const mt_trainer *t, const mt_train_step *s, mt_err *err)
 
 /* -- metrics --------------------------------------------------------------------------------------- */
 
+/* Not 0 where there was no step to measure: a chart would show that as a speed. */
+static double measured(const mt_train_step *s, double x) { return s->tokens_s > 0 ? x : NAN; }
+
 static void log_timing(mt_trainer *t, const mt_train_step *s)
 {
     mt_metrics *m = &t->metrics;
     mt_device_info d;
     struct rusage use;
     t->exec.dev->api->info(t->exec.dev, &d);
-    mt_metrics_float(m, "step_seconds", s->seconds);
-    mt_metrics_float(m, "tokens_per_second", s->tokens_s);
-    mt_metrics_float(m, "trained_tokens_per_second", s->trained_s);
-    mt_metrics_float(m, "flops_per_second", s->flops_s);
+    mt_metrics_float(m, "step_seconds", measured(s, s->seconds));
+    mt_metrics_float(m, "tokens_per_second", measured(s, s->tokens_s));
+    mt_metrics_float(m, "trained_tokens_per_second", measured(s, s->trained_s));
+    mt_metrics_float(m, "flops_per_second", measured(s, s->flops_s));
     mt_metrics_float(m, "wait_update_seconds", s->wait_update_s);
     mt_metrics_float(m, "wait_save_seconds", s->wait_save_s);
     mt_metrics_float(m, "wait_data_seconds", s->wait_data_s);

@@ -30,7 +30,8 @@ typedef struct mt_train_loads {
     double *idle;    /* experts without a row */
 } mt_train_loads;
 
-/* One update as it is reported: means over the updates since the last report. */
+/* One update as it is reported: means over the updates since the last report.  Times and speeds leave out steps with nothing to
+ * train on; 0: there was no other step. */
 typedef struct mt_train_step {
     int64_t step, n_steps; /* step: updates done */
     double epoch, loss, learning_rate, grad_norm;

@@ -79,7 +79,7 @@ typedef struct samples {
     mt_stop_ids stops;
 } samples;
 
-/* Times and counts since the last line of metrics; not stored in checkpoints. */
+/* Times and counts of the steps since the last line of metrics that had something to train on; not stored in checkpoints. */
 typedef struct window {
     int64_t n_steps, n_tokens, n_trained;
     double flops, seconds, wait_update_s, wait_save_s, wait_data_s, wait_devices_s;
@@ -124,8 +124,9 @@ typedef struct course {
 
 typedef struct timing {
     double clock;   /* start of the current step: the end of the previous one (metrics and saving count), or of an evaluation */
-    double seconds; /* seconds of steps after the first, which includes one-time setup */
-    int64_t tokens; /* number of those */
+    int64_t steps;  /* steps with something to train on */
+    double seconds; /* seconds of those after the first, which includes one-time setup */
+    int64_t tokens; /* number of tokens in them */
     bool memory_warned;
     double memory_looked; /* when */
 } timing;

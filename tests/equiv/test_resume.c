@@ -24,6 +24,7 @@ typedef struct setup {
     pthread_t opener;
     size_t loaded, to_load;
     int64_t unit_experts; /* 0: as the model says */
+    mt_train_step reported[11];
 } setup;
 
 /* A checkpoint is written beside the steps that follow: until it is there, or half a minute is over. */
@@ -37,6 +38,7 @@ static void after_step(void *user, const mt_train_step *step)
 {
     setup *u = user;
     u->step = step->step;
+    if (step->step <= (int64_t)MT_COUNT(u->reported)) u->reported[step->step - 1] = *step;
     if (u->kill_at != step->step) return;
     await_checkpoint(u, 4);
     raise(SIGKILL);
@@ -653,6 +655,38 @@ static void steps_that_are_not_finite_end_the_run_and_are_never_saved(void **sta
     mt_ckpt_list_free(&left);
 }
 
+/* Steps 1, 3 and 5 train 4 of 5 tokens; the others none of 40, which take no time. */
+static void steps_without_trained_tokens_are_no_speed(void **state)
+{
+    setup a;
+    mt_str s = { 0 };
+    for (int labels = 0; labels < 2; labels++) {
+        mt_str_puts(&s, labels ? "]], \"labels\": [[" : "{\"input_ids\": [[");
+        for (int row = 0; row < 11; row++) {
+            const bool trained = row < 5 && row % 2 == 0;
+            mt_str_puts(&s, row ? "], [" : "");
+            for (int i = 0; i < (trained ? 5 : 40); i++) mt_str_printf(&s, "%s%d", i ? ", " : "", labels && !trained ? -100 : i);
+        }
+    }
+    mt_str_puts(&s, "]]}");
+    workspace_write(*state, "rows.json", s.s);
+    mt_str_free(&s);
+    set_up(&a, *state, "sparse");
+    set(&a, "training.batch_size", "1");
+    set(&a, "dataset.shuffle", "false");
+    set(&a, "eval.val_size", "0");
+    set(&a, "logging.log_interval", "2");
+    outcome out = run_ok(&a);
+    for (int i = 0; i < 11; i++) {
+        const mt_train_step *r = &a.reported[i];
+        assert_int_equal(r->empty, i > 4 || i % 2);
+        if (i > 5) assert_true(r->tokens_s == 0 && r->trained_s == 0 && r->flops_s == 0 && r->seconds == 0);
+        if (i <= 5) assert_float_equal(r->trained_s / r->tokens_s, 0.8, 1e-9);
+    }
+    assert_int_equal(out.result.n_skipped, 8);
+    assert_true(out.result.compared.tokens_s < 10 / a.reported[4].seconds);
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 int main(int argc, char **argv)
@@ -676,6 +710,7 @@ int main(int argc, char **argv)
         RUNS(another_form_of_moments_is_refused),
         RUNS(offloaded_inputs_change_no_bit),
         RUNS(a_frozen_tensor_is_saved_and_resumed),
+        RUNS(steps_without_trained_tokens_are_no_speed),
         RUNS(steps_that_are_not_finite_end_the_run_and_are_never_saved),
     };
     if (argc > 1) return be_killed(argv[1]);
