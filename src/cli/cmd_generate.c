@@ -8,6 +8,7 @@
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "engine/load.h"
+#include "plan/measure.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -116,15 +117,15 @@ static void say_streamed(const session *s)
 
 static mt_rc open_engine(session *s, mt_err *err)
 {
-    mt_device_info info;
+    mt_machine machine;
     int64_t prompt, rows;
     MT_TRY(longest(s, &prompt, &rows, err));
     MT_TRY(mt_device_open(&s->dev, s->o->device, &(mt_device_options){ .memory_limit = (size_t)s->o->device_memory }, err));
-    s->dev->api->info(s->dev, &info);
-    mt_generate_job job = { .n_prompts = (int64_t)s->asks.n, .longest = rows, .prompt = prompt };
+    MT_TRY(mt_machine_here(&machine, s->dev, &(mt_machine_given){ 0 }, true, err));
+    mt_generation job = { .n_prompts = (int64_t)s->asks.n, .longest = rows, .prompt = prompt };
     MT_TRY(compute_dtype(s, &job.compute, err));
     job.mapped = s->shards && mt_weights_mapped(s->model, s->shards);
-    MT_TRY(mt_generate_plan(&s->plan, s->model, &job, info.memory_limit, err));
+    MT_TRY(mt_plan_generation(&s->plan, s->model, &job, &machine, err));
     say_streamed(s);
     MT_TRY(mt_engine_create(&s->engine, s->dev, s->plan, &(mt_engine_options){ .n_workers = 1 }, err));
     if (s->o->from_scratch) return mt_engine_init(s->engine, s->model, s->o->sampling.seed, err);

@@ -9,6 +9,7 @@
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "engine/load.h"
+#include "plan/measure.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -61,16 +62,16 @@ static mt_rc choose_plan(job *j, mt_dtype t, mt_err *err)
                      .step_docs = j->batch.n_docs,
                      .longest = j->batch.longest };
     mt_rc rc = MT_OK;
-    mt_device_info info;
-    j->dev->api->info(j->dev, &info);
+    mt_machine machine;
+    MT_TRY(mt_machine_here(&machine, j->dev, &(mt_machine_given){ 0 }, true, err));
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
         mt_arithmetic a = { .compute = t,
                             .grad = MT_DTYPE_F32,
                             .micro_tokens = mt_max_i64(j->batch.longest, mt_min_i64(j->batch.n_tokens, sizes[i].micro)),
                             .mlp_rows = sizes[i].mlp,
                             .head_rows = sizes[i].head,
-                            .attention = mt_attention_use_of(j->dev, true, false, info.memory_limit) };
-        rc = mt_plan_choose(&j->plan, j->model, &asked, &a, info.memory_limit, err);
+                            .attention = mt_attention_use_of(j->dev, true, false, machine.device_bytes) };
+        rc = mt_plan_search(&j->plan, (mt_plan_inputs){ j->model, &asked, &a, &machine }, err);
         if (rc != MT_ENOMEM) break;
     }
     return rc;

@@ -1,34 +1,9 @@
+/* generate.c - passes over sequences that are being continued and prompts that are being read. */
 #include "engine/generate.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/internal.h"
-
-enum { PASS_TOKENS = 512 };
-
-/* -- the plan -------------------------------------------------------------------------------------- */
-
-mt_rc mt_generate_plan(mt_plan **out, const mt_model *model, const mt_generate_job *g, size_t device_bytes, mt_err *err)
-{
-    int64_t rows = g->pass_tokens ? g->pass_tokens : PASS_TOKENS;
-    *out = NULL;
-    if (g->n_prompts < 1 || g->longest < 1 || rows < 1)
-        return mt_fail(err, MT_EINVAL, "generation for %lld prompts of %lld tokens", (long long)g->n_prompts,
-                       (long long)g->longest);
-    for (int64_t slots = mt_min_i64(g->n_prompts, rows);; slots /= 2) {
-        mt_job job = { .step_tokens = rows,
-                       .step_docs = slots,
-                       .longest = g->longest,
-                       .prompt = g->prompt,
-                       .mapped = g->mapped && g->compute == MT_DTYPE_BF16,
-                       .cache_slots = slots };
-        mt_arithmetic a = {
-            .compute = g->compute, .grad = g->compute, .micro_tokens = rows, .mlp_rows = rows, .head_rows = slots
-        };
-        mt_rc rc = mt_plan_choose(out, model, &job, &a, device_bytes, err);
-        if (rc != MT_ENOMEM || slots == 1) return rc;
-    }
-}
 
 /* -- sequences ------------------------------------------------------------------------------------- */
 

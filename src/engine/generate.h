@@ -5,7 +5,7 @@
  * Works on any engine index of its prompt plan has a cache (job.cache_slots), a training run's included; weights are only read.
  *
  *     mt_plan *plan;
- *     MT_TRY(mt_generate_plan(&plan, model, &(mt_generate_job){ .compute = MT_DTYPE_BF16, ... }, device_bytes, err));
+ *     MT_TRY(mt_plan_generation(&plan, model, &(mt_generation){ .compute = MT_DTYPE_BF16, ... }, &machine, err));
  *     ... mt_engine_create, mt_engine_load ...
  *     mt_generate_options o = { .max_new_tokens = 100, .on_token = print, ... };
  *     MT_TRY(mt_generate(engine, prompts, n, &o, &stats, err)); */
@@ -48,20 +48,6 @@ typedef struct mt_generate_stats {
     int64_t n_decoded; /* tokens those made */
     int64_t n_experts; /* number of copies of an expert's weights to the device; resident experts are not counted */
 } mt_generate_stats;
-
-/* Sizes that a generation must allow for. */
-typedef struct mt_generate_job {
-    mt_dtype compute;
-    int64_t n_prompts;
-    int64_t longest;     /* most tokens of a prompt and its continuation */
-    int64_t prompt;      /* tokens of the longest prompt; 0: not known, taken to be within the model's positions */
-    bool mapped;         /* weights are in mapped files as bf16 (mt_weights_mapped): only resident weights need memory */
-    int64_t pass_tokens; /* most rows of a pass; 0: chosen automatically */
-} mt_generate_job;
-
-/* Makes a forward-only plan within device_bytes (0: no limit): as many prompts at a time as fit, and resident weights as far as
- * they fit. */
-mt_rc mt_generate_plan(mt_plan **out, const mt_model *model, const mt_generate_job *job, size_t device_bytes, mt_err *err);
 
 /* stats may be NULL. */
 mt_rc mt_generate(mt_engine *e, const mt_prompt *prompts, size_t n_prompts, const mt_generate_options *options,

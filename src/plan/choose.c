@@ -205,3 +205,26 @@ mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, co
     machine.device_bytes = device_bytes ? device_bytes : SIZE_MAX;
     return mt_plan_search(out, (mt_plan_inputs){ model, job, a, &machine }, err);
 }
+
+mt_rc mt_plan_generation(mt_plan **out, const mt_model *model, const mt_generation *g, const mt_machine *machine, mt_err *err)
+{
+    enum { PASS_TOKENS = 512 };
+    const int64_t rows = g->pass_tokens ? g->pass_tokens : PASS_TOKENS;
+    *out = NULL;
+    if (g->n_prompts < 1 || g->longest < 1 || rows < 1)
+        return mt_fail(err, MT_EINVAL, "generation for %lld prompts of %lld tokens", (long long)g->n_prompts,
+                       (long long)g->longest);
+    for (int64_t slots = mt_min_i64(g->n_prompts, rows);; slots /= 2) {
+        const mt_job job = { .step_tokens = rows,
+                             .step_docs = slots,
+                             .longest = g->longest,
+                             .prompt = g->prompt,
+                             .mapped = g->mapped && g->compute == MT_DTYPE_BF16,
+                             .cache_slots = slots };
+        const mt_arithmetic a = {
+            .compute = g->compute, .grad = g->compute, .micro_tokens = rows, .mlp_rows = rows, .head_rows = slots
+        };
+        mt_rc rc = mt_plan_search(out, (mt_plan_inputs){ model, &job, &a, machine }, err);
+        if (rc != MT_ENOMEM || slots == 1) return rc;
+    }
+}

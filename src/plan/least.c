@@ -246,9 +246,28 @@ static void put_savings(char *out, size_t n, const mt_plan *trial)
     if (a->moments == MT_MOMENTS_BF16) snprintf(out + at, n - (size_t)at, ", or adam_state: 8bit, which saves 2");
 }
 
+/* A plan that only runs forward has weights and a cache, and none of the settings of a training run. */
+static mt_rc refuse_forward(const mt_least *l, const mt_plan *trial, const mt_machine *m, mt_err *err)
+{
+    if (l->need.device > m->device_bytes)
+        return mt_fail(
+            err, MT_ENOMEM,
+            "running this model needs at least %s of device memory and may use %s; use shorter texts, or allow more with "
+            "--device-memory",
+            mt_bytes_text(l->need.device).s, mt_bytes_text(m->device_bytes).s);
+    const size_t each = mt_dtype_bytes(trial->arithmetic.compute);
+    return mt_fail(
+        err, MT_ENOMEM,
+        "running this model needs at least %s of host memory and may use %s (%zu bytes a parameter, %s of them); use a smaller "
+        "model%s",
+        mt_bytes_text(l->need.host).s, mt_bytes_text(m->host_bytes).s, each, mt_count_text((uint64_t)trial->model->n_params).s,
+        each > 2 ? ", or compute in bfloat16" : "");
+}
+
 mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine *m, mt_err *err)
 {
     const mt_arithmetic *a = &trial->arithmetic;
+    if (!trial->job.train) return refuse_forward(l, trial, m, err);
     const char *fewer = one_fits(trial, m) ? "lower batch_size, or " : "";
     if (l->need.device > m->device_bytes)
         return mt_fail(err, MT_ENOMEM,

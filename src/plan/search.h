@@ -36,8 +36,20 @@ mt_rc mt_plan_quick(double *seconds, mt_plan_inputs in, int64_t *hint, mt_err *e
  * does. */
 mt_arithmetic mt_plan_smallest(mt_plan_inputs in);
 bool mt_plan_auto_fits(mt_plan_inputs in);
-/* mt_plan_search for a typical machine with this much device memory (0: no limit). */
+/* For tests and benchmarks: mt_plan_search for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes,
                      mt_err *err);
+
+/* Sizes that a generation (engine/generate.h) must allow for. */
+typedef struct mt_generation {
+    mt_dtype compute;
+    int64_t n_prompts;
+    int64_t longest;     /* most tokens of a prompt and its continuation */
+    int64_t prompt;      /* tokens of the longest prompt; 0: not known, taken to be within the model's positions */
+    bool mapped;         /* weights are in mapped files as bf16 (mt_weights_mapped): only resident weights need memory */
+    int64_t pass_tokens; /* most rows of a pass; 0: chosen automatically */
+} mt_generation;
+/* Makes a forward-only plan: as many prompts at a time as fit the machine, and resident weights as far as they fit. */
+mt_rc mt_plan_generation(mt_plan **out, const mt_model *model, const mt_generation *g, const mt_machine *machine, mt_err *err);
 
 #endif

@@ -111,6 +111,22 @@ static void a_prompt_past_the_learned_positions_is_refused(void **state)
     expect_program(text, 2, "a prompt has 9 tokens and the model 8 positions; shorten the prompt");
 }
 
+/* 64 layers of 26 billion parameters: 7 terabytes in float32. */
+static void a_model_too_large_for_this_machine_is_refused(void **state)
+{
+    char text[2048], out[4096];
+    snprintf(text, sizeof text, "%s/config.json", (char *)*state);
+    write_text(text, "{\"model_type\": \"qwen3\", \"hidden_size\": 65536, \"intermediate_size\": 65536, "
+                     "\"num_hidden_layers\": 64, \"num_attention_heads\": 512, \"num_key_value_heads\": 512, "
+                     "\"head_dim\": 128, \"vocab_size\": 448}");
+    snprintf(text, sizeof text, "cp " MODEL "/tok* '%s'", (char *)*state);
+    assert_int_equal(run_shell(text, out, sizeof out), 0);
+    snprintf(text, sizeof text, "generate '%s' --from-scratch --device cpu --prompt 1", (char *)*state);
+    expect_program_all(
+        text, 1,
+        (const char *const[]){ "needs at least 7", "of host memory", "use a smaller model, or compute in bfloat16", NULL });
+}
+
 static void a_run_in_place_of_its_model_is_named(void **state)
 {
     static const char *const commands[] = { "generate RUN --device cpu --prompt a", "plan RUN --gpu H200", "convert RUN out",
@@ -203,6 +219,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(weights_that_are_no_numbers_are_named_and_not_answered_with, tempdir_make,
                                         tempdir_remove),
         cmocka_unit_test_setup_teardown(a_prompt_past_the_learned_positions_is_refused, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(a_model_too_large_for_this_machine_is_refused, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(a_run_in_place_of_its_model_is_named, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(control_characters_are_tamed_on_a_terminal_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test(a_prompt_gets_the_same_answer_in_any_company),

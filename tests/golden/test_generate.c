@@ -32,6 +32,14 @@ static mt_rc keep(void *user, const mt_generated *t, mt_err *err)
     return MT_OK;
 }
 
+/* device_bytes: 0: no limit. */
+static mt_rc plan_within(mt_plan **out, const mt_model *model, const mt_generation *g, size_t device_bytes, mt_err *err)
+{
+    mt_machine machine = mt_machine_typical();
+    machine.device_bytes = device_bytes ? device_bytes : SIZE_MAX;
+    return mt_plan_generation(out, model, g, &machine, err);
+}
+
 static void open_model(rig *r, const char *name)
 {
     char dir[512];
@@ -66,13 +74,13 @@ static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n,
     mt_plan *plan;
     mt_generate_stats stats;
     *out = (record){ .V = r->config->V };
-    assert_ok(mt_generate_plan(&plan, r->model,
-                               &(mt_generate_job){ .compute = s->compute,
-                                                   .n_prompts = s->slots,
-                                                   .longest = LONGEST,
-                                                   .pass_tokens = s->pass_tokens,
-                                                   .mapped = s->mapped },
-                               s->device_bytes, &err));
+    assert_ok(plan_within(&plan, r->model,
+                          &(mt_generation){ .compute = s->compute,
+                                            .n_prompts = s->slots,
+                                            .longest = LONGEST,
+                                            .pass_tokens = s->pass_tokens,
+                                            .mapped = s->mapped },
+                          s->device_bytes, &err));
     for (size_t i = 0; s->mapped && i < plan->n_buffers; i++)
         assert_false(plan->buffers[i].kind == MT_BUF_HI && plan->buffers[i].place == MT_HOST);
     rig_start(r, plan, 2);
@@ -223,9 +231,9 @@ static size_t least_device_bytes(rig *r, mt_dtype t)
     while (most - least > 256) {
         size_t middle = (least + most) / 2;
         mt_plan *plan;
-        mt_rc rc = mt_generate_plan(&plan, r->model,
-                                    &(mt_generate_job){ .compute = t, .n_prompts = 3, .longest = LONGEST, .pass_tokens = 16 },
-                                    middle, NULL);
+        mt_rc rc =
+            plan_within(&plan, r->model, &(mt_generation){ .compute = t, .n_prompts = 3, .longest = LONGEST, .pass_tokens = 16 },
+                        middle, NULL);
         *(rc ? &least : &most) = middle;
         if (!rc) mt_plan_free(plan);
     }
@@ -403,8 +411,8 @@ static void ends_are_reported_as_they_come(void **state)
     size_t n = prompts_of(&r, prompts);
     generate(&r, &together, prompts, n, free_run);
     int32_t stop = free_run->ids[0][4];
-    assert_ok(mt_generate_plan(
-        &plan, r.model, &(mt_generate_job){ .compute = MT_DTYPE_F32, .n_prompts = 1, .longest = prompts[0].n + 6 }, 0, &err));
+    assert_ok(plan_within(&plan, r.model,
+                          &(mt_generation){ .compute = MT_DTYPE_F32, .n_prompts = 1, .longest = prompts[0].n + 6 }, 0, &err));
     rig_start(&r, plan, 1);
     mt_generate_options o = { .max_new_tokens = NEW, .on_token = keep, .user = got, .stop_ids = &stop, .n_stop_ids = 1 };
     got->V = r.config->V;
@@ -440,9 +448,9 @@ static void compare_with_transformers(rig *r, const mt_value *row, double allowe
     got->V = r->config->V;
     assert_true(n <= (int64_t)MT_COUNT(ids) && n_new <= NEW && n_new == (int64_t)mt_value_items(logits));
     for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)mt_value_at(prompt, (size_t)i)->i;
-    assert_ok(mt_generate_plan(
+    assert_ok(plan_within(
         &plan, r->model,
-        &(mt_generate_job){ .compute = MT_DTYPE_F32, .n_prompts = 1, .longest = n + n_new, .prompt = n, .pass_tokens = 16 }, 0,
+        &(mt_generation){ .compute = MT_DTYPE_F32, .n_prompts = 1, .longest = n + n_new, .prompt = n, .pass_tokens = 16 }, 0,
         &err));
     rig_start(r, plan, 2);
     assert_ok(mt_generate(r->engine, &(mt_prompt){ .ids = ids, .n = n }, 1,
