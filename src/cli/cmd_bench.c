@@ -4,11 +4,11 @@
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "device/tuned.h"
-#include "plan/deal.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 #include "plan/measure.h"
 #include "plan/shapes.h"
 #include "run/bench.h"
+#include "schedule/deal.h"
 
 #include <math.h>
 #include <stdio.h>

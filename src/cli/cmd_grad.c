@@ -10,6 +10,7 @@
 #include "cli/hub_bar.h"
 #include "engine/load.h"
 #include "plan/measure.h"
+#include "plan/search.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,8 +9,8 @@
 #include "cli/hub_bar.h"
 #include "device/blas.h"
 #include "device/device.h"
+#include "model/flops.h"
 #include "model/part.h"
-#include "plan/flops.h"
 
 #include <stdio.h>
 #include <string.h>

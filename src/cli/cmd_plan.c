@@ -7,7 +7,7 @@
 #include "cli/plan_ask.h"
 #include "cli/plan_fits.h"
 #include "cli/plan_scale.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 #include "plan/gpus.h"
 #include "plan/host.h"
 

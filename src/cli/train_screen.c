@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/plan_view.h"
 #include "cli/plot.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 
 #include <fcntl.h>
 #include <math.h>

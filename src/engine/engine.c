@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "engine/internal.h"
 #include "model/traits.h"
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 /* -- life ------------------------------------------------------------------------------------------ */
 

@@ -403,7 +403,7 @@ static void add_to_order(mt_state *s, int unit)
     x->order[x->n_order++] = unit;
 }
 
-/* The order in which backward finishes units (plan/sequence.c): the head, layers from the last, each after its experts, the
+/* The order in which backward finishes units (schedule/sequence.c): the head, layers from the last, each after its experts, the
  * embedding. */
 static void list_order(mt_state *s)
 {

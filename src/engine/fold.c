@@ -11,7 +11,7 @@
 #include "base/fault.h"
 #include "engine/state_internal.h"
 #include "ops/sqnorm.h"
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 #include <string.h>
 

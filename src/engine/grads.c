@@ -1,4 +1,4 @@
-/* grads.c - gradients: the memory of sums and finished gradients, and the copies between them. plan/sequence_sums.c decides which
+/* grads.c - gradients: the memory of sums and finished gradients, and the copies between them. schedule/sequence_sums.c decides which
  * slot, and when.
  *
  * Sums are fp32.  After the last sweep they are rounded to the gradient dtype, squared and summed, and then wait on the host, go

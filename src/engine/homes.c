@@ -3,7 +3,7 @@
  * State on the device is copied in pieces, through a stream and a pinned buffer that the step does not use.  Threads take the
  * buffer's slots in turn, so while one thread copies to or from its slot, the device works on another. */
 #include "engine/state_internal.h"
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 #include <string.h>
 

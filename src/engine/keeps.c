@@ -1,7 +1,7 @@
 /* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
  *
  * A layer keeps one block of arrays over the sweep's rows.  The lists of its kind (model/layer.h) and the keep level define its
- * layout.  A block in host memory passes through a device slot: plan/sequence_keeps.c decides which, and when. */
+ * layout.  A block in host memory passes through a device slot: schedule/sequence_keeps.c decides which, and when. */
 #include "engine/lane_internal.h"
 
 static const mt_array *arrays_of(const mt_lane *lane, int layer)

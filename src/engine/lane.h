@@ -1,7 +1,7 @@
 /* lane.h - one device at work on a plan: streams, weights passing through the ring, kept activations, gradient sums, staging
  * slots.  A lane owns no training state: that belongs to the machine (state.h), and lanes share it.
  *
- *     create   finds its memory, opens its streams, and follows the plan through the sequencer (plan/sequence.h)
+ *     create   finds its memory, opens its streams, and follows the plan through the sequencer (schedule/sequence.h)
  *     run      a training step, or a forward-only pass.  Returns when all work is queued and the verdict is known
  *     settle   waits for everything queued
  *     free     after mt_state_stop()
@@ -15,7 +15,7 @@
 
 #include "data/batch.h"
 #include "engine/state.h"
-#include "plan/sequence.h"
+#include "schedule/sequence.h"
 
 typedef struct mt_lane mt_lane;
 

@@ -6,15 +6,15 @@
  *     visit    forward, backward               input    a pass's tokens
  *     pieces   updates of pieces of units
  *
- * The sequencer decides what is issued when (plan/sequence.h); the parts here only know where things are. */
+ * The sequencer decides what is issued when (schedule/sequence.h); the parts here only know where things are. */
 #ifndef MT_ENGINE_LANE_INTERNAL_H
 #define MT_ENGINE_LANE_INTERNAL_H
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/lane.h"
-#include "plan/deal.h"
-#include "plan/slices.h"
+#include "schedule/deal.h"
+#include "schedule/slices.h"
 
 typedef struct ring_slot {
     void *p;             /* weights in the compute dtype */

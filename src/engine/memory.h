@@ -6,7 +6,7 @@
 #define MT_ENGINE_MEMORY_H
 
 #include "device/device.h"
-#include "plan/buffer_index.h"
+#include "schedule/buffer_index.h"
 
 /* One allocation of host memory, for the host buffers among the plan's buffers [first, end). */
 typedef struct mt_host_pool {

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "ops/ops.h"
 #include "ops/sqnorm.h"
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 /* One lane's slice of a unit. */
 typedef struct peer_unit {

@@ -1,4 +1,4 @@
-/* peers.h - work of several lanes between their devices: lane l adds up slice l of every unit's gradient (plan/slices.h).  If a
+/* peers.h - work of several lanes between their devices: lane l adds up slice l of every unit's gradient (schedule/slices.h).  If a
  * unit's home is the devices, lane l also stores and updates slice l of its state.
  *
  *     send   on a lane's thread, at the end of a share: each slice of the unit's fp32 sum goes to the lane that adds it, into
@@ -20,7 +20,7 @@
 #include "engine/home.h"
 #include "engine/memory.h"
 #include "ops/ops.h"
-#include "plan/deal.h"
+#include "schedule/deal.h"
 
 typedef struct mt_peers mt_peers;
 

@@ -1,4 +1,4 @@
-/* pieces.c - updates a piece of a unit in a device slot: state and gradient in, Adam, state back. plan/sequence_pieces.c decides
+/* pieces.c - updates a piece of a unit in a device slot: state and gradient in, Adam, state back. schedule/sequence_pieces.c decides
  * which piece, and when.
  *
  * A piece is a separate update of elements [first, first + n) of their unit.  It begins at a block of moments, and its random

@@ -1,4 +1,4 @@
-/* ring.c - weights on the device: where each slot is, and the copies that fill it.  plan/sequence_ring.c decides which slot, and
+/* ring.c - weights on the device: where each slot is, and the copies that fill it.  schedule/sequence_ring.c decides which slot, and
  * when. */
 #include "engine/lane_internal.h"
 

@@ -19,7 +19,7 @@
 #include "engine/home.h"
 #include "engine/memory.h"
 #include "engine/peers.h"
-#include "plan/deal.h"
+#include "schedule/deal.h"
 
 typedef struct mt_state mt_state;
 

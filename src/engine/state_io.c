@@ -4,7 +4,7 @@
  * reads the others first.  Writing a block in parts gives the same result, because a value on a block's grid is also on the grid
  * of a smaller exponent. */
 #include "engine/state_internal.h"
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "device/trace.h"
 #include "engine/internal.h"
 #include "optim/clip.h"
-#include "plan/deal.h"
+#include "schedule/deal.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "device/trace.h"
 #include "engine/state_internal.h"
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* updates.c - Adam at its three sites: the addresses of state and gradient. plan/sequence_updates.c decides which unit, and when.
+/* updates.c - Adam at its three sites: the addresses of state and gradient. schedule/sequence_updates.c decides which unit, and when.
  *
  *   host    jobs go to the updater's thread (updater.c)
  *   device  on the compute stream, at the state's home

@@ -1,4 +1,4 @@
-/* visit.c - the compute of a visit. plan/sequence.c decides the order of visits and what happens between them.
+/* visit.c - the compute of a visit. schedule/sequence.c decides the order of visits and what happens between them.
  *
  * Layer-major: while a unit's weights are on the device, every micro-batch of the sweep passes through it. */
 #include "engine/lane_internal.h"

@@ -52,6 +52,7 @@ set(sources
     family_starcoder2.c
     ffn_experts.c
     ffn_mlp.c
+    flops.c
     frame.c
     layer_kinds.c
     layout.c

@@ -5,7 +5,7 @@
 #ifndef MT_PLAN_ADVISE_H
 #define MT_PLAN_ADVISE_H
 
-#include "plan/plan.h"
+#include "plan/search.h"
 
 /* The run in question. */
 typedef struct mt_question {

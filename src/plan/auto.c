@@ -5,7 +5,7 @@
  * typical rates and memory rounded down to five binary digits; only the placement uses the real machine.  The exception: if that
  * would cost a tenth of the speed, the real machine decides. */
 #include "base/mem.h"
-#include "plan/plan.h"
+#include "plan/search.h"
 
 #include <math.h>
 

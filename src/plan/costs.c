@@ -3,7 +3,7 @@
 #include "plan/costs.h"
 
 #include "base/mem.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #ifndef MT_PLAN_COSTS_H
 #define MT_PLAN_COSTS_H
 
-#include "plan/plan.h"
+#include "plan/search.h"
 
 /* Seconds per row for one kind of layer, from the work that its parts list. */
 typedef struct mt_kind_cost {

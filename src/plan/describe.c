@@ -1,7 +1,7 @@
 /* describe.c - describes a plan: in words, and its buffers as JSON. */
 #include "base/json_write.h"
 #include "base/str.h"
-#include "plan/plan.h"
+#include "plan/search.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #ifndef MT_PLAN_KNOBS_H
 #define MT_PLAN_KNOBS_H
 
-#include "plan/plan.h"
+#include "plan/search.h"
 
 typedef enum knob {
     MICROS,        /* micro-batches of a sweep */

@@ -13,7 +13,7 @@
 #ifndef MT_PLAN_NETWORK_H
 #define MT_PLAN_NETWORK_H
 
-#include "plan/plan.h"
+#include "plan/search.h"
 
 typedef struct mt_network_cost {
     double weights, sums; /* seconds on the wire */

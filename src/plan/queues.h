@@ -1,4 +1,4 @@
-/* queues.h - a small simulation: tasks in a few queues that share the link and host memory.
+/* queues.h - a small simulation: tasks in the sequencer's queues, which share the link and host memory.
  *
  * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.
  * Tasks that run at the same time share resources: copies both ways are slower than one way, copies in one direction take turns,
@@ -6,27 +6,11 @@
 #ifndef MT_PLAN_QUEUES_H
 #define MT_PLAN_QUEUES_H
 
-#include "base/err.h"
 #include "plan/machine.h"
-
-/* Work is counted in seconds (compute, PIECE), bytes (copies) and parameters (Adam).  BACK: write-backs of staged state, beside
- * OUT. Updates in pieces have three separate queues, so that neither weights nor activations wait for them: PIECE_IN, PIECE (the
- * update) and PIECE_BACK. PEER: bytes between devices, which do not use host memory. */
-typedef enum mt_queue {
-    MT_Q_COMPUTE,
-    MT_Q_IN,
-    MT_Q_OUT,
-    MT_Q_BACK,
-    MT_Q_ADAM,
-    MT_Q_PIECE_IN,
-    MT_Q_PIECE,
-    MT_Q_PIECE_BACK,
-    MT_Q_PEER,
-    MT_QUEUES
-} mt_queue;
+#include "schedule/sequence.h"
 
 typedef struct mt_task {
-    double work;
+    double work;              /* seconds (compute, PIECE), bytes (copies) or parameters (Adam) */
     int after[MT_QUEUES - 1]; /* -1: no more */
     int next;                 /* in its queue */
     double end;               /* seconds; negative: not done */

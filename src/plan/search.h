@@ -1,10 +1,13 @@
 /* search.h - chooses plans: whether one fits, and the fastest that does.
  *
- * All inputs are borrowed for the call; a plan that is handed out belongs to the caller (mt_plan_free).  plan.h includes this. */
+ * All inputs are borrowed for the call; a plan that is handed out belongs to the caller (mt_plan_free). */
 #ifndef MT_PLAN_SEARCH_H
 #define MT_PLAN_SEARCH_H
 
-#include "plan/plan.h"
+#include "plan/machine.h"
+#include "schedule/plan.h"
+
+struct mt_json_out; /* base/json_write.h */
 
 /* What a plan is chosen for; all borrowed for the call. */
 typedef struct mt_plan_inputs {
@@ -51,5 +54,27 @@ typedef struct mt_generation {
 } mt_generation;
 /* Makes a forward-only plan: as many prompts at a time as fit the machine, and resident weights as far as they fit. */
 mt_rc mt_plan_generation(mt_plan **out, const mt_model *model, const mt_generation *g, const mt_machine *machine, mt_err *err);
+
+/* -- what a plan takes and must stay within -- */
+
+/* Fails if this model cannot keep within the limits. */
+mt_rc mt_limits_check(const mt_limits *l, const mt_model *model, mt_err *err);
+/* The longest segment (layers recomputed from one kept input) that the limits allow. */
+int mt_limits_longest(const mt_limits *l, const mt_model *model);
+
+/* Host memory of the runtime besides the plan's buffers: the machine's base item, and on a CPU the scratch in which its threads
+ * widen bf16. */
+size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
+/* All host memory the plan uses: on a CPU this includes the device's. */
+size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m);
+
+/* -- a plan in words -- */
+
+/* Describes the placement in a sentence. */
+void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
+/* Describes what its layers keep, compared with the limits. */
+void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *out, size_t n);
+/* Writes the list "buffers": name, place and bytes of each. */
+void mt_plan_put_buffers(struct mt_json_out *j, const mt_plan *p);
 
 #endif

@@ -8,8 +8,8 @@
 #include "plan/step_time.h"
 
 #include "base/mem.h"
-#include "plan/slices.h"
 #include "plan/step_work.h"
+#include "schedule/slices.h"
 
 #include <math.h>
 

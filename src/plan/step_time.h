@@ -8,9 +8,9 @@
 #define MT_PLAN_STEP_TIME_H
 
 #include "plan/costs.h"
-#include "plan/plan.h"
 #include "plan/queues.h"
-#include "plan/sequence.h"
+#include "plan/search.h"
+#include "schedule/sequence.h"
 
 /* Memory and kernel costs shared by simulations of plans that differ only in their placement.
  *

@@ -1,6 +1,6 @@
 #include "plan/step_work.h"
 
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 static const mt_unit *unit_of(const mt_step_work *w, int u) { return &w->p->model->units[u]; }
 static double params(const mt_step_work *w, int u) { return (double)unit_of(w, u)->layout->n_train; }

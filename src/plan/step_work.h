@@ -6,7 +6,7 @@
 #define MT_PLAN_STEP_WORK_H
 
 #include "plan/costs.h"
-#include "plan/sequence.h"
+#include "schedule/sequence.h"
 
 /* Sweeps of a plan, on average.  All pointers are borrowed and outlive it. */
 typedef struct mt_step_work {

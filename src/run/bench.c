@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/rng.h"
+#include "model/flops.h"
 #include "model/walk.h"
-#include "plan/flops.h"
 #include "run/rate.h"
 
 #include <fcntl.h>

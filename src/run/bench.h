@@ -3,6 +3,7 @@
 #define MT_RUN_BENCH_H
 
 #include "engine/engine.h"
+#include "plan/search.h"
 #include "run/devices.h"
 #include "run/spent.h"
 

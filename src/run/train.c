@@ -1,7 +1,7 @@
 /* train.c - the training loop.  One step is: data, update, metrics, evaluation if due, checkpoint if due; then a requested stop.
  * All of it is a pure function of the settings, the data and the step, so a resumed run equals one that never stopped. */
 #include "base/log.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 #include "run/train_internal.h"
 
 #include <inttypes.h>

@@ -16,6 +16,7 @@
 #include "comm/comm.h"
 #include "engine/engine.h"
 #include "optim/schedule.h"
+#include "plan/search.h"
 #include "run/data.h"
 #include "run/devices.h"
 
@@ -41,7 +42,7 @@ typedef struct mt_train_step {
     bool empty;                                     /* nothing to train on: nothing was updated */
     double seconds;                                 /* a step */
     double tokens_s, trained_s;                     /* tokens per second; there is no padding */
-    double flops_s;                                 /* by plan/flops.h */
+    double flops_s;                                 /* by model/flops.h */
     double wait_update_s, wait_save_s, wait_data_s; /* a step */
     double wait_devices_s;                          /* several devices: seconds the first waited for the others */
     const double *device_seconds;                   /* [n_devices] of this update, borrowed until the next step */

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "ckpt/model_files.h"
 #include "engine/generate.h"
+#include "plan/search.h"
 #include "run/train_internal.h"
 
 enum { NEW_TOKENS = 128 };

@@ -2,8 +2,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "plan/deal.h"
 #include "run/train_internal.h"
+#include "schedule/deal.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -4,6 +4,7 @@
 #include "rig.h"
 
 #include "base/rng.h"
+#include "plan/search.h"
 
 #include <math.h>
 

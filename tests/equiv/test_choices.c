@@ -7,6 +7,7 @@
 #include "rig.h"
 
 #include "base/mem.h"
+#include "plan/search.h"
 
 #include <math.h>
 

@@ -9,7 +9,8 @@
 #include "device/device_cpu.h"
 #include "engine/internal.h"
 #include "engine/lane_internal.h"
-#include "plan/sequence_internal.h"
+#include "plan/search.h"
+#include "schedule/sequence_internal.h"
 
 #include <stdatomic.h>
 #include <string.h>

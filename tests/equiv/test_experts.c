@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "ckpt/safetensors_write.h"
+#include "plan/search.h"
 
 #include <math.h>
 

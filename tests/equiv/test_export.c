@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "ckpt/export.h"
+#include "plan/search.h"
 
 #include <dirent.h>
 

@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "base/split.h"
+#include "plan/search.h"
 
 #include <math.h>
 #include <pthread.h>

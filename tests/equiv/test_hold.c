@@ -8,7 +8,8 @@
 #include "engine/internal.h"
 #include "engine/lane_internal.h"
 #include "engine/snapshot.h"
-#include "plan/sequence_internal.h"
+#include "plan/search.h"
+#include "schedule/sequence_internal.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

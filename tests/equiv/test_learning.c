@@ -6,6 +6,8 @@
  * The wrong gradient comes from a table of ops in front of the device's: the link wraps mt_ops_of (tests/CMakeLists.txt). */
 #include "rig.h"
 
+#include "plan/search.h"
+
 #include <math.h>
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"

@@ -4,6 +4,8 @@
 
 #include "golden.h"
 
+#include "plan/search.h"
+
 typedef struct gradients {
     double loss;
     float *g; /* all units, one after the other */

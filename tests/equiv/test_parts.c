@@ -8,6 +8,7 @@
 #include "model/family_rows.h"
 #include "model/part.h"
 #include "ops/ops_cpu.h"
+#include "plan/search.h"
 
 #include <math.h>
 #include <stdlib.h>

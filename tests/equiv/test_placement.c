@@ -6,6 +6,7 @@
 #include "wide.h"
 
 #include "device/trace.h"
+#include "plan/search.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,8 @@
 #include "rig.h"
 #include "tempdir.h"
 
+#include "plan/search.h"
+
 #define MODEL MT_TESTS_DIR "/golden/models/llama_default"
 
 enum { STEPS = 4 };

@@ -5,6 +5,7 @@
 #include "rig.h"
 
 #include "base/json.h"
+#include "plan/search.h"
 
 #include <stdlib.h>
 

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "ckpt/convert.h"
 #include "engine/generate.h"
+#include "plan/search.h"
 
 enum { NEW = 12, MAX_PROMPTS = 8, MAX_V = 128, LONGEST = 40 };
 

@@ -4,6 +4,7 @@
 #include "rig.h"
 
 #include "ckpt/model_files.h"
+#include "plan/search.h"
 
 static void open_gguf(rig *r, const char *name)
 {

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/split.h"
 #include "model/traits.h"
+#include "plan/search.h"
 
 #include <dirent.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* checker.h - a port of the sequencer (plan/sequence.h) that runs nothing and proves the rules of docs/invariants.md.
+/* checker.h - a port of the sequencer (schedule/sequence.h) that runs nothing and proves the rules of docs/invariants.md.
  *
  * Order: every queue, and the host's thread, has a vector clock; events and host waits join clocks.  Each piece of memory
  * remembers who wrote it last and who has read it since.  An access that is not ordered after a conflicting one is a failure,
@@ -14,7 +14,7 @@
 
 #include "draw.h"
 
-#include "plan/sequence_internal.h"
+#include "schedule/sequence_internal.h"
 
 enum { HOST = MT_QUEUES, ACTORS, JOBS = 4096 };
 

@@ -6,8 +6,9 @@
 #include "base/json.h"
 #include "plan/gpus.h"
 #include "plan/machine.h"
-#include "plan/plan.h"
+#include "plan/search.h"
 #include "plan/shapes.h"
+#include "schedule/plan.h"
 #include "settings/settings.h"
 
 #include <ctype.h>

@@ -1,8 +1,8 @@
-/* plan/deal.h: documents to shares, and the order in which shares meet. */
+/* schedule/deal.h: documents to shares, and the order in which shares meet. */
 #include "rig.h"
 
 #include "base/rng.h"
-#include "plan/deal.h"
+#include "schedule/deal.h"
 
 #include <math.h>
 

@@ -1,7 +1,8 @@
 /* Layers with experts as several units: how many experts a unit has, what is one group, what a plan refuses, what is kept. */
 #include "test.h"
 
-#include "plan/plan.h"
+#include "plan/search.h"
+#include "schedule/plan.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "plan/buffer_index.h"
-#include "plan/plan.h"
+#include "plan/search.h"
+#include "schedule/buffer_index.h"
+#include "schedule/plan.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,11 +2,12 @@
 #include "test.h"
 
 #include "base/rng.h"
+#include "plan/search.h"
 
 #include "base/mem.h"
-#include "plan/flops.h"
-#include "plan/plan.h"
+#include "model/flops.h"
 #include "plan/shapes.h"
+#include "schedule/plan.h"
 
 #include <stdio.h>
 #include <string.h>

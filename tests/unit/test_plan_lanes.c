@@ -2,7 +2,7 @@
 #include "published.h"
 
 #include "plan/advise.h"
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 #include <math.h>
 

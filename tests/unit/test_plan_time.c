@@ -3,10 +3,10 @@
 #include "test.h"
 
 #include "plan/advise.h"
-#include "plan/derived.h"
 #include "plan/gpus.h"
 #include "plan/shapes.h"
 #include "plan/step_work.h"
+#include "schedule/derived.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #include "test.h"
 
 #include "base/json.h"
+#include "model/flops.h"
 #include "model/model.h"
-#include "plan/flops.h"
 #include "plan/shapes.h"
 
 #include <math.h>

@@ -7,7 +7,8 @@
 #include "ckpt/safetensors_write.h"
 #include "ckpt/shards.h"
 #include "engine/load.h"
-#include "plan/plan.h"
+#include "plan/search.h"
+#include "schedule/plan.h"
 
 #include <stdio.h>
 #include <string.h>

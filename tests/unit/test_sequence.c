@@ -1,8 +1,8 @@
-/* The parts of the sequencer (plan/sequence*.c), each alone or in a step, through a port that writes down what is issued.  No
+/* The parts of the sequencer (schedule/sequence*.c), each alone or in a step, through a port that writes down what is issued.  No
  * device.  That their order keeps the rules, for any placement, is unit.sequence_rules. */
 #include "test.h"
 
-#include "plan/sequence_internal.h"
+#include "schedule/sequence_internal.h"
 
 enum { LAYERS = 5, UNITS = LAYERS + 2, TOKENS = 384, MOST = 4096 };
 

@@ -2,7 +2,7 @@
 #include "wide.h"
 
 #include "ops/sqnorm.h"
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 static mt_plan plan_for(const rig *r, int lanes)
 {

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "ckpt/safetensors_write.h"
+#include "plan/search.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* derived.h - everything that follows from a plan, computed on request: who computes which share, who stores which slice, where the
  * parts of a slot begin, and how many bytes things take.  All of it is pure; plan.h includes this. */
-#ifndef MT_PLAN_DERIVED_H
-#define MT_PLAN_DERIVED_H
+#ifndef MT_SCHEDULE_DERIVED_H
+#define MT_SCHEDULE_DERIVED_H
 
-#include "plan/plan.h"
+#include "schedule/plan.h"
 
 /* -- shares, over lanes and machines -- */
 
@@ -158,11 +158,6 @@ int mt_plan_alias_kept(const mt_plan *p, int layer);
 
 /* -- sizes -- */
 
-/* Host memory of the runtime besides the plan's buffers: the machine's base item, and on a CPU the scratch in which its threads
- * widen bf16. */
-size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
-/* All host memory the plan uses: on a CPU this includes the device's. */
-size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m);
 /* Bytes of Adam's two moments per trained parameter, rounded; mt_moments_bytes has the exact bytes of one moment of n numbers. */
 size_t mt_plan_moment_bytes(const mt_plan *p);
 

@@ -1,13 +1,13 @@
-/* sequence_internal.h - the sequencer's parts.  Only plan/sequence*.c and their tests include it.
+/* sequence_internal.h - the sequencer's parts.  Only schedule/sequence*.c and their tests include it.
  *
  *     ring     weights on the device           keeps    kept activations
  *     sums     gradient sums, finished ones    updates  update sites, staging slots, write-backs
  *     pieces   updates of pieces of units */
-#ifndef MT_PLAN_SEQUENCE_INTERNAL_H
-#define MT_PLAN_SEQUENCE_INTERNAL_H
+#ifndef MT_SCHEDULE_SEQUENCE_INTERNAL_H
+#define MT_SCHEDULE_SEQUENCE_INTERNAL_H
 
-#include "plan/sequence.h"
-#include "plan/slices.h"
+#include "schedule/sequence.h"
+#include "schedule/slices.h"
 
 /* Events of a slot, a unit, a layer. */
 enum { READY, FREE, SLOT_EVENTS };

@@ -11,10 +11,10 @@
  *
  * Dealing is a pure function of the documents' lengths, the model and bundles x shares.  A change to it must also change
  * MT_DEAL_VERSION, which the arithmetic's hash includes. */
-#ifndef MT_PLAN_DEAL_H
-#define MT_PLAN_DEAL_H
+#ifndef MT_SCHEDULE_DEAL_H
+#define MT_SCHEDULE_DEAL_H
 
-#include "plan/plan.h"
+#include "schedule/plan.h"
 
 enum { MT_DEAL_VERSION = 1, MT_MOST_SHARES = 4096 };
 

@@ -2,7 +2,7 @@
  *
  * A block in host memory passes through a device slot: each such layer uses slot (its number among them) mod keep_slots, on the
  * way out and back.  The last layer of forward in each slot is still there when backward begins, so it is not copied at all. */
-#include "plan/sequence_internal.h"
+#include "schedule/sequence_internal.h"
 
 static int slot_of(const mt_sequence *s, int layer) { return layer < s->model->config->L ? s->layers[layer].keep_slot : -1; }
 

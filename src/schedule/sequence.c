@@ -2,10 +2,10 @@
  *
  * Layer-major: while a unit's weights are on the device, every micro-batch of the sweep passes through it.  A unit's compute is
  * issued before anything is waited for that the next one needs. */
-#include "plan/sequence.h"
+#include "schedule/sequence.h"
 
 #include "base/mem.h"
-#include "plan/sequence_internal.h"
+#include "schedule/sequence_internal.h"
 
 const mt_queue mt_action_queue[MT_DO_COUNT] = {
 #define MT_DO_QUEUE(name, queue) [MT_DO_##name] = MT_Q_##queue,

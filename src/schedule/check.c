@@ -2,9 +2,9 @@
  *
  * The order matters: each check relies on those before it.  A plan is settled halfway, once slots and kept layers are known to
  * make sense, because the checks of segments and units need what follows from the placement. */
-#include "plan/deal.h"
-#include "plan/plan_internal.h"
-#include "plan/slices.h"
+#include "schedule/deal.h"
+#include "schedule/plan_internal.h"
+#include "schedule/slices.h"
 
 /* True if a document may take several passes: a cached sequence does. */
 static bool splits_documents(const mt_job *j) { return j->cache_slots > 0 && !j->train; }

@@ -10,7 +10,7 @@
  *
  * With clipping, write-backs from reused memory are issued as the next step needs that memory, and those from private slots at
  * the pace of the step. */
-#include "plan/sequence_internal.h"
+#include "schedule/sequence_internal.h"
 
 #include "base/mem.h"
 

@@ -7,20 +7,17 @@
  *               sites.  It never changes a bit (tests/equiv/test_placement.c).
  * From both follows every large buffer, by name, size and place; the engine allocates exactly those.
  *
- *     search.h    chooses both halves and makes a plan
+ *     plan/search.h chooses both halves
  *     create      makes a plan from given halves, which are copied; measure only counts its bytes
  *     derived.h   what follows from a plan: shares, slices, layouts of slots, sizes
  *     cut.h       documents into micro-batches and sweeps
  *     free
  *
  * A plan owns its copies and its list of buffers, and borrows the model.  Nothing changes it once it is made. */
-#ifndef MT_PLAN_PLAN_H
-#define MT_PLAN_PLAN_H
+#ifndef MT_SCHEDULE_PLAN_H
+#define MT_SCHEDULE_PLAN_H
 
 #include "model/layer.h"
-#include "plan/machine.h"
-
-struct mt_json_out; /* base/json_write.h */
 
 enum {
     MT_BOUNCE_BYTES = 1 << 20,
@@ -40,7 +37,7 @@ typedef enum mt_site {
 /* Where the sums of several lanes are added. */
 typedef enum mt_fold_route {
     MT_FOLD_HOST,  /* in host memory */
-    MT_FOLD_PEERS, /* on the devices, in slices (plan/slices.h) */
+    MT_FOLD_PEERS, /* on the devices, in slices (schedule/slices.h) */
 } mt_fold_route;
 
 typedef struct mt_arithmetic {
@@ -246,23 +243,11 @@ void mt_placement_set_slots(mt_placement *p, const mt_model *model, int ring, in
 int mt_placement_ring(const mt_placement *p, const mt_model *model);
 void mt_placement_free(mt_placement *p);
 
-/* Fails if this model cannot keep within the limits. */
-mt_rc mt_limits_check(const mt_limits *l, const mt_model *model, mt_err *err);
-/* The longest segment (layers recomputed from one kept input) that the limits allow. */
-int mt_limits_longest(const mt_limits *l, const mt_model *model);
-
-/* Describes the placement in a sentence. */
-void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
-/* Describes what its layers keep, compared with the limits. */
-void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *out, size_t n);
-/* Writes the list "buffers": name, place and bytes of each. */
-void mt_plan_put_buffers(struct mt_json_out *j, const mt_plan *p);
 /* Hashes the arithmetic to one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
 /* The rest of the contract. */
-#include "plan/cut.h"
-#include "plan/derived.h"
-#include "plan/search.h"
+#include "schedule/cut.h"
+#include "schedule/derived.h"
 
 #endif

@@ -5,7 +5,7 @@
  * several lanes the unrounded sums go to the host, part by part of the step (mt_sequence_parts).
  *
  * A tied embedding has two sums, the head's and the lookup's, which are added only when they are rounded (P2). */
-#include "plan/sequence_internal.h"
+#include "schedule/sequence_internal.h"
 
 static int next_slot(seq_turn *t)
 {

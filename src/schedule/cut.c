@@ -1,5 +1,5 @@
 #include "base/mem.h"
-#include "plan/plan.h"
+#include "schedule/plan.h"
 
 /* The end of the longest micro-batch that starts with document `first`. */
 static int64_t longest_micro(const int32_t *doc_start, int64_t n_docs, int64_t first, int64_t micro_tokens)

@@ -11,7 +11,7 @@
  * visit (E4).
  *
  * A fetch overwrites the slot whose unit is needed last (R3).  Rules R1 to R6: docs/invariants.md. */
-#include "plan/sequence_internal.h"
+#include "schedule/sequence_internal.h"
 
 #include <assert.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
-/* sizes.c - numbers and bytes that follow from a plan: rows, sums, kept activations, the contents of staging slots, and the
- * runtime's host memory.  buffers.c makes the list of buffers from them. */
-#include "plan/deal.h"
-#include "plan/plan_internal.h"
+/* sizes.c - numbers and bytes that follow from a plan: rows, sums, kept activations, and the contents of staging slots.  buffers.c
+ * makes the list of buffers from them. */
+#include "schedule/deal.h"
+#include "schedule/plan_internal.h"
 
 mt_work_rows mt_plan_work_rows(const mt_plan *p)
 {
@@ -120,36 +120,4 @@ mt_piece_layout mt_plan_piece(const mt_plan *p, int64_t elems)
     s.g = s.lo + mt_round_up(n * 2, MT_ARRAY_ALIGN);
     s.bytes = s.g + n * mt_dtype_bytes(p->arithmetic.grad);
     return s;
-}
-
-/* The widest row that a product makes. */
-static size_t widest_row(const mt_model *m)
-{
-    double widest = (double)m->config->V;
-    for (int k = 0; k < m->n_kinds; k++)
-        for (int i = 0; i < m->kinds[k].n_work; i++) {
-            const mt_work_item *w = &m->kinds[k].work[i];
-            double n = w->T ? w->n / w->T : w->n;
-            if (w->kind == MT_WORK_PRODUCT && n > widest) widest = n;
-        }
-    return (size_t)widest;
-}
-
-size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
-{
-    enum { TILE_ROWS = 512, TILE_COLS = 128 }; /* ops/linear.c */
-    enum { CUDNN_HOST = 153 << 20 };           /* for its libraries and compiled kernels */
-    size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS);
-    size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest_row(p->model);
-    size_t pools = p->host_bytes / MT_HOST_POOL_BYTES + 4; /* engine/memory.c: each is half a page too large on average */
-    bool cudnn = p->arithmetic.attention.ways >> MT_ATTENTION_CUDNN & 1;
-    size_t bytes = m->base_host + pools * m->host_page / 2;
-    if (cudnn) bytes += CUDNN_HOST;
-    if (!m->shared && p->job.mapped) bytes += MT_DEVICE_SLOTS_BYTES;
-    return bytes + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
-}
-
-size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m)
-{
-    return p->host_bytes + mt_plan_base_host(p, m) + (m->shared ? p->device_bytes * (size_t)mt_plan_lanes(p) : 0);
 }

@@ -1,7 +1,7 @@
-#include "plan/deal.h"
+#include "schedule/deal.h"
 
 #include "base/mem.h"
-#include "plan/flops.h"
+#include "model/flops.h"
 
 #include <stdlib.h>
 

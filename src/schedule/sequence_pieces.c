@@ -10,7 +10,7 @@
  * Each action has its own queue: pieces run beside the forward pass, and only the fetch of their own unit waits for them.  They
  * are issued in the order of forward, a limited number ahead of it, because a device accepts only a limited amount of queued work
  * before it makes the engine's thread wait.  A piece of a locked unit is issued as late as possible (H1, R6). */
-#include "plan/sequence_internal.h"
+#include "schedule/sequence_internal.h"
 
 /* -- one piece ------------------------------------------------------------------------------------- */
 

@@ -6,8 +6,8 @@
  * and for each layer with a gated delta net 18 x (numbers of its state: value heads x key width x value width) x tokens; That is
  * two operations per multiplication, once in forward and twice in backward.  Attention counts the keys that a row sees; the head
  * counts only trained tokens, because no other row reaches it. */
-#ifndef MT_PLAN_FLOPS_H
-#define MT_PLAN_FLOPS_H
+#ifndef MT_MODEL_FLOPS_H
+#define MT_MODEL_FLOPS_H
 
 #include "model/model.h"
 

@@ -3,10 +3,10 @@
  *
  * A slice begins and ends with a chunk of the norm (ops/sqnorm.h), which is whole blocks of moments, so the cut changes neither
  * norm nor update.  Units of few chunks leave some lanes without a slice. */
-#ifndef MT_PLAN_SLICES_H
-#define MT_PLAN_SLICES_H
+#ifndef MT_SCHEDULE_SLICES_H
+#define MT_SCHEDULE_SLICES_H
 
-#include "plan/plan.h"
+#include "schedule/plan.h"
 
 /* n == 0: no slice. mt_plan_slice (derived.h) cuts a unit over machines in the same way. */
 mt_stretch mt_plan_lane_slice(const mt_plan *p, int unit, int lane);

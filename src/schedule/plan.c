@@ -2,8 +2,8 @@
  * (buffers.c). */
 #include "base/mem.h"
 #include "base/rng.h"
-#include "plan/deal.h"
-#include "plan/plan_internal.h"
+#include "schedule/deal.h"
+#include "schedule/plan_internal.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
  *
  * A unit's lender is its own layer or a later one, and lenders keep the order of their units.  The embedding's state is larger
  * than a layer's kept activations; it takes two of the layers that are left over, one for v and one for the rest. */
-#include "plan/plan_internal.h"
+#include "schedule/plan_internal.h"
 
 mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit)
 {

@@ -1,10 +1,10 @@
 /* cut.h - cuts a step's documents into micro-batches, passes of experts and sweeps.
  *
  * The cuts of micro-batches and passes are arithmetic, those of sweeps placement.  plan.h includes this. */
-#ifndef MT_PLAN_CUT_H
-#define MT_PLAN_CUT_H
+#ifndef MT_SCHEDULE_CUT_H
+#define MT_SCHEDULE_CUT_H
 
-#include "plan/plan.h"
+#include "schedule/plan.h"
 
 typedef struct mt_cut {
     int64_t first_doc, n_docs, first_row, n_rows, longest;

@@ -1,5 +1,5 @@
 /* slices.c - how lanes and machines divide a plan: who computes which share, and who stores which part of a unit. */
-#include "plan/slices.h"
+#include "schedule/slices.h"
 
 #include "ops/sqnorm.h"
 

@@ -2,7 +2,7 @@
  *
  * The table has a row for each (kind, i), and a row has a cell for each j up to its largest.  So the tables stay as small as the
  * list of buffers, however many units there are. */
-#include "plan/buffer_index.h"
+#include "schedule/buffer_index.h"
 
 #include "base/mem.h"
 

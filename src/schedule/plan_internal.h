@@ -2,10 +2,10 @@
  *
  *     check    refuses halves that contradict each other, and settles the plan (mt_plan_settle)
  *     list     counts the bytes of every buffer, and lists the buffers unless only sizes are wanted */
-#ifndef MT_PLAN_PLAN_INTERNAL_H
-#define MT_PLAN_PLAN_INTERNAL_H
+#ifndef MT_SCHEDULE_PLAN_INTERNAL_H
+#define MT_SCHEDULE_PLAN_INTERNAL_H
 
-#include "plan/plan.h"
+#include "schedule/plan.h"
 
 mt_rc mt__plan_check(mt_plan *p, mt_err *err);
 mt_rc mt__plan_list_buffers(mt_plan *p, mt_err *err);

@@ -3,10 +3,10 @@
  *     create   once the list of buffers is whole; the index does not keep the list
  *     find     a buffer's place in the list
  *     free     also accepts an index whose create failed */
-#ifndef MT_PLAN_BUFFER_INDEX_H
-#define MT_PLAN_BUFFER_INDEX_H
+#ifndef MT_SCHEDULE_BUFFER_INDEX_H
+#define MT_SCHEDULE_BUFFER_INDEX_H
 
-#include "plan/plan.h"
+#include "schedule/plan.h"
 
 typedef struct mt_buffer_index {
     int first_row[MT_BUFFER_KINDS + 1]; /* of a kind */

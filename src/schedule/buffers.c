@@ -10,8 +10,8 @@
  * The search only counts bytes (mt_plan_measure), through the same code. */
 #include "base/mem.h"
 #include "ops/sqnorm.h"
-#include "plan/plan_internal.h"
-#include "plan/slices.h"
+#include "schedule/plan_internal.h"
+#include "schedule/slices.h"
 
 #include <stdio.h>
 

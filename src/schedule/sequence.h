@@ -15,11 +15,26 @@
  *     open     for a plan of that model: resets all state.  Call it again for another plan
  *     run      a training step, or a forward-only pass
  *     free     accepts NULL */
-#ifndef MT_PLAN_SEQUENCE_H
-#define MT_PLAN_SEQUENCE_H
+#ifndef MT_SCHEDULE_SEQUENCE_H
+#define MT_SCHEDULE_SEQUENCE_H
 
-#include "plan/plan.h"
-#include "plan/queues.h"
+#include "schedule/plan.h"
+
+/* The queues that actions are issued on; each does its work in order.  BACK: write-backs of staged state, beside OUT.  Updates in
+ * pieces have three separate queues, so that neither weights nor activations wait for them: PIECE_IN, PIECE (the update) and
+ * PIECE_BACK.  PEER: bytes between devices, which do not use host memory. */
+typedef enum mt_queue {
+    MT_Q_COMPUTE,
+    MT_Q_IN,
+    MT_Q_OUT,
+    MT_Q_BACK,
+    MT_Q_ADAM,
+    MT_Q_PIECE_IN,
+    MT_Q_PIECE,
+    MT_Q_PIECE_BACK,
+    MT_Q_PEER,
+    MT_QUEUES
+} mt_queue;
 
 /* The actions, and the queue of each.  A layer with experts is alone in BACKWARD, after its experts.  UPDATE_HOST of a unit
  * whose state is in slices runs on the devices, from their slices of the gradient. */
