@@ -81,9 +81,19 @@ static double score_of(const mt_tiled *p, const mt_tile_choice *c)
 int mt_tile_best(const mt_tiled *p, const mt_tile_choice *choices, int n)
 {
     const double large = 2e10; /* FLOPs; smaller ones are over before the card is hot */
-    int best = 0;
-    if (2.0 * (double)p->m * (double)p->n * (double)p->k < large || score_of(p, &choices[0]) == 0) return 0;
-    for (int i = 1; i < n; i++)
-        if (score_of(p, &choices[i]) > score_of(p, &choices[best])) best = i;
-    return best;
+    const bool known = score_of(p, &choices[0]) > 0;
+    double best_score = 0, own_score = 0;
+    int best = 0, own = -1;
+    if (2.0 * (double)p->m * (double)p->n * (double)p->k < large) return 0;
+    for (int i = 0; i < n; i++) {
+        const double score = score_of(p, &choices[i]);
+        if (choices[i].tile == MT_TILE_OWN) {
+            own = i;
+            own_score = score;
+        } else if (score > best_score) {
+            best_score = score;
+            if (known) best = i;
+        }
+    }
+    return best_score > 0 && own_score > best_score ? own : best;
 }

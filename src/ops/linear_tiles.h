@@ -23,7 +23,8 @@ typedef struct mt_tile_choice {
     int64_t split; /* parts that a sum is cut into */
 } mt_tile_choice;
 
-/* The index of the fastest; 0, the library's own, for small products and where it is a tile that is not known. */
+/* The index of the fastest.  Small products get 0, the library's own choice.  If that is a tile that is not known, it counts as the
+ * best known tile among the library's: only our own kernel may be faster. */
 int mt_tile_best(const mt_tiled *p, const mt_tile_choice *choices, int n);
 
 #endif
