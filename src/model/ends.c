@@ -2,16 +2,32 @@
 #include "base/mem.h"
 #include "model/part.h"
 
-static const mt_layout *head_layout(const mt_run *r) { return r->model->units[r->model->head].layout; }
-static mt_role head_role(const mt_run *r) { return r->model->tied ? MT_W_EMBED : MT_W_HEAD; }
-
-static const void *at_role(const mt_run *r, const mt_layout *l, const mt_weights *w, mt_role role)
+/* An end's weights and micro-batch. */
+static mt_pass end_pass(const mt_run *r, int unit, const mt_weights *w, float *g, const mt_micro *mb)
 {
-    return l->at[role] < 0 ? NULL : (const char *)w->w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
+    return (mt_pass){ .r = r, .c = r->model->config, .l = r->model->units[unit].layout, .w = w, .g = g, .mb = mb };
 }
 
-/* The sum of a role's gradient; NULL: there is none. */
-static float *grad_at(const mt_layout *l, float *g, mt_role role) { return g && l->trains[role] ? g + l->at[role] : NULL; }
+static mt_role head_role(const mt_model *m) { return m->tied ? MT_W_EMBED : MT_W_HEAD; }
+
+enum { W_HEAD };
+
+static mt_product head_product(const mt_model *m)
+{
+    const mt_config *c = m->config;
+    return (mt_product){ .k = c->D,
+                         .alpha = (float)c->logit_scale,
+                         .f32 = true,
+                         .of = { { head_role(m), c->head_bias ? MT_B_HEAD : MT_ROLES, c->V } } };
+}
+
+/* head: head_product(), for as long as the pass. */
+static mt_pass head_pass(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const mt_product *head)
+{
+    mt_pass p = end_pass(r, r->model->head, w, g, mb);
+    p.products = head;
+    return p;
+}
 
 /* Some families multiply by a tensor of the compute dtype, which rounds the number. */
 static float embed_scale(const mt_run *r)
@@ -21,46 +37,43 @@ static float embed_scale(const mt_run *r)
 }
 
 /* Learned positions may begin in a later row of their table. */
-static int64_t positions_at(const mt_run *r, const mt_layout *l)
-{
-    return l->at[MT_W_POS] + r->model->config->position_offset * r->model->config->D;
-}
+static int64_t first_position(const mt_config *c) { return c->position_offset * c->D; }
 
-static mt_embed embed_args(const mt_run *r, const mt_micro *mb)
+static mt_embed embed_args(const mt_pass *p)
 {
-    const mt_config *c = r->model->config;
-    return (mt_embed){ .t = r->t,
+    const mt_micro *mb = p->mb;
+    return (mt_embed){ .t = p->r->t,
                        .N = mb->n,
-                       .D = c->D,
-                       .V = c->V,
+                       .D = p->c->D,
+                       .V = p->c->V,
                        .ids = mb->ids,
                        .rows_by_id = mb->rows_by_id,
                        .pos = mb->pos,
                        .doc_start = mb->doc_start,
                        .n_docs = mb->n_docs,
-                       .scale = embed_scale(r),
-                       .pad_id = c->pad_id };
+                       .scale = embed_scale(p->r),
+                       .pad_id = p->c->pad_id };
 }
 
 mt_rc mt_embed_forward(const mt_run *r, const mt_weights *w, const mt_micro *mb, void *x, mt_err *err)
 {
-    mt_embed a = embed_args(r, mb);
-    const mt_layout *l = r->model->units[r->model->embed].layout;
-    a.w = at_role(r, l, w, MT_W_EMBED);
-    if (l->at[MT_W_POS] >= 0) a.w_pos = (const char *)w->w + (size_t)positions_at(r, l) * mt_dtype_bytes(r->t);
+    const mt_pass p = end_pass(r, r->model->embed, w, NULL, mb);
+    mt_embed a = embed_args(&p);
+    a.w = mt_pass_weight(&p, MT_W_EMBED);
+    if (p.l->at[MT_W_POS] >= 0) a.w_pos = mt_pass_rows(&p, mt_pass_weight(&p, MT_W_POS), 1, first_position(p.c));
     a.y = x;
     return r->ops->embed_fwd(r->stream, &a, err);
 }
 
 mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const void *dx, mt_err *err)
 {
-    const mt_layout *l = r->model->units[r->model->embed].layout;
-    if (!g || !(l->trains[MT_W_EMBED] || l->trains[MT_W_POS])) return MT_OK;
-    mt_embed a = embed_args(r, mb);
-    a.dw = grad_at(l, g, MT_W_EMBED);
-    a.dw_pos = l->trains[MT_W_POS] ? g + positions_at(r, l) : NULL;
+    const mt_pass p = end_pass(r, r->model->embed, NULL, g, mb);
+    mt_embed a = embed_args(&p);
+    a.dw = mt_pass_grad(&p, MT_W_EMBED);
+    a.dw_pos = mt_pass_grad(&p, MT_W_POS);
+    if (a.dw_pos) a.dw_pos += first_position(p.c);
     a.dy = dx;
-    return r->ops->embed_bwd(r->stream, &a, err);
+    return a.dw || a.dw_pos ? r->ops->embed_bwd(r->stream, &a, err) : MT_OK;
 }
 
 static mt_rows pick_args(const mt_run *r, const mt_micro *mb, const void *x)
@@ -80,127 +93,109 @@ mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *e
     return r->ops->rows_fwd(r->stream, &pick, err);
 }
 
-static mt_norm final_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n)
+static mt_norm final_norm(const mt_pass *p, const void *x, int64_t n)
 {
-    const mt_config *c = r->model->config;
-    const mt_layout *l = head_layout(r);
-    return (mt_norm){ .t = r->t,
+    return (mt_norm){ .t = p->r->t,
                       .N = n,
-                      .D = c->D,
-                      .eps = (float)c->eps,
-                      .one_plus = c->norm_one_plus,
-                      .centered = c->layer_norm,
-                      .rstd = r->ends.rstd,
+                      .D = p->c->D,
+                      .eps = (float)p->c->eps,
+                      .one_plus = p->c->norm_one_plus,
+                      .centered = p->c->layer_norm,
+                      .rstd = p->r->ends.rstd,
                       .x = x,
-                      .w = at_role(r, l, w, MT_W_FINAL_NORM),
-                      .b = at_role(r, l, w, MT_B_FINAL_NORM),
-                      .scratch = r->scratch };
+                      .w = mt_pass_weight(p, MT_W_FINAL_NORM),
+                      .b = mt_pass_weight(p, MT_B_FINAL_NORM),
+                      .scratch = p->r->scratch };
 }
 
 mt_rc mt_head_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n, mt_err *err)
 {
-    mt_norm a = final_norm(r, w, x, n);
+    const mt_pass p = end_pass(r, r->model->head, w, NULL, NULL);
+    mt_norm a = final_norm(&p, x, n);
     a.y = r->ends.h;
     return r->ops->norm_fwd(r->stream, &a, err);
 }
 
-static mt_linear logits_args(const mt_run *r, const mt_weights *w, int64_t first, int64_t n)
-{
-    const mt_config *c = r->model->config;
-    return (mt_linear){ .t = r->t,
-                        .M = n,
-                        .N = c->V,
-                        .K = c->D,
-                        .alpha = (float)c->logit_scale,
-                        .w = at_role(r, head_layout(r), w, head_role(r)),
-                        .x = (char *)r->ends.h + (size_t)(first * c->D) * mt_dtype_bytes(r->t),
-                        .scratch = r->scratch };
-}
-
 /* The norms are in scratch: nothing between a chunk's logits and their gradients uses it. */
-static mt_normhead norm_args(const mt_run *r, const mt_weights *w, int64_t n)
+static mt_normhead norm_args(const mt_pass *p, int64_t n)
 {
-    const mt_config *c = r->model->config;
-    return (mt_normhead){ .t = r->t,
+    return (mt_normhead){ .t = p->r->t,
                           .N = n,
-                          .V = c->V,
-                          .D = c->D,
-                          .w = at_role(r, head_layout(r), w, head_role(r)),
-                          .logits = r->ends.logits,
-                          .rnorm = r->scratch };
+                          .V = p->c->V,
+                          .D = p->c->D,
+                          .w = mt_pass_weight(p, head_role(p->r->model)),
+                          .logits = p->r->ends.logits,
+                          .rnorm = p->r->scratch };
 }
 
-static mt_rc logits_of_rows(const mt_run *r, const mt_weights *w, int64_t first, int64_t n, double softcap, mt_err *err)
+/* Row `first` of the head's input, or of its gradient. */
+static void *head_rows(const mt_pass *p, void *rows, int64_t first) { return mt_pass_rows(p, rows, first, p->c->D); }
+
+static mt_rc logits_of_rows(const mt_pass *p, int64_t first, int64_t n, double softcap, mt_err *err)
 {
-    mt_linear a = logits_args(r, w, first, n);
-    a.b = at_role(r, head_layout(r), w, MT_B_HEAD);
-    a.y = r->ends.logits;
-    a.y_f32 = true;
-    a.softcap = (float)softcap;
-    MT_TRY(r->ops->linear_fwd(r->stream, &a, err));
-    if (!r->model->config->norm_head) return MT_OK;
-    mt_normhead norm = norm_args(r, w, n);
-    return r->ops->normhead_fwd(r->stream, &norm, err);
+    const mt_ends_work *k = &p->r->ends;
+    const mt_product_io logits = { .n = n, .x = head_rows(p, k->h, first), .y = k->logits, .softcap = (float)softcap };
+    MT_TRY(mt_product_forward(p, W_HEAD, &logits, err));
+    if (!p->c->norm_head) return MT_OK;
+    mt_normhead norm = norm_args(p, n);
+    return p->r->ops->normhead_fwd(p->r->stream, &norm, err);
 }
 
 mt_rc mt_head_logits(const mt_run *r, const mt_weights *w, int64_t first, int64_t n, mt_err *err)
 {
-    return logits_of_rows(r, w, first, n, r->model->config->logit_softcap, err);
+    const mt_product head = head_product(r->model);
+    const mt_pass p = head_pass(r, w, NULL, NULL, &head);
+    return logits_of_rows(&p, first, n, p.c->logit_softcap, err);
 }
 
 /* Loss of some trained rows and, with gradients wanted, their share of dh and dw. */
-static mt_rc loss_of_rows(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, int64_t first, int64_t n,
-                          bool backward, float dscale, mt_loss_sum *sum, mt_err *err)
+static mt_rc loss_of_rows(const mt_pass *p, int64_t first, int64_t n, bool backward, float dscale, mt_loss_sum *sum, mt_err *err)
 {
-    const mt_config *c = r->model->config;
-    const mt_layout *l = head_layout(r);
+    const mt_run *r = p->r;
     const mt_ends_work *k = &r->ends;
-    MT_TRY(logits_of_rows(r, w, first, n, 0, err));
+    MT_TRY(logits_of_rows(p, first, n, 0, err));
     MT_TRY(r->ops->cross_entropy(r->stream,
                                  &(mt_cross_entropy){ .t = r->t,
                                                       .N = n,
-                                                      .V = c->V,
+                                                      .V = p->c->V,
                                                       .logits = k->logits,
-                                                      .targets = mb->targets + first,
+                                                      .targets = p->mb->targets + first,
                                                       .dlogits = backward ? k->dlogits : NULL,
                                                       .dscale = dscale,
-                                                      .softcap = (float)c->logit_softcap,
+                                                      .softcap = (float)p->c->logit_softcap,
                                                       .row_loss = k->row_loss,
                                                       .row_correct = k->row_correct,
                                                       .sum = sum },
                                  err));
     if (!backward) return MT_OK;
-    float *dw = grad_at(l, g, head_role(r));
-    if (c->norm_head) {
-        mt_normhead norm = norm_args(r, w, n);
+    if (p->c->norm_head) {
+        mt_normhead norm = norm_args(p, n);
         norm.dlogits = k->dlogits;
-        norm.dw = dw;
+        norm.dw = mt_pass_grad(p, head_role(r->model));
         MT_TRY(r->ops->normhead_bwd(r->stream, &norm, err));
     }
-    mt_linear a = logits_args(r, w, first, n);
-    a.dy = k->dlogits;
-    if (mt_model_needs_head_dx(r->model)) a.dx = (char *)k->dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
-    a.dw = dw;
-    a.db = grad_at(l, g, MT_B_HEAD);
-    return r->ops->linear_bwd(r->stream, &a, err);
+    mt_product_io logits = { .n = n, .x = head_rows(p, k->h, first), .dy = k->dlogits };
+    if (mt_model_needs_head_dx(r->model)) logits.dx = head_rows(p, k->dh, first);
+    return mt_product_backward(p, W_HEAD, &logits, err);
 }
 
 mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
                    mt_loss_sum *sum, mt_err *err)
 {
-    const mt_layout *l = head_layout(r);
+    const mt_product head = head_product(r->model);
+    const mt_pass p = head_pass(r, w, g, mb, &head);
     const mt_ends_work *k = &r->ends;
     mt_rows pick = pick_args(r, mb, x);
     MT_TRY(r->ops->rows_fwd(r->stream, &pick, err));
     MT_TRY(mt_head_norm(r, w, k->x, mb->n_trained, err));
     for (int64_t first = 0; first < mb->n_trained; first += r->head_rows)
-        MT_TRY(loss_of_rows(r, w, g, mb, first, mt_min_i64(r->head_rows, mb->n_trained - first), dx != NULL, dscale, sum, err));
+        MT_TRY(loss_of_rows(&p, first, mt_min_i64(r->head_rows, mb->n_trained - first), dx != NULL, dscale, sum, err));
     if (!dx || !mt_model_needs_head_dx(r->model)) return MT_OK;
-    mt_norm norm = final_norm(r, w, k->x, mb->n_trained);
+    mt_norm norm = final_norm(&p, k->x, mb->n_trained);
     norm.dy = k->dh;
     norm.dx = k->h;
-    norm.dw = grad_at(l, g, MT_W_FINAL_NORM);
-    norm.db = grad_at(l, g, MT_B_FINAL_NORM);
+    norm.dw = mt_pass_grad(&p, MT_W_FINAL_NORM);
+    norm.db = mt_pass_grad(&p, MT_B_FINAL_NORM);
     MT_TRY(r->ops->norm_bwd(r->stream, &norm, err));
     pick.dy = k->h; /* the norm's output is no longer needed: its place held the gradient of the picked rows */
     pick.dx = dx;

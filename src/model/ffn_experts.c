@@ -36,6 +36,8 @@ enum {
     ARRAYS
 };
 
+enum { W_ROUTER, W_S_GATE_UP, W_S_SWITCH, W_S_DOWN, W_E_GATE_UP, W_E_DOWN, PRODUCTS };
+
 /* Columns of SWITCH.  Each begins at a multiple of 64 numbers. */
 enum { S_LOGIT, S_WEIGHT, S_EXPERT, S_ORDER, S_ROWS, S_PLACE, S_DWEIGHT, S_DLOGIT, S_COLUMNS, S_ROUND = 64 };
 
@@ -69,6 +71,22 @@ static bool experts_beside(mt_role a, mt_role b)
     if ((a == MT_W_S_GATE && b == MT_W_S_UP) || (a == MT_B_S_GATE && b == MT_B_S_UP)) return true;
     if ((a == MT_B_E_GATE && b == MT_B_E_UP) || (a == MT_B_E_UP && b == MT_B_E_GATE)) return true;
     return (a == MT_W_E_GATE && b == MT_W_E_UP) || (a == MT_W_E_UP && b == MT_W_E_GATE);
+}
+
+static int experts_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
+{
+    const int64_t D = c->D, I = s->I, Is = s->Is;
+    out[W_ROUTER] =
+        (mt_product){ .k = D, .f32 = true, .of = { { MT_W_ROUTER, c->moe.router_bias ? MT_B_ROUTER : MT_ROLES, s->E } } };
+    out[W_S_GATE_UP] = (mt_product){ .k = D, .of = { { MT_W_S_GATE, MT_B_S_GATE, Is }, { MT_W_S_UP, MT_B_S_UP, Is } } };
+    out[W_S_SWITCH] =
+        (mt_product){ .k = D, .f32 = true, .of = { { MT_W_S_SWITCH, MT_ROLES, experts_has_role(c, s, MT_W_S_SWITCH) } } };
+    out[W_S_DOWN] =
+        (mt_product){ .k = Is, .alpha = (float)c->residual_scale, .of = { { MT_W_S_DOWN, MT_B_S_DOWN, Is > 0 ? D : 0 } } };
+    out[W_E_GATE_UP] =
+        (mt_product){ .rows = MT_EXTENT_PASS, .k = D, .of = { { MT_W_E_GATE, MT_B_E_GATE, I }, { MT_W_E_UP, MT_B_E_UP, I } } };
+    out[W_E_DOWN] = (mt_product){ .rows = MT_EXTENT_PASS, .k = I, .of = { { MT_W_E_DOWN, MT_B_E_DOWN, D } } };
+    return PRODUCTS;
 }
 
 static size_t offsets_bytes(const mt_layer_spec *s) { return mt_round_up((size_t)(s->E + 1) * sizeof(int32_t), MT_ARRAY_ALIGN); }
@@ -172,38 +190,26 @@ static int32_t *order_of(const mt_pass *p) { return (int32_t *)((char *)offsets_
 static int32_t *rows_of(const mt_pass *p) { return order_of(p) + p->mb->n * p->s->T; }
 static int32_t *place_of(const mt_pass *p) { return rows_of(p) + p->mb->n * p->s->T; }
 
-/* True if the router computes in fp32 while all else is bf16. */
-static bool own_precision(const mt_pass *p) { return p->r->t == MT_DTYPE_BF16 && mt_pass_exact(p, MT_W_ROUTER); }
-
-static mt_linear router_args(const mt_pass *p, const void *h)
+/* The rows that the router multiplies: in fp32 where it computes in fp32 while all else is bf16. */
+static const void *router_input(const mt_pass *p, const void *h)
 {
-    const bool own = own_precision(p);
-    return (mt_linear){ .t = own ? MT_DTYPE_F32 : p->r->t,
-                        .M = p->mb->n,
-                        .N = p->s->E,
-                        .K = p->c->D,
-                        .x = own ? mt_pass_array(p, H32) : h,
-                        .w = own ? (const void *)mt_pass_exact(p, MT_W_ROUTER) : mt_pass_weight(p, MT_W_ROUTER),
-                        .scratch = p->r->scratch };
+    return mt_product_is_exact(p, W_ROUTER) ? mt_pass_array(p, H32) : h;
 }
 
 static mt_rc router_logits(const mt_pass *p, const void *h, mt_err *err)
 {
-    mt_linear a = router_args(p, h);
-    a.b = mt_pass_weight(p, MT_B_ROUTER);
-    a.y = mt_pass_array(p, LOGITS);
-    a.y_f32 = true;
-    if (own_precision(p)) /* bf16 numbers are the high halves of fp32 ones */
-        MT_TRY(
-            p->r->ops->join_halves(p->r->stream, &(mt_join_halves){ .n = a.M * a.K, .hi = h, .w = mt_pass_array(p, H32) }, err));
-    return p->r->ops->linear_fwd(p->r->stream, &a, err);
+    const mt_join_halves widen = { .n = p->mb->n * p->c->D, .hi = h, .w = mt_pass_array(p, H32) };
+    if (mt_product_is_exact(p, W_ROUTER)) /* bf16 numbers are the high halves of fp32 ones */
+        MT_TRY(p->r->ops->join_halves(p->r->stream, &widen, err));
+    const mt_product_io logits = { .n = p->mb->n, .x = router_input(p, h), .y = mt_pass_array(p, LOGITS) };
+    return mt_product_forward(p, W_ROUTER, &logits, err);
 }
 
 /* The config's residual scale is a factor of every routing weight. */
 static mt_route route_args(const mt_pass *p)
 {
     const mt_moe *m = &p->c->moe;
-    return (mt_route){ .t = own_precision(p) ? MT_DTYPE_F32 : p->r->t,
+    return (mt_route){ .t = mt_product_is_exact(p, W_ROUTER) ? MT_DTYPE_F32 : p->r->t,
                        .kind = m->router,
                        .N = p->mb->n,
                        .E = p->s->E,
@@ -225,20 +231,19 @@ static mt_route route_args(const mt_pass *p)
                        .scratch = p->r->scratch };
 }
 
-/* loads: rows per expert are added to it (mt_expert_sort); NULL: not counted. */
-static mt_rc sort_rows(const mt_pass *p, int32_t *loads, mt_err *err)
+/* The pass's rows by expert.  loads: rows per expert are added to it (mt_expert_sort); NULL: not counted. */
+static mt_expert_sort sort_args(const mt_pass *p, int32_t *loads)
 {
-    const mt_expert_sort a = { .N = p->mb->n,
-                               .T = p->s->T,
-                               .E = p->s->E,
-                               .experts = experts_of(p),
-                               .offsets = offsets_of(p),
-                               .order = order_of(p),
-                               .rows = rows_of(p),
-                               .place = place_of(p),
-                               .loads = loads,
-                               .scratch = p->r->scratch };
-    return p->r->ops->expert_sort(p->r->stream, &a, err);
+    return (mt_expert_sort){ .N = p->mb->n,
+                             .T = p->s->T,
+                             .E = p->s->E,
+                             .experts = experts_of(p),
+                             .offsets = offsets_of(p),
+                             .order = order_of(p),
+                             .rows = rows_of(p),
+                             .place = place_of(p),
+                             .loads = loads,
+                             .scratch = p->r->scratch };
 }
 
 /* -- the shared expert ----------------------------------------------------------------------------- */
@@ -248,13 +253,6 @@ static bool has_switch(const mt_pass *p) { return p->l->at[MT_W_S_SWITCH] >= 0; 
 static void *switch_at(const mt_pass *p, int column)
 {
     return (int32_t *)mt_pass_array(p, SWITCH) + column * (int64_t)mt_round_up((size_t)p->mb->n, S_ROUND);
-}
-
-static mt_linear switch_args(const mt_pass *p, const void *h)
-{
-    return (mt_linear){
-        .t = p->r->t, .M = p->mb->n, .N = 1, .K = p->c->D, .x = h, .w = mt_pass_weight(p, MT_W_S_SWITCH), .scratch = p->r->scratch
-    };
 }
 
 static mt_route switch_route(const mt_pass *p)
@@ -275,10 +273,7 @@ static mt_route switch_route(const mt_pass *p)
 static mt_rc switch_forward(const mt_pass *p, const void *h, mt_err *err)
 {
     if (!has_switch(p)) return MT_OK;
-    mt_linear a = switch_args(p, h);
-    a.y = switch_at(p, S_LOGIT);
-    a.y_f32 = true;
-    MT_TRY(p->r->ops->linear_fwd(p->r->stream, &a, err));
+    MT_TRY(mt_product_forward(p, W_S_SWITCH, &(mt_product_io){ .n = p->mb->n, .x = h, .y = switch_at(p, S_LOGIT) }, err));
     const mt_route r = switch_route(p);
     MT_TRY(p->r->ops->route_fwd(p->r->stream, &r, err));
     const mt_expert_sort s = { .N = p->mb->n,
@@ -291,14 +286,6 @@ static mt_rc switch_forward(const mt_pass *p, const void *h, mt_err *err)
                                .place = switch_at(p, S_PLACE),
                                .scratch = p->r->scratch };
     return p->r->ops->expert_sort(p->r->stream, &s, err);
-}
-
-static mt_products shared_products(const mt_pass *p)
-{
-    mt_products f = { .k = p->c->D };
-    mt_products_add(&f, p->l, MT_W_S_GATE, MT_B_S_GATE, p->s->Is);
-    mt_products_add(&f, p->l, MT_W_S_UP, MT_B_S_UP, p->s->Is);
-    return f;
 }
 
 static mt_activation shared_activation(const mt_pass *p)
@@ -317,81 +304,44 @@ static mt_activation shared_activation(const mt_pass *p)
     return a;
 }
 
-static mt_linear shared_down(const mt_pass *p)
-{
-    return (mt_linear){ .t = p->r->t,
-                        .M = p->mb->n,
-                        .N = p->c->D,
-                        .K = p->s->Is,
-                        .alpha = (float)p->c->residual_scale,
-                        .w = mt_pass_weight(p, MT_W_S_DOWN),
-                        .x = mt_pass_array(p, S_ACT),
-                        .scratch = p->r->scratch };
-}
-
 static mt_rc shared_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
     const mt_activation activation = shared_activation(p);
     MT_TRY(p->r->ops->activation_fwd(p->r->stream, &activation, err));
-    mt_linear d = shared_down(p);
-    d.b = mt_pass_weight(p, MT_B_S_DOWN);
-    d.y = y;
-    d.add = add;
-    return p->r->ops->linear_fwd(p->r->stream, &d, err);
+    return mt_product_forward(p, W_S_DOWN, &(mt_product_io){ .n = p->mb->n, .x = activation.y, .y = y, .add = add }, err);
 }
 
 /* From dy to the gradients of gate and up, which take their place, and of the switch. */
 static mt_rc shared_backward(const mt_pass *p, const void *dy, mt_err *err)
 {
-    const mt_ops *ops = p->r->ops;
-    mt_linear through = shared_down(p), weights = through;
-    through.dy = weights.dy = dy;
-    through.dx = mt_pass_array(p, S_DACT);
-    MT_TRY(ops->linear_bwd(p->r->stream, &through, err));
+    const int64_t n = p->mb->n;
+    void *dact = mt_pass_array(p, S_DACT);
+    MT_TRY(mt_product_backward(p, W_S_DOWN, &(mt_product_io){ .n = n, .dy = dy, .dx = dact }, err));
     mt_activation activation = shared_activation(p);
-    activation.dy = mt_pass_array(p, S_DACT);
+    activation.dy = dact;
     activation.dgu = mt_pass_array(p, S_GATE_UP);
     if (has_switch(p)) activation.dweights = switch_at(p, S_DWEIGHT);
-    MT_TRY(ops->activation_bwd(p->r->stream, &activation, err));
-    weights.dw = mt_pass_grad(p, MT_W_S_DOWN);
-    weights.db = mt_pass_grad(p, MT_B_S_DOWN);
-    return weights.dw || weights.db ? ops->linear_bwd(p->r->stream, &weights, err) : MT_OK;
+    MT_TRY(p->r->ops->activation_bwd(p->r->stream, &activation, err));
+    return mt_product_backward(p, W_S_DOWN, &(mt_product_io){ .n = n, .x = activation.y, .dy = dy }, err);
 }
 
 /* dh += what comes through the shared expert's first products and its switch. */
 static mt_rc shared_input_backward(const mt_pass *p, const void *h, void *dh, mt_err *err)
 {
-    const mt_products f = shared_products(p);
-    MT_TRY(mt_products_backward(p, &f, p->mb->n, h, mt_pass_array(p, S_GATE_UP), dh, true, err));
+    mt_product_io to_h = { .n = p->mb->n, .x = h, .dx = dh, .dx_add = true };
+    to_h.dy = mt_pass_array(p, S_GATE_UP);
+    MT_TRY(mt_product_backward(p, W_S_GATE_UP, &to_h, err));
     if (!has_switch(p)) return MT_OK;
     const mt_route r = switch_route(p);
     MT_TRY(p->r->ops->route_bwd(p->r->stream, &r, err));
-    mt_linear a = switch_args(p, h);
-    a.dy = r.dlogits;
-    a.dx = dh;
-    a.dx_add = true;
-    a.dw = mt_pass_grad(p, MT_W_S_SWITCH);
-    return p->r->ops->linear_bwd(p->r->stream, &a, err);
+    to_h.dy = r.dlogits;
+    return mt_product_backward(p, W_S_SWITCH, &to_h, err);
 }
 
 /* -- the experts of a unit ------------------------------------------------------------------------- */
 
-/* A product over the packed rows of the unit's experts; gate and up, or down. */
-static mt_grouped_linear expert_product(const mt_pass *p, mt_role role)
-{
-    const bool down = role == MT_W_E_DOWN;
-    return (mt_grouped_linear){ .t = p->r->t,
-                                .M = p->mb->n * mt_min_i64(p->s->T, p->n_experts),
-                                .N = down ? p->c->D : 2 * p->s->I,
-                                .K = down ? p->s->I : p->c->D,
-                                .e0 = p->first_expert,
-                                .c = p->n_experts,
-                                .offsets = offsets_of(p),
-                                .rows = rows_of(p),
-                                .w = mt_pass_weight(p, role),
-                                .b = mt_pass_weight(p, down ? MT_B_E_DOWN : MT_B_E_GATE),
-                                .scratch = p->r->scratch };
-}
+/* The most packed rows that the unit's experts can have. */
+static int64_t packed_rows(const mt_pass *p) { return p->mb->n * mt_min_i64(p->s->T, p->n_experts); }
 
 /* Routing weights scale what experts read (weigh_input), or else what they return (combine). */
 static mt_activation expert_activation(const mt_pass *p)
@@ -402,7 +352,7 @@ static mt_activation expert_activation(const mt_pass *p)
                             .steep = (float)p->c->act_steep,
                             .weigh_input = p->c->moe.weigh_input,
                             .weights = p->c->moe.weigh_input ? weights_of(p) : NULL,
-                            .N = p->mb->n * mt_min_i64(p->s->T, p->n_experts),
+                            .N = packed_rows(p),
                             .F = p->s->I,
                             .gu = mt_pass_array(p, GATE_UP),
                             .y = mt_pass_array(p, ACT),
@@ -428,25 +378,23 @@ static mt_combine combine_args(const mt_pass *p)
                          .sum = mt_pass_array(p, SUM) };
 }
 
-static mt_rc experts_gate_up(const mt_pass *p, const void *h, mt_err *err)
+static mt_rc experts_gate_up(const mt_pass *p, const mt_expert_sort *sorted, const void *h, mt_err *err)
 {
-    mt_grouped_linear a = expert_product(p, MT_W_E_GATE);
-    a.gather_x = true;
-    a.x = h;
-    a.y = mt_pass_array(p, GATE_UP);
-    return p->r->ops->grouped_linear_fwd(p->r->stream, &a, err);
+    const mt_product_io gate_up = {
+        .n = packed_rows(p), .sorted = sorted, .gather_x = true, .x = h, .y = mt_pass_array(p, GATE_UP)
+    };
+    return mt_product_forward(p, W_E_GATE_UP, &gate_up, err);
 }
 
 static mt_rc experts_unit_forward(const mt_pass *p, const void *h, mt_err *err)
 {
-    MT_TRY(sort_rows(p, p->first_expert == 0 ? p->a->router.loads : NULL, err)); /* each unit sorts; one counts */
-    MT_TRY(experts_gate_up(p, h, err));
+    const mt_expert_sort sort = sort_args(p, p->first_expert == 0 ? p->a->router.loads : NULL); /* each unit sorts; one counts */
+    MT_TRY(p->r->ops->expert_sort(p->r->stream, &sort, err));
+    MT_TRY(experts_gate_up(p, &sort, h, err));
     const mt_activation activation = expert_activation(p);
     MT_TRY(p->r->ops->activation_fwd(p->r->stream, &activation, err));
-    mt_grouped_linear a = expert_product(p, MT_W_E_DOWN);
-    a.x = mt_pass_array(p, ACT);
-    a.y = mt_pass_array(p, PACKED);
-    MT_TRY(p->r->ops->grouped_linear_fwd(p->r->stream, &a, err));
+    const mt_product_io down = { .n = packed_rows(p), .sorted = &sort, .x = activation.y, .y = mt_pass_array(p, PACKED) };
+    MT_TRY(mt_product_forward(p, W_E_DOWN, &down, err));
     mt_combine sum = combine_args(p);
     sum.weights = p->c->moe.weigh_input ? NULL : weights_of(p);
     return p->r->ops->combine(p->r->stream, &sum, err);
@@ -468,37 +416,26 @@ static mt_rc experts_close(const mt_pass *p, void *y, const void *add, mt_err *e
 static mt_rc experts_unit_backward(const mt_pass *p, const void *h, const void *dy, mt_err *err)
 {
     const mt_ops *ops = p->r->ops;
-    MT_TRY(sort_rows(p, NULL, err));
-    MT_TRY(experts_gate_up(p, h, err));
-    mt_grouped_linear through = expert_product(p, MT_W_E_DOWN);
-    through.gather_dy = true;
-    through.dy = dy;
-    mt_grouped_linear weights = through;
-    through.dx = mt_pass_array(p, DACT);
-    MT_TRY(ops->grouped_linear_bwd(p->r->stream, &through, err));
+    const mt_expert_sort sort = sort_args(p, NULL);
+    MT_TRY(ops->expert_sort(p->r->stream, &sort, err));
+    MT_TRY(experts_gate_up(p, &sort, h, err));
+    mt_product_io down = { .n = packed_rows(p), .sorted = &sort, .gather_dy = true, .dy = dy, .dx = mt_pass_array(p, DACT) };
+    MT_TRY(mt_product_backward(p, W_E_DOWN, &down, err));
     mt_activation activation = expert_activation(p);
-    activation.dy = mt_pass_array(p, DACT);
+    activation.dy = down.dx;
     activation.dgu = mt_pass_array(p, GATE_UP);
     activation.weights = weights_of(p);
     activation.dweights = mt_pass_array(p, DWEIGHTS);
     MT_TRY(ops->activation_bwd(p->r->stream, &activation, err));
-    weights.x = mt_pass_array(p, ACT);
-    weights.dw = mt_pass_grad(p, MT_W_E_DOWN);
-    weights.db = mt_pass_grad(p, MT_B_E_DOWN);
-    if (weights.b) { /* the routing weight also scales the bias, so the bias adds to its gradient */
-        weights.order = order_of(p);
-        weights.weights = weights_of(p);
-        weights.dweights = activation.dweights;
-    }
-    if (weights.dw || weights.b) MT_TRY(ops->grouped_linear_bwd(p->r->stream, &weights, err));
-    mt_grouped_linear first = expert_product(p, MT_W_E_GATE);
-    first.gather_x = true;
-    first.x = h;
-    first.dy = mt_pass_array(p, GATE_UP);
-    first.dx = mt_pass_array(p, PACKED);
-    first.dw = mt_pass_grad(p, MT_W_E_GATE);
-    first.db = mt_pass_grad(p, MT_B_E_GATE);
-    MT_TRY(ops->grouped_linear_bwd(p->r->stream, &first, err));
+    down.x = activation.y;
+    down.dx = NULL;
+    down.weights = activation.weights;
+    down.dweights = activation.dweights;
+    MT_TRY(mt_product_backward(p, W_E_DOWN, &down, err));
+    const mt_product_io gate_up = {
+        .n = packed_rows(p), .sorted = &sort, .gather_x = true, .x = h, .dy = activation.dgu, .dx = mt_pass_array(p, PACKED)
+    };
+    MT_TRY(mt_product_backward(p, W_E_GATE_UP, &gate_up, err));
     const mt_combine sum = combine_args(p);
     return ops->combine(p->r->stream, &sum, err);
 }
@@ -513,8 +450,7 @@ static mt_rc experts_forward(const mt_pass *p, mt_row_range s, const void *h, mt
     if (!p->again) MT_TRY(p->r->ops->route_fwd(p->r->stream, &route, err)); /* backward finds it kept */
     if (!p->s->Is) return MT_OK;
     MT_TRY(switch_forward(p, h, err));
-    const mt_products f = shared_products(p);
-    return mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, S_GATE_UP), err);
+    return mt_product_forward(p, W_S_GATE_UP, &(mt_product_io){ .n = p->mb->n, .x = h, .y = mt_pass_array(p, S_GATE_UP) }, err);
 }
 
 static bool experts_adds(const mt_layer_spec *s) { return s->Is > 0; }
@@ -528,20 +464,17 @@ static mt_rc experts_output(const mt_pass *p, mt_row_range s, void *y, const voi
 /* dh = or += what comes through the experts and their router.  An fp32 router adds to the fp32 sum before it is rounded. */
 static mt_rc experts_input_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
 {
-    const mt_ops *ops = p->r->ops;
-    const bool own = own_precision(p);
+    const bool exact = mt_product_is_exact(p, W_ROUTER);
     mt_route route = route_args(p);
-    mt_linear router = router_args(p, h);
-    if (!own) MT_TRY(experts_close(p, dh, dh_add ? dh : NULL, err));
     route.dweights = mt_pass_array(p, DWEIGHTS);
-    router.dy = route.dlogits = mt_pass_array(p, DLOGITS);
-    MT_TRY(ops->route_bwd(p->r->stream, &route, err));
-    router.dx = own ? mt_pass_array(p, SUM) : dh;
-    router.dx_add = true;
-    router.dw = mt_pass_grad(p, MT_W_ROUTER);
-    router.db = mt_pass_grad(p, MT_B_ROUTER);
-    MT_TRY(ops->linear_bwd(p->r->stream, &router, err));
-    return own ? experts_close(p, dh, dh_add ? dh : NULL, err) : MT_OK;
+    route.dlogits = mt_pass_array(p, DLOGITS);
+    const mt_product_io router = {
+        .n = p->mb->n, .x = router_input(p, h), .dy = route.dlogits, .dx = exact ? mt_pass_array(p, SUM) : dh, .dx_add = true
+    };
+    if (!exact) MT_TRY(experts_close(p, dh, dh_add ? dh : NULL, err));
+    MT_TRY(p->r->ops->route_bwd(p->r->stream, &route, err));
+    MT_TRY(mt_product_backward(p, W_ROUTER, &router, err));
+    return exact ? experts_close(p, dh, dh_add ? dh : NULL, err) : MT_OK;
 }
 
 /* Runs after the backward of all units of experts. */
@@ -561,6 +494,7 @@ const mt_ffn mt_ffn_experts = {
     .part = { .name = "experts",
               .has_role = experts_has_role,
               .beside = experts_beside,
+              .products = experts_products,
               .arrays = experts_arrays,
               .work = experts_work,
               .forward_kernels = 8,

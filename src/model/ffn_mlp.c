@@ -6,6 +6,7 @@
 
 /* ACT_WORK takes the activation where it is not kept, and in backward its gradient. */
 enum { GATE_UP, ACT_WORK, ACT, ARRAYS };
+enum { W_GATE_UP, W_DOWN, PRODUCTS };
 
 /* Columns of what the first product makes. */
 static int64_t gate_up_width(const mt_config *c, const mt_layer_spec *s) { return c->plain_mlp ? s->F : 2 * s->F; }
@@ -31,6 +32,17 @@ static bool mlp_has_role(const mt_config *c, const mt_layer_spec *s, mt_role rol
 static bool mlp_beside(mt_role a, mt_role b) { return (a == MT_W_GATE && b == MT_W_UP) || (a == MT_B_GATE && b == MT_B_UP); }
 
 static bool mlp_writes(mt_role role) { return role == MT_W_GATE || role == MT_W_UP || role == MT_W_DOWN; }
+
+static int mlp_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
+{
+    out[W_GATE_UP] = (mt_product){ .rows = MT_EXTENT_CHUNK,
+                                   .k = c->D,
+                                   .of = { { MT_W_GATE, MT_B_GATE, c->plain_mlp ? 0 : s->F }, { MT_W_UP, MT_B_UP, s->F } } };
+    out[W_DOWN] = (mt_product){
+        .rows = MT_EXTENT_CHUNK, .k = s->F, .alpha = (float)c->residual_scale, .of = { { MT_W_DOWN, MT_B_DOWN, c->D } }
+    };
+    return PRODUCTS;
+}
 
 static int mlp_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
@@ -74,14 +86,6 @@ static size_t mlp_scratch(const mt_config *c, const mt_layer_spec *s, const mt_s
 
 /* -- arguments ------------------------------------------------------------------------------------- */
 
-static mt_products gate_up_products(const mt_pass *p)
-{
-    mt_products f = { .k = p->c->D };
-    if (!p->c->plain_mlp) mt_products_add(&f, p->l, MT_W_GATE, MT_B_GATE, p->s->F);
-    mt_products_add(&f, p->l, MT_W_UP, MT_B_UP, p->s->F);
-    return f;
-}
-
 /* The rows at hand of gate and up, which are there all at once or a chunk at a time. */
 static void *gate_up_of(const mt_pass *p, mt_row_range s)
 {
@@ -110,58 +114,40 @@ static mt_activation activation_args(const mt_pass *p, mt_row_range s)
                             .scratch = p->r->scratch };
 }
 
-static mt_linear down_args(const mt_pass *p, mt_row_range s)
-{
-    return (mt_linear){ .t = p->r->t,
-                        .M = s.n,
-                        .N = p->c->D,
-                        .K = p->s->F,
-                        .alpha = (float)p->c->residual_scale,
-                        .w = mt_pass_weight(p, MT_W_DOWN),
-                        .x = act_of(p, s),
-                        .scratch = p->r->scratch };
-}
-
 /* -- forward and back ------------------------------------------------------------------------------ */
 
 static mt_rc mlp_forward(const mt_pass *p, mt_row_range s, const void *h, mt_err *err)
 {
-    const mt_products f = gate_up_products(p);
-    return mt_products_forward(p, &f, s.n, mt_pass_rows(p, h, s.first, p->c->D), gate_up_of(p, s), err);
+    const mt_product_io gate_up = { .n = s.n, .x = mt_pass_rows(p, h, s.first, p->c->D), .y = gate_up_of(p, s) };
+    return mt_product_forward(p, W_GATE_UP, &gate_up, err);
 }
 
 static mt_rc mlp_output(const mt_pass *p, mt_row_range s, void *y, const void *add, mt_err *err)
 {
-    mt_activation activation = activation_args(p, s);
+    const mt_activation activation = activation_args(p, s);
     MT_TRY(p->r->ops->activation_fwd(p->r->stream, &activation, err));
-    mt_linear d = down_args(p, s);
-    d.b = mt_pass_weight(p, MT_B_DOWN);
-    d.y = mt_pass_rows(p, y, s.first, p->c->D);
-    d.add = add ? mt_pass_rows(p, add, s.first, p->c->D) : NULL;
-    return p->r->ops->linear_fwd(p->r->stream, &d, err);
+    mt_product_io down = { .n = s.n, .x = activation.y, .y = mt_pass_rows(p, y, s.first, p->c->D) };
+    if (add) down.add = mt_pass_rows(p, add, s.first, p->c->D);
+    return mt_product_forward(p, W_DOWN, &down, err);
 }
 
 /* Unless the activation is kept, its gradient takes its place, and it is written again on the way: so down's weights wait. */
 static mt_rc mlp_backward(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
 {
-    const mt_ops *ops = p->r->ops;
-    const mt_products f = gate_up_products(p);
-    mt_linear through = down_args(p, s), weights = through;
-    through.dy = weights.dy = dy;
-    through.dx = mt_pass_array(p, ACT_WORK);
-    MT_TRY(ops->linear_bwd(p->r->stream, &through, err));
+    void *dact = mt_pass_array(p, ACT_WORK);
+    MT_TRY(mt_product_backward(p, W_DOWN, &(mt_product_io){ .n = s.n, .dy = dy, .dx = dact }, err));
     mt_activation activation = activation_args(p, s);
-    activation.dy = mt_pass_array(p, ACT_WORK);
+    activation.dy = dact;
     if (mt_pass_kept(p, ACT)) activation.y = NULL;
     activation.dgu = gate_up_of(p, s);
     activation.dalpha_p = mt_pass_grad(p, MT_W_ALPHA_P);
     activation.dalpha_n = mt_pass_grad(p, MT_W_ALPHA_N);
-    MT_TRY(ops->activation_bwd(p->r->stream, &activation, err));
-    weights.dw = mt_pass_grad(p, MT_W_DOWN);
-    weights.dw_set = p->fresh;
-    weights.db = mt_pass_grad(p, MT_B_DOWN);
-    if (weights.dw || weights.db) MT_TRY(ops->linear_bwd(p->r->stream, &weights, err));
-    return mt_products_backward(p, &f, s.n, mt_pass_rows(p, h, s.first, p->c->D), activation.gu, dh, dh_add, err);
+    MT_TRY(p->r->ops->activation_bwd(p->r->stream, &activation, err));
+    MT_TRY(mt_product_backward(p, W_DOWN, &(mt_product_io){ .n = s.n, .x = act_of(p, s), .dy = dy }, err));
+    const mt_product_io gate_up = {
+        .n = s.n, .x = mt_pass_rows(p, h, s.first, p->c->D), .dy = activation.dgu, .dx = dh, .dx_add = dh_add
+    };
+    return mt_product_backward(p, W_GATE_UP, &gate_up, err);
 }
 
 const mt_ffn mt_ffn_mlp = {
@@ -169,6 +155,7 @@ const mt_ffn mt_ffn_mlp = {
               .has_role = mlp_has_role,
               .beside = mlp_beside,
               .writes = mlp_writes,
+              .products = mlp_products,
               .arrays = mlp_arrays,
               .work = mlp_work,
               .forward_kernels = 6,

@@ -123,11 +123,12 @@ static mt_pass pass_of(const mt_run *r, int layer, const mt_weights *w, float *g
     return unit_pass(r, mt_layer_first_unit(r->model, layer), w, g, mb, a);
 }
 
-/* The same for the layer's mixer, whose arrays follow the frame's, and its ffn. */
+/* The same for the layer's mixer, whose lists follow the frame's, and its ffn. */
 static mt_pass to_mixer(const mt_pass *p, const mt_layer_kind *k)
 {
     mt_pass q = *p;
     q.first = k->first_mixer;
+    q.products = k->products;
     return q;
 }
 
@@ -135,6 +136,7 @@ static mt_pass to_ffn(const mt_pass *p, const mt_layer_kind *k)
 {
     mt_pass q = *p;
     q.first = k->first_ffn;
+    q.products = k->products + k->first_ffn_product;
     return q;
 }
 

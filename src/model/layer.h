@@ -2,9 +2,10 @@
  *
  * One micro-batch at a time; experts have separate units and take several at a time, a pass.  A layer is made of parts (part.h),
  * and so are its lists:
- *     arrays   what its parts work on: kept from forward to backward from some keep level on, else in workspace that the next
- *              micro-batch overwrites
- *     work     products, attention and bytes moved, with the level that avoids recomputing each
+ *     arrays     what its parts work on: kept from forward to backward from some keep level on, else in workspace that the next
+ *                micro-batch overwrites
+ *     products   of rows with weights (products.h)
+ *     work       products, attention and bytes moved, with the level that avoids recomputing each
  * Layers whose specs are equal are of one kind and share these lists. */
 #ifndef MT_MODEL_LAYER_H
 #define MT_MODEL_LAYER_H
@@ -47,7 +48,24 @@ typedef struct mt_array {
     size_t fixed;     /* bytes beside its rows; not of what may be kept */
 } mt_array;
 
-enum { MT_MAX_ARRAYS = 64, MT_MAX_WORK = 32, MT_ARRAY_INPUT = 0 }; /* of a layer; the input is the first of all */
+enum { MT_MAX_ARRAYS = 64, MT_MAX_PRODUCTS = 16, MT_MAX_WORK = 32 }; /* of a layer */
+enum { MT_ARRAY_INPUT = 0 };                                         /* the first array of all */
+
+/* -- products -- */
+
+enum { MT_PRODUCT_WEIGHTS = 6 };
+
+/* y = alpha (x w' + b).  One product may have several weights (q, k, v; gate, up): each makes its own columns of y, in this order. */
+typedef struct mt_product {
+    mt_extent rows; /* it takes at a time.  MT_EXTENT_PASS: a product of experts, each with its own weights and rows */
+    int64_t k;      /* columns of x */
+    float alpha;    /* 0: 1 */
+    bool f32;       /* y is fp32 whatever the compute dtype (logits) */
+    struct {
+        mt_role w, b; /* b: MT_ROLES if it never has a bias */
+        int64_t n;    /* columns of y; 0: the layer does not have this weight */
+    } of[MT_PRODUCT_WEIGHTS];
+} mt_product;
 
 /* -- work -- */
 
@@ -84,6 +102,8 @@ struct mt_layer_kind {
     const char *mixer_name, *ffn_name;
     int n_arrays, first_mixer, first_ffn; /* the frame's arrays come first */
     mt_array arrays[2][MT_MAX_ARRAYS];    /* with fp32 activations, with bf16 ones */
+    int n_products, first_ffn_product;    /* the frame has none */
+    mt_product products[MT_MAX_PRODUCTS];
     int n_work, first_ffn_work;
     mt_work_item work[MT_MAX_WORK];
     int forward_kernels, backward_kernels;

@@ -19,18 +19,24 @@ static mt_rc add_part(mt_layer_kind *k, const mt_config *c, const mt_part *part,
 {
     static const mt_dtype types[2] = { MT_DTYPE_F32, MT_DTYPE_BF16 };
     mt_array arrays[MT_MAX_ARRAYS];
+    mt_product products[MT_MAX_PRODUCTS];
     mt_work_item work[MT_MAX_WORK];
     int n_arrays = 0, n_work = part->work(c, &k->spec, work);
+    const int n_products = part->products ? part->products(c, &k->spec, products) : 0;
     for (int t = 0; t < 2; t++) {
         n_arrays = part->arrays(c, &k->spec, types[t], arrays);
-        if (k->n_arrays + n_arrays > MT_MAX_ARRAYS || k->n_work + n_work > MT_MAX_WORK)
-            return mt_fail(err, MT_EINTERNAL,
-                           "the parts of a layer list more than %d arrays or %d items of work; \"%s\" is one too many",
-                           MT_MAX_ARRAYS, MT_MAX_WORK, part->name);
+        if (k->n_arrays + n_arrays > MT_MAX_ARRAYS || k->n_products + n_products > MT_MAX_PRODUCTS ||
+            k->n_work + n_work > MT_MAX_WORK)
+            return mt_fail(
+                err, MT_EINTERNAL,
+                "the parts of a layer list more than %d arrays, %d products or %d items of work; \"%s\" is one too many",
+                MT_MAX_ARRAYS, MT_MAX_PRODUCTS, MT_MAX_WORK, part->name);
         join_arrays(k, t, arrays, k->n_arrays, n_arrays);
     }
+    memcpy(k->products + k->n_products, products, (size_t)n_products * sizeof *products);
     memcpy(k->work + k->n_work, work, (size_t)n_work * sizeof *work);
     k->n_arrays += n_arrays;
+    k->n_products += n_products;
     k->n_work += n_work;
     k->forward_kernels += part->forward_kernels;
     k->backward_kernels += part->backward_kernels;
@@ -55,6 +61,7 @@ static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec
     k->first_mixer = k->n_arrays;
     MT_TRY(add_part(k, c, &s->mixer->part, err));
     k->first_ffn = k->n_arrays;
+    k->first_ffn_product = k->n_products;
     k->first_ffn_work = k->n_work;
     k->unit_forward_kernels = s->ffn->unit_forward_kernels;
     k->unit_backward_kernels = s->ffn->unit_backward_kernels;

@@ -6,6 +6,7 @@
 /* QKV is rotated in place unless there is a head norm or a bound (clip_qkv), whose backward needs what came in: then QK holds the
  * result.  QK has its workspace either way, because sizes decide how many rows a fresh run takes at a time, and so its bits. */
 enum { QKV, QK, ATTN, LSE, DQKV, DATTN, GATED, ARRAYS };
+enum { W_QKV, W_O, PRODUCTS };
 
 /* Widths of a row. */
 static int64_t q_width(const mt_layer_spec *s) { return s->H * s->Dh; }
@@ -49,6 +50,18 @@ static bool attention_beside(mt_role a, mt_role b)
 static bool attention_writes(mt_role role)
 {
     return role == MT_W_Q || role == MT_W_K || role == MT_W_V || role == MT_W_O_GATE || role == MT_W_O;
+}
+
+static int attention_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
+{
+    const int64_t q = q_width(s), kv = kv_width(s);
+    out[W_QKV] = (mt_product){ .k = c->D,
+                               .of = { { MT_W_Q, MT_B_Q, q },
+                                       { MT_W_K, MT_B_K, kv },
+                                       { MT_W_V, MT_B_V, kv },
+                                       { MT_W_O_GATE, MT_B_O_GATE, gate_width(c, s) } } };
+    out[W_O] = (mt_product){ .k = q, .alpha = (float)c->residual_scale, .of = { { MT_W_O, MT_B_O, c->D } } };
+    return PRODUCTS;
 }
 
 static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
@@ -163,16 +176,6 @@ static size_t cache_scratch(const mt_config *c, const mt_layer_spec *s, mt_dtype
 }
 
 /* -- arguments ------------------------------------------------------------------------------------- */
-
-static mt_products qkv_products(const mt_pass *p)
-{
-    mt_products f = { .k = p->c->D };
-    mt_products_add(&f, p->l, MT_W_Q, MT_B_Q, q_width(p->s));
-    mt_products_add(&f, p->l, MT_W_K, MT_B_K, kv_width(p->s));
-    mt_products_add(&f, p->l, MT_W_V, MT_B_V, kv_width(p->s));
-    if (p->c->o_gate) mt_products_add(&f, p->l, MT_W_O_GATE, MT_B_O_GATE, q_width(p->s));
-    return f;
-}
 
 /* Queries and keys as attention reads them. */
 static void *qk_of(const mt_pass *p) { return mt_pass_array(p, qk_apart(p->c, p->s) ? QK : QKV); }
@@ -290,18 +293,6 @@ static mt_gate gate_args(const mt_pass *p)
                       .y = mt_pass_array(p, GATED) };
 }
 
-static mt_linear output_args(const mt_pass *p)
-{
-    return (mt_linear){ .t = p->r->t,
-                        .M = p->mb->n,
-                        .N = p->c->D,
-                        .K = q_width(p->s),
-                        .alpha = (float)p->c->residual_scale,
-                        .x = mt_pass_array(p, p->c->o_gate ? GATED : ATTN),
-                        .w = mt_pass_weight(p, MT_W_O),
-                        .scratch = p->r->scratch };
-}
-
 /* -- forward and back ------------------------------------------------------------------------------ */
 
 static mt_rc turn(const mt_pass *p, mt_err *err)
@@ -312,8 +303,7 @@ static mt_rc turn(const mt_pass *p, mt_err *err)
 
 static mt_rc attention_forward(const mt_pass *p, const void *h, mt_err *err)
 {
-    const mt_products f = qkv_products(p);
-    MT_TRY(mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, QKV), err));
+    MT_TRY(mt_product_forward(p, W_QKV, &(mt_product_io){ .n = p->mb->n, .x = h, .y = mt_pass_array(p, QKV) }, err));
     if (p->c->clip_qkv != 0) {
         mt_bound b = bound_args(p);
         MT_TRY(p->r->ops->bound_fwd(p->r->stream, &b, err));
@@ -332,43 +322,34 @@ static mt_rc attention_restore(const mt_pass *p, mt_err *err) { return qk_apart(
 
 static mt_rc attention_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
-    mt_linear o = output_args(p);
-    mt_gate gate = gate_args(p);
+    const mt_gate gate = gate_args(p);
     if (p->c->o_gate) MT_TRY(p->r->ops->gate_fwd(p->r->stream, &gate, err));
-    o.b = mt_pass_weight(p, MT_B_O);
-    o.y = y;
-    o.add = add;
-    return p->r->ops->linear_fwd(p->r->stream, &o, err);
+    const void *x = mt_pass_array(p, p->c->o_gate ? GATED : ATTN);
+    return mt_product_forward(p, W_O, &(mt_product_io){ .n = p->mb->n, .x = x, .y = y, .add = add }, err);
 }
 
-/* What the output projection read is written again by the gate, so that its own gradient waits for it. */
-static mt_rc gated_backward_output(const mt_pass *p, mt_linear *o, mt_err *err)
+/* The gate writes again what the output projection read, so the projection's own gradient waits for it. */
+static mt_rc gated_backward_output(const mt_pass *p, const void *dy, mt_err *err)
 {
-    mt_linear through = *o;
-    through.dw = through.db = NULL;
-    o->dx = NULL;
-    MT_TRY(p->r->ops->linear_bwd(p->r->stream, &through, err));
+    const int64_t n = p->mb->n;
+    void *d = mt_pass_array(p, DATTN);
+    MT_TRY(mt_product_backward(p, W_O, &(mt_product_io){ .n = n, .dy = dy, .dx = d }, err));
     mt_gate gate = gate_args(p);
-    gate.dy = gate.dx = through.dx;
+    gate.dy = gate.dx = d;
     gate.dgate = mt_pass_rows(p, mt_pass_array(p, DQKV), 1, gate_column(p->s));
     MT_TRY(p->r->ops->gate_bwd(p->r->stream, &gate, err));
-    return o->dw || o->db ? p->r->ops->linear_bwd(p->r->stream, o, err) : MT_OK;
+    return mt_product_backward(p, W_O, &(mt_product_io){ .n = n, .x = gate.y, .dy = dy }, err);
 }
 
 static mt_rc attention_backward_output(const mt_pass *p, const void *dy, mt_err *err)
 {
-    mt_linear o = output_args(p);
-    o.dy = dy;
-    o.dx = mt_pass_array(p, DATTN);
-    o.dw = mt_pass_grad(p, MT_W_O);
-    o.dw_set = p->fresh;
-    o.db = mt_pass_grad(p, MT_B_O);
-    return p->c->o_gate ? gated_backward_output(p, &o, err) : p->r->ops->linear_bwd(p->r->stream, &o, err);
+    if (p->c->o_gate) return gated_backward_output(p, dy, err);
+    const mt_product_io o = { .n = p->mb->n, .x = mt_pass_array(p, ATTN), .dy = dy, .dx = mt_pass_array(p, DATTN) };
+    return mt_product_backward(p, W_O, &o, err);
 }
 
 static mt_rc attention_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
 {
-    const mt_products f = qkv_products(p);
     void *dqkv = mt_pass_array(p, DQKV);
     mt_attention a = attention_args(p);
     a.d_o = mt_pass_array(p, DATTN);
@@ -387,7 +368,8 @@ static mt_rc attention_backward(const mt_pass *p, const void *h, void *dh, bool 
         b.dx = dqkv;
         MT_TRY(p->r->ops->bound_bwd(p->r->stream, &b, err));
     }
-    return mt_products_backward(p, &f, p->mb->n, h, dqkv, dh, dh_add, err);
+    const mt_product_io qkv = { .n = p->mb->n, .x = h, .dy = dqkv, .dx = dh, .dx_add = dh_add };
+    return mt_product_backward(p, W_QKV, &qkv, err);
 }
 
 const mt_mixer mt_mixer_attention = {
@@ -395,6 +377,7 @@ const mt_mixer mt_mixer_attention = {
               .has_role = attention_has_role,
               .beside = attention_beside,
               .writes = attention_writes,
+              .products = attention_products,
               .arrays = attention_arrays,
               .work = attention_work,
               .forward_kernels = 6,

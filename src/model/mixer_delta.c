@@ -9,6 +9,7 @@
 /* PROJ and O are kept; CONV is a pass over memory to recompute.  Y, what the output projection reads, is made again by the gated
  * norm's backward. */
 enum { PROJ, CONV, O, Y, DPROJ, DCONV, DO, ARRAYS };
+enum { W_PROJ, W_OUT, PRODUCTS };
 
 /* Widths of a row, and where in PROJ its parts begin. */
 static int64_t key_width(const mt_config *c) { return c->delta.K * c->delta.Dk; }
@@ -29,6 +30,21 @@ static bool delta_has_role(const mt_config *c, const mt_layer_spec *s, mt_role r
 
 /* One product makes all of a row. */
 static bool delta_beside(mt_role a, mt_role b) { return a >= MT_W_DELTA_Q && b <= MT_W_DELTA_A && (int)b == (int)a + 1; }
+
+static int delta_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
+{
+    const int64_t keys = key_width(c), values = value_width(c), H = c->delta.H;
+    (void)s;
+    out[W_PROJ] = (mt_product){ .k = c->D,
+                                .of = { { MT_W_DELTA_Q, MT_ROLES, keys },
+                                        { MT_W_DELTA_K, MT_ROLES, keys },
+                                        { MT_W_DELTA_V, MT_ROLES, values },
+                                        { MT_W_DELTA_Z, MT_ROLES, values },
+                                        { MT_W_DELTA_B, MT_ROLES, H },
+                                        { MT_W_DELTA_A, MT_ROLES, H } } };
+    out[W_OUT] = (mt_product){ .k = values, .alpha = (float)c->residual_scale, .of = { { MT_W_DELTA_OUT, MT_ROLES, c->D } } };
+    return PRODUCTS;
+}
 
 static int delta_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
@@ -162,19 +178,6 @@ static size_t delta_cache_scratch(const mt_config *c, const mt_layer_spec *s, mt
 
 /* -- arguments ------------------------------------------------------------------------------------- */
 
-static mt_products projections(const mt_pass *p)
-{
-    const mt_config *c = p->c;
-    mt_products f = { .k = c->D };
-    mt_products_add(&f, p->l, MT_W_DELTA_Q, MT_ROLES, key_width(c));
-    mt_products_add(&f, p->l, MT_W_DELTA_K, MT_ROLES, key_width(c));
-    mt_products_add(&f, p->l, MT_W_DELTA_V, MT_ROLES, value_width(c));
-    mt_products_add(&f, p->l, MT_W_DELTA_Z, MT_ROLES, value_width(c));
-    mt_products_add(&f, p->l, MT_W_DELTA_B, MT_ROLES, c->delta.H);
-    mt_products_add(&f, p->l, MT_W_DELTA_A, MT_ROLES, c->delta.H);
-    return f;
-}
-
 static mt_conv conv_args(const mt_pass *p)
 {
     mt_conv a = conv_shape(p->c, p->r->t);
@@ -230,18 +233,6 @@ static mt_gated_norm norm_args(const mt_pass *p)
                             .scratch = p->r->scratch };
 }
 
-static mt_linear output_args(const mt_pass *p)
-{
-    return (mt_linear){ .t = p->r->t,
-                        .M = p->mb->n,
-                        .N = p->c->D,
-                        .K = value_width(p->c),
-                        .alpha = (float)p->c->residual_scale,
-                        .x = mt_pass_array(p, Y),
-                        .w = mt_pass_weight(p, MT_W_DELTA_OUT),
-                        .scratch = p->r->scratch };
-}
-
 /* -- forward and back ------------------------------------------------------------------------------ */
 
 static mt_rc convolve(const mt_pass *p, mt_err *err)
@@ -262,8 +253,7 @@ static mt_rc continue_sequences(const mt_pass *p, mt_err *err)
 
 static mt_rc delta_forward(const mt_pass *p, const void *h, mt_err *err)
 {
-    const mt_products f = projections(p);
-    MT_TRY(mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, PROJ), err));
+    MT_TRY(mt_product_forward(p, W_PROJ, &(mt_product_io){ .n = p->mb->n, .x = h, .y = mt_pass_array(p, PROJ) }, err));
     if (p->mb->cache_row) return continue_sequences(p, err);
     MT_TRY(convolve(p, err));
     mt_delta_rule rule = rule_args(p);
@@ -272,35 +262,28 @@ static mt_rc delta_forward(const mt_pass *p, const void *h, mt_err *err)
 
 static mt_rc delta_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
-    mt_gated_norm norm = norm_args(p);
+    const mt_gated_norm norm = norm_args(p);
     MT_TRY(p->r->ops->gated_norm_fwd(p->r->stream, &norm, err));
-    mt_linear out = output_args(p);
-    out.y = y;
-    out.add = add;
-    return p->r->ops->linear_fwd(p->r->stream, &out, err);
+    return mt_product_forward(p, W_OUT, &(mt_product_io){ .n = p->mb->n, .x = norm.y, .y = y, .add = add }, err);
 }
 
 /* Y is written again on the way, so the output projection's own gradient waits for it. */
 static mt_rc delta_backward_output(const mt_pass *p, const void *dy, mt_err *err)
 {
-    const mt_ops *ops = p->r->ops;
-    mt_linear through = output_args(p), weights = through;
-    through.dy = weights.dy = dy;
-    through.dx = mt_pass_array(p, DO);
-    MT_TRY(ops->linear_bwd(p->r->stream, &through, err));
+    const int64_t n = p->mb->n;
+    void *d = mt_pass_array(p, DO);
+    MT_TRY(mt_product_backward(p, W_OUT, &(mt_product_io){ .n = n, .dy = dy, .dx = d }, err));
     mt_gated_norm norm = norm_args(p);
-    norm.dy = norm.dx = mt_pass_array(p, DO);
+    norm.dy = norm.dx = d;
     norm.dgate = mt_pass_rows(p, mt_pass_array(p, DPROJ), 1, conv_width(p->c));
     norm.dw = mt_pass_grad(p, MT_W_DELTA_NORM);
-    MT_TRY(ops->gated_norm_bwd(p->r->stream, &norm, err));
-    weights.dw = mt_pass_grad(p, MT_W_DELTA_OUT);
-    return weights.dw ? ops->linear_bwd(p->r->stream, &weights, err) : MT_OK;
+    MT_TRY(p->r->ops->gated_norm_bwd(p->r->stream, &norm, err));
+    return mt_product_backward(p, W_OUT, &(mt_product_io){ .n = n, .x = norm.y, .dy = dy }, err);
 }
 
 static mt_rc delta_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
 {
     const mt_config *c = p->c;
-    const mt_products f = projections(p);
     void *dproj = mt_pass_array(p, DPROJ), *dqkv = mt_pass_array(p, DCONV);
     mt_delta_rule rule = rule_args(p);
     rule.d_o = mt_pass_array(p, DO);
@@ -317,13 +300,15 @@ static mt_rc delta_backward(const mt_pass *p, const void *h, void *dh, bool dh_a
     conv.dx = dproj;
     conv.dw = mt_pass_grad(p, MT_W_DELTA_CONV);
     MT_TRY(p->r->ops->conv_bwd(p->r->stream, &conv, err));
-    return mt_products_backward(p, &f, p->mb->n, h, dproj, dh, dh_add, err);
+    const mt_product_io proj = { .n = p->mb->n, .x = h, .dy = dproj, .dx = dh, .dx_add = dh_add };
+    return mt_product_backward(p, W_PROJ, &proj, err);
 }
 
 const mt_mixer mt_mixer_delta = {
     .part = { .name = "delta net",
               .has_role = delta_has_role,
               .beside = delta_beside,
+              .products = delta_products,
               .arrays = delta_arrays,
               .work = delta_work,
               .forward_kernels = 8,

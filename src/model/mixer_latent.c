@@ -12,6 +12,7 @@
 #include "model/part.h"
 
 enum { PROJ, CQ, CQ_RSTD, CKV, CKV_RSTD, Q, KV, K, ATTN, LSE, GRAD, DATTN, DC, ARRAYS };
+enum { W_PROJ, W_Q, W_KV, W_O, PRODUCTS };
 
 #define LATENT_EPS 1e-6f /* of both norms, independent of config.json */
 
@@ -66,6 +67,21 @@ static bool latent_beside(mt_role a, mt_role b)
     static const mt_role pairs[][2] = { { MT_W_Q, MT_W_KV_A },   { MT_W_Q_A, MT_W_KV_A },    { MT_W_KV_A, MT_W_K_ROPE },
                                         { MT_B_Q_A, MT_B_KV_A }, { MT_B_KV_A, MT_B_K_ROPE }, { MT_W_K_B, MT_W_V_B } };
     return mt_role_pair(pairs, MT_COUNT(pairs), a, b);
+}
+
+static int latent_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
+{
+    const mt_latent_shape *l = &c->latent;
+    const bool expands = expands_q(c);
+    out[W_PROJ] = (mt_product){ .k = c->D,
+                                .of = { { expands ? MT_W_Q_A : MT_W_Q, expands ? MT_B_Q_A : MT_ROLES, kv_a_column(c, s) },
+                                        { MT_W_KV_A, MT_B_KV_A, l->kv_rank },
+                                        { MT_W_K_ROPE, MT_B_K_ROPE, l->dr } } };
+    out[W_Q] = (mt_product){ .k = l->q_rank, .of = { { MT_W_Q_B, MT_ROLES, expands ? q_width(s) : 0 } } };
+    out[W_KV] = (mt_product){ .k = l->kv_rank,
+                              .of = { { MT_W_K_B, MT_ROLES, nope_width(c, s) }, { MT_W_V_B, MT_ROLES, value_width(c, s) } } };
+    out[W_O] = (mt_product){ .k = value_width(c, s), .alpha = (float)c->residual_scale, .of = { { MT_W_O, MT_B_O, c->D } } };
+    return PRODUCTS;
 }
 
 static int latent_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
@@ -207,55 +223,37 @@ static size_t latent_cache_scratch(const mt_config *c, const mt_layer_spec *s, m
 /* Columns of one of the part's arrays from `column` on. */
 static void *columns(const mt_pass *p, int array, int64_t column) { return mt_pass_rows(p, mt_pass_array(p, array), 1, column); }
 
-static mt_products projections(const mt_pass *p)
-{
-    mt_products f = { .k = p->c->D };
-    if (expands_q(p->c))
-        mt_products_add(&f, p->l, MT_W_Q_A, MT_B_Q_A, p->c->latent.q_rank);
-    else
-        mt_products_add(&f, p->l, MT_W_Q, MT_ROLES, q_width(p->s));
-    mt_products_add(&f, p->l, MT_W_KV_A, MT_B_KV_A, p->c->latent.kv_rank);
-    mt_products_add(&f, p->l, MT_W_K_ROPE, MT_B_K_ROPE, p->c->latent.dr);
-    return f;
-}
-
 /* One of the two latents: where it is in PROJ, its norm, and the product that expands it. */
 typedef struct latent {
     int64_t column, rank;
     int normed, rstd; /* arrays */
     mt_role norm;
-    mt_products expand;
-    int to;           /* the array it is expanded to */
+    int expand, to;   /* that product, and the array it makes */
     int64_t d_column; /* of that array's gradient */
 } latent;
 
 static latent q_latent(const mt_pass *p)
 {
-    latent l = { .column = 0,
-                 .rank = p->c->latent.q_rank,
-                 .normed = CQ,
-                 .rstd = CQ_RSTD,
-                 .norm = MT_W_Q_A_NORM,
-                 .expand = { .k = p->c->latent.q_rank },
-                 .to = Q,
-                 .d_column = dq_column(p->c, p->s) };
-    mt_products_add(&l.expand, p->l, MT_W_Q_B, MT_ROLES, q_width(p->s));
-    return l;
+    return (latent){ .column = 0,
+                     .rank = p->c->latent.q_rank,
+                     .normed = CQ,
+                     .rstd = CQ_RSTD,
+                     .norm = MT_W_Q_A_NORM,
+                     .expand = W_Q,
+                     .to = Q,
+                     .d_column = dq_column(p->c, p->s) };
 }
 
 static latent kv_latent(const mt_pass *p)
 {
-    latent l = { .column = kv_a_column(p->c, p->s),
-                 .rank = p->c->latent.kv_rank,
-                 .normed = CKV,
-                 .rstd = CKV_RSTD,
-                 .norm = MT_W_KV_A_NORM,
-                 .expand = { .k = p->c->latent.kv_rank },
-                 .to = KV,
-                 .d_column = dkv_column(p->c, p->s) };
-    mt_products_add(&l.expand, p->l, MT_W_K_B, MT_ROLES, nope_width(p->c, p->s));
-    mt_products_add(&l.expand, p->l, MT_W_V_B, MT_ROLES, value_width(p->c, p->s));
-    return l;
+    return (latent){ .column = kv_a_column(p->c, p->s),
+                     .rank = p->c->latent.kv_rank,
+                     .normed = CKV,
+                     .rstd = CKV_RSTD,
+                     .norm = MT_W_KV_A_NORM,
+                     .expand = W_KV,
+                     .to = KV,
+                     .d_column = dkv_column(p->c, p->s) };
 }
 
 static mt_norm norm_args(const mt_pass *p, const latent *l)
@@ -310,18 +308,6 @@ static mt_attention attention_args(const mt_pass *p)
     return a;
 }
 
-static mt_linear output_args(const mt_pass *p)
-{
-    return (mt_linear){ .t = p->r->t,
-                        .M = p->mb->n,
-                        .N = p->c->D,
-                        .K = value_width(p->c, p->s),
-                        .alpha = (float)p->c->residual_scale,
-                        .x = mt_pass_array(p, ATTN),
-                        .w = mt_pass_weight(p, MT_W_O),
-                        .scratch = p->r->scratch };
-}
-
 /* -- forward and back ------------------------------------------------------------------------------ */
 
 /* Norm and expand a latent, except for kept parts. */
@@ -330,7 +316,7 @@ static mt_rc expand(const mt_pass *p, const latent *l, bool normed, bool expande
     mt_norm norm = norm_args(p, l);
     if (!normed) MT_TRY(p->r->ops->norm_fwd(p->r->stream, &norm, err));
     if (expanded) return MT_OK;
-    return mt_products_forward(p, &l->expand, p->mb->n, norm.y, mt_pass_array(p, l->to), err);
+    return mt_product_forward(p, l->expand, &(mt_product_io){ .n = p->mb->n, .x = norm.y, .y = mt_pass_array(p, l->to) }, err);
 }
 
 /* From PROJ to the expanded queries, which are there already if `done`. */
@@ -378,11 +364,12 @@ static mt_rc absorb_queries(const mt_pass *p, const absorbed *at, char *scratch,
     rows.k = scratch + at->rows;
     MT_TRY(p->r->ops->latent_qk_fwd(p->r->stream, &rows, err));
     for (int64_t h = 0; h < p->s->H; h++) {
-        mt_linear a = { .t = p->r->t, .M = p->mb->n, .N = l->dn, .K = l->kv_rank, .ldx = p->s->H * width, .ldy = rotate.ldq };
-        a.dy = mt_pass_rows(p, queries(p), h, p->s->Dh);
-        a.w = mt_pass_rows(p, mt_pass_weight(p, MT_W_K_B), h, l->dn * l->kv_rank);
-        a.dx = mt_pass_rows(p, scratch + at->q, h, width);
-        MT_TRY(p->r->ops->linear_bwd(p->r->stream, &a, err));
+        mt_product_io k = { .n = p->mb->n, .ldx = p->s->H * width, .ldy = rotate.ldq }; /* q k_b goes the way of a gradient */
+        k.dy = mt_pass_rows(p, queries(p), h, p->s->Dh);
+        k.dx = mt_pass_rows(p, scratch + at->q, h, width);
+        k.first_column = h * l->dn;
+        k.n_columns = l->dn;
+        MT_TRY(mt_product_backward(p, W_KV, &k, err));
     }
     return MT_OK;
 }
@@ -414,13 +401,12 @@ static mt_rc expand_outputs(const mt_pass *p, const absorbed *at, char *scratch,
 {
     const mt_latent_shape *l = &p->c->latent;
     for (int64_t h = 0; h < p->s->H; h++) {
-        mt_linear a = { .t = p->r->t, .M = p->mb->n, .N = l->dv, .K = l->kv_rank };
-        a.ldx = p->s->H * l->kv_rank;
-        a.ldy = value_width(p->c, p->s);
-        a.x = mt_pass_rows(p, scratch + at->o, h, l->kv_rank);
-        a.w = mt_pass_rows(p, mt_pass_weight(p, MT_W_V_B), h, l->dv * l->kv_rank);
-        a.y = mt_pass_rows(p, mt_pass_array(p, ATTN), h, l->dv);
-        MT_TRY(p->r->ops->linear_fwd(p->r->stream, &a, err));
+        mt_product_io v = { .n = p->mb->n, .ldx = p->s->H * l->kv_rank, .ldy = value_width(p->c, p->s) };
+        v.x = mt_pass_rows(p, scratch + at->o, h, l->kv_rank);
+        v.y = mt_pass_rows(p, mt_pass_array(p, ATTN), h, l->dv);
+        v.first_column = nope_width(p->c, p->s) + h * l->dv;
+        v.n_columns = l->dv;
+        MT_TRY(mt_product_forward(p, W_KV, &v, err));
     }
     return MT_OK;
 }
@@ -439,8 +425,7 @@ static mt_rc continue_sequences(const mt_pass *p, mt_err *err)
 
 static mt_rc latent_forward(const mt_pass *p, const void *h, mt_err *err)
 {
-    const mt_products f = projections(p);
-    MT_TRY(mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, PROJ), err));
+    MT_TRY(mt_product_forward(p, W_PROJ, &(mt_product_io){ .n = p->mb->n, .x = h, .y = mt_pass_array(p, PROJ) }, err));
     if (p->mb->cache_row) return continue_sequences(p, err);
     MT_TRY(expand_all(p, false, err));
     mt_attention a = attention_args(p);
@@ -451,40 +436,32 @@ static mt_rc latent_restore(const mt_pass *p, mt_err *err) { return expand_all(p
 
 static mt_rc latent_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
-    mt_linear o = output_args(p);
-    o.b = mt_pass_weight(p, MT_B_O);
-    o.y = y;
-    o.add = add;
-    return p->r->ops->linear_fwd(p->r->stream, &o, err);
+    return mt_product_forward(p, W_O, &(mt_product_io){ .n = p->mb->n, .x = mt_pass_array(p, ATTN), .y = y, .add = add }, err);
 }
 
 static mt_rc latent_backward_output(const mt_pass *p, const void *dy, mt_err *err)
 {
-    mt_linear o = output_args(p);
-    o.dy = dy;
-    o.dx = mt_pass_array(p, DATTN);
-    o.dw = mt_pass_grad(p, MT_W_O);
-    o.db = mt_pass_grad(p, MT_B_O);
-    return p->r->ops->linear_bwd(p->r->stream, &o, err);
+    const mt_product_io o = { .n = p->mb->n, .x = mt_pass_array(p, ATTN), .dy = dy, .dx = mt_pass_array(p, DATTN) };
+    return mt_product_backward(p, W_O, &o, err);
 }
 
 /* From the gradient of what a latent is expanded to, to its own. */
-static mt_rc expand_backward(const mt_pass *p, latent *l, mt_err *err)
+static mt_rc expand_backward(const mt_pass *p, latent l, mt_err *err)
 {
-    mt_norm norm = norm_args(p, l);
-    void *dc = mt_pass_array(p, DC);
-    l->expand.width = grad_width(p->c, p->s); /* rows of gradients are that far apart */
-    MT_TRY(mt_products_backward(p, &l->expand, p->mb->n, norm.y, columns(p, GRAD, l->d_column), dc, false, err));
-    norm.dy = dc;
-    norm.dx = columns(p, GRAD, l->column);
-    norm.dw = mt_pass_grad(p, l->norm);
+    mt_norm norm = norm_args(p, &l);
+    mt_product_io expand = { .n = p->mb->n, .x = norm.y, .ldy = grad_width(p->c, p->s) };
+    expand.dy = columns(p, GRAD, l.d_column);
+    expand.dx = mt_pass_array(p, DC);
+    MT_TRY(mt_product_backward(p, l.expand, &expand, err));
+    norm.dy = expand.dx;
+    norm.dx = columns(p, GRAD, l.column);
+    norm.dw = mt_pass_grad(p, l.norm);
     return p->r->ops->norm_bwd(p->r->stream, &norm, err);
 }
 
 static mt_rc latent_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
 {
     const mt_config *c = p->c;
-    mt_products f = projections(p);
     mt_attention a = attention_args(p);
     a.d_o = mt_pass_array(p, DATTN);
     a.dq = columns(p, GRAD, dq_column(c, p->s));
@@ -497,20 +474,18 @@ static mt_rc latent_backward(const mt_pass *p, const void *h, void *dh, bool dh_
     qk.d_nope = columns(p, GRAD, dkv_column(c, p->s));
     qk.d_rope = columns(p, GRAD, rope_column(c, p->s));
     MT_TRY(p->r->ops->latent_qk_bwd(p->r->stream, &qk, err));
-    latent kv = kv_latent(p);
-    MT_TRY(expand_backward(p, &kv, err));
-    if (expands_q(c)) {
-        latent q = q_latent(p);
-        MT_TRY(expand_backward(p, &q, err));
-    }
-    f.width = grad_width(c, p->s);
-    return mt_products_backward(p, &f, p->mb->n, h, mt_pass_array(p, GRAD), dh, dh_add, err);
+    MT_TRY(expand_backward(p, kv_latent(p), err));
+    if (expands_q(c)) MT_TRY(expand_backward(p, q_latent(p), err));
+    mt_product_io proj = { .n = p->mb->n, .x = h, .dx = dh, .dx_add = dh_add, .ldy = grad_width(c, p->s) };
+    proj.dy = mt_pass_array(p, GRAD);
+    return mt_product_backward(p, W_PROJ, &proj, err);
 }
 
 const mt_mixer mt_mixer_latent = {
     .part = { .name = "latent attention",
               .has_role = latent_has_role,
               .beside = latent_beside,
+              .products = latent_products,
               .arrays = latent_arrays,
               .work = latent_work,
               .forward_kernels = 9,

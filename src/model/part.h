@@ -14,7 +14,7 @@
 #ifndef MT_MODEL_PART_H
 #define MT_MODEL_PART_H
 
-#include "model/layer.h"
+#include "model/products.h"
 
 /* One micro-batch in one layer: what every call of a part works on. */
 struct mt_pass {
@@ -28,6 +28,7 @@ struct mt_pass {
     const mt_micro *mb;
     const mt_acts *a;
     int first;                   /* of a->at: the part's own arrays */
+    const mt_product *products;  /* the part's own */
     int first_expert, n_experts; /* of the unit whose weights these are; none, but in a unit of experts */
     bool again;                  /* backward recomputes forward: kept arrays are there */
 };
@@ -95,38 +96,16 @@ static inline bool mt_role_pair(const mt_role (*pairs)[2], size_t n, mt_role a, 
     return false;
 }
 
-/* -- products over tensors that are stored side by side -- */
-
-enum { MT_MAX_PRODUCTS = 6 };
-
-/* One output row that several weights make together (q, k, v; gate, up): one product where their weights touch and are trained
- * alike, else one each. */
-typedef struct mt_products {
-    struct {
-        mt_role w, b;     /* b: MT_ROLES if there is no bias */
-        int64_t first, n; /* columns of the joint output */
-    } parts[MT_MAX_PRODUCTS];
-    int n;
-    int64_t width; /* of the joint output */
-    int64_t k;     /* of the input */
-} mt_products;
-
-void mt_products_add(mt_products *f, const mt_layout *l, mt_role w, mt_role b, int64_t n);
-/* y = n rows of x times all of the weights. */
-mt_rc mt_products_forward(const mt_pass *p, const mt_products *f, int64_t n, const void *x, void *y, mt_err *err);
-/* dx = or += the products' shares. */
-mt_rc mt_products_backward(const mt_pass *p, const mt_products *f, int64_t n, const void *x, const void *dy, void *dx,
-                           bool dx_add, mt_err *err);
-
 /* -- a part describes its weights, arrays, work and scratch -- */
 
 struct mt_part {
     const char *name; /* as plans and messages call it */
     bool (*has_role)(const mt_config *c, const mt_layer_spec *s, mt_role role);
     bool (*beside)(mt_role a, mt_role b); /* one product computes both, so they must be contiguous; NULL: never */
-    /* One product makes the role's whole gradient, and writes it if the pass is fresh (mt_linear.dw_set); NULL: none. */
+    /* One product makes the role's whole gradient, and writes it if the pass is fresh; NULL: none. */
     bool (*writes)(mt_role role);
-    /* Its arrays and its work in a layer of this spec; both return their number. */
+    /* Its products, arrays and work in a layer of this spec; each returns their number.  products: NULL: none. */
+    int (*products)(const mt_config *c, const mt_layer_spec *s, mt_product out[MT_MAX_PRODUCTS]);
     int (*arrays)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array out[MT_MAX_ARRAYS]);
     int (*work)(const mt_config *c, const mt_layer_spec *s, mt_work_item out[MT_MAX_WORK]);
     int forward_kernels, backward_kernels;                                                        /* queued for a micro-batch */

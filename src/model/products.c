@@ -1,59 +1,187 @@
-/* products.c - one output row made by several weights. */
+/* products.c - every product of rows with weights (products.h), by two ops: linear, and grouped_linear for experts. */
+#include "model/products.h"
+
 #include "model/part.h"
 
-void mt_products_add(mt_products *f, const mt_layout *l, mt_role w, mt_role b, int64_t n)
+static bool of_experts(const mt_product *f) { return f->rows == MT_EXTENT_PASS; }
+
+static int64_t width_of(const mt_product *f)
 {
-    const int i = f->n - 1;
-    bool touches = i >= 0 && l->at[f->parts[i].w] + f->parts[i].n * f->k == l->at[w] && l->trains[f->parts[i].w] == l->trains[w];
-    const bool biased = b != MT_ROLES && l->at[b] >= 0;
-    if (touches) touches = biased == (f->parts[i].b != MT_ROLES && l->at[f->parts[i].b] >= 0);
-    if (touches && biased) touches = l->at[f->parts[i].b] + f->parts[i].n == l->at[b] && l->trains[f->parts[i].b] == l->trains[b];
-    if (touches) {
-        f->parts[i].n += n;
-    } else {
-        f->parts[f->n].w = w;
-        f->parts[f->n].b = b;
-        f->parts[f->n].first = f->width;
-        f->parts[f->n++].n = n;
-    }
-    f->width += n;
+    int64_t width = 0;
+    for (int i = 0; i < MT_PRODUCT_WEIGHTS; i++) width += f->of[i].n;
+    return width;
 }
 
-static mt_linear product_args(const mt_pass *p, const mt_products *f, int i, int64_t n, const void *x)
+/* -- the numbers of a role ------------------------------------------------------------------------- */
+
+static bool is_exact(const mt_pass *p, mt_role w) { return p->r->t == MT_DTYPE_BF16 && p->l->exact_at[w] >= 0; }
+
+bool mt_product_is_exact(const mt_pass *p, int product) { return is_exact(p, p->products[product].of[0].w); }
+
+/* `skip` numbers after the first of a role's; NULL: the unit does not have it. */
+static const void *numbers_of(const mt_pass *p, mt_role role, bool exact, int64_t skip)
 {
-    return (mt_linear){ .t = p->r->t,
-                        .M = n,
-                        .N = f->parts[i].n,
+    if (role == MT_ROLES || p->l->at[role] < 0) return NULL;
+    return exact ? (const void *)(mt_pass_exact(p, role) + skip) : mt_pass_rows(p, mt_pass_weight(p, role), 1, skip);
+}
+
+static float *grad_of(const mt_pass *p, mt_role role, int64_t skip)
+{
+    float *g = role == MT_ROLES ? NULL : mt_pass_grad(p, role);
+    return g ? g + skip : NULL;
+}
+
+/* -- dense ----------------------------------------------------------------------------------------- */
+
+static bool has_bias(const mt_layout *l, mt_role b) { return b != MT_ROLES && l->at[b] >= 0; }
+
+/* True if the weights i and i + 1 of a product can be computed as one: their numbers touch and train alike, as do their biases'. */
+static bool touch(const mt_layout *l, const mt_product *f, int i)
+{
+    const mt_role w = f->of[i].w, b = f->of[i].b, next = f->of[i + 1].w, next_b = f->of[i + 1].b;
+    if (!f->of[i + 1].n || l->at[w] + f->of[i].n * f->k != l->at[next] || l->trains[w] != l->trains[next]) return false;
+    if (!has_bias(l, b) || !has_bias(l, next_b)) return has_bias(l, b) == has_bias(l, next_b);
+    return l->at[b] + f->of[i].n == l->at[next_b] && l->trains[b] == l->trains[next_b];
+}
+
+/* Weights of a product that one op computes, or those of their columns that the call is about. */
+typedef struct stretch {
+    mt_role w, b;        /* of the first weight */
+    int64_t skip, n;     /* columns of that weight that come before; columns */
+    int64_t column;      /* where in the call's rows of y */
+    int next;            /* the weight after these, */
+    int64_t next_column; /* and its first column of the product */
+} stretch;
+
+/* Moves on to the product's next stretch; begins with an empty one.  False: there are no more. */
+static bool next_stretch(stretch *s, const mt_pass *p, const mt_product *f, const mt_product_io *io)
+{
+    const int64_t from = io->first_column, to = io->n_columns ? from + io->n_columns : INT64_MAX;
+    while (s->next < MT_PRODUCT_WEIGHTS) {
+        const int first = s->next;
+        const int64_t begin = s->next_column, skip = mt_max_i64(from - begin, 0);
+        do s->next_column += f->of[s->next++].n;
+        while (s->next < MT_PRODUCT_WEIGHTS && touch(p->l, f, s->next - 1));
+        s->w = f->of[first].w;
+        s->b = f->of[first].b;
+        s->skip = skip;
+        s->n = mt_min_i64(s->next_column, to) - begin - skip;
+        s->column = begin + skip - from;
+        if (s->n > 0) return true;
+    }
+    return false;
+}
+
+static mt_linear dense_args(const mt_pass *p, const mt_product *f, const mt_product_io *io, const stretch *s)
+{
+    const bool exact = is_exact(p, s->w);
+    return (mt_linear){ .t = exact ? MT_DTYPE_F32 : p->r->t,
+                        .M = io->n,
+                        .N = s->n,
                         .K = f->k,
-                        .ldy = f->width,
-                        .x = x,
-                        .w = mt_pass_weight(p, f->parts[i].w),
+                        .ldx = io->ldx,
+                        .ldy = io->ldy ? io->ldy : width_of(f),
+                        .alpha = f->alpha,
+                        .x = io->x,
+                        .w = numbers_of(p, s->w, exact, s->skip * f->k),
                         .scratch = p->r->scratch };
 }
 
-mt_rc mt_products_forward(const mt_pass *p, const mt_products *f, int64_t n, const void *x, void *y, mt_err *err)
+/* Rows of y from a column on. */
+static void *from_column(const void *rows, mt_dtype t, int64_t column)
 {
-    for (int i = 0; i < f->n; i++) {
-        mt_linear a = product_args(p, f, i, n, x);
-        if (f->parts[i].b != MT_ROLES) a.b = mt_pass_weight(p, f->parts[i].b);
-        a.y = mt_pass_rows(p, y, 1, f->parts[i].first);
+    return rows ? (char *)(uintptr_t)rows + (size_t)column * mt_dtype_bytes(t) : NULL;
+}
+
+static mt_rc dense_forward(const mt_pass *p, const mt_product *f, const mt_product_io *io, mt_err *err)
+{
+    for (stretch s = { .next = 0 }; next_stretch(&s, p, f, io);) {
+        mt_linear a = dense_args(p, f, io, &s);
+        a.b = numbers_of(p, s.b, is_exact(p, s.w), s.skip);
+        a.y = from_column(io->y, f->f32 ? MT_DTYPE_F32 : a.t, s.column);
+        a.y_f32 = f->f32;
+        a.add = from_column(io->add, a.t, s.column);
+        a.ldadd = io->add ? width_of(f) : 0;
+        a.softcap = io->softcap;
         MT_TRY(p->r->ops->linear_fwd(p->r->stream, &a, err));
     }
     return MT_OK;
 }
 
-mt_rc mt_products_backward(const mt_pass *p, const mt_products *f, int64_t n, const void *x, const void *dy, void *dx,
-                           bool dx_add, mt_err *err)
+static mt_rc dense_backward(const mt_pass *p, const mt_product *f, const mt_product_io *io, mt_err *err)
 {
-    for (int i = 0; i < f->n; i++) {
-        mt_linear a = product_args(p, f, i, n, x);
-        a.dy = mt_pass_rows(p, dy, 1, f->parts[i].first);
-        a.dx = dx;
-        a.dx_add = dx_add || i > 0;
-        a.dw = mt_pass_grad(p, f->parts[i].w);
-        a.dw_set = p->fresh;
-        if (f->parts[i].b != MT_ROLES) a.db = mt_pass_grad(p, f->parts[i].b);
-        MT_TRY(p->r->ops->linear_bwd(p->r->stream, &a, err));
+    bool dx_add = io->dx_add;
+    for (stretch s = { .next = 0 }; next_stretch(&s, p, f, io);) {
+        mt_linear a = dense_args(p, f, io, &s);
+        a.dy = from_column(io->dy, a.t, s.column);
+        a.dx = io->dx;
+        a.dx_add = dx_add;
+        dx_add = true;
+        if (io->x) {
+            a.dw = grad_of(p, s.w, s.skip * f->k);
+            a.dw_set = p->fresh;
+            a.db = grad_of(p, s.b, s.skip);
+        }
+        if (a.dx || a.dw || a.db) MT_TRY(p->r->ops->linear_bwd(p->r->stream, &a, err));
     }
     return MT_OK;
+}
+
+/* -- of experts: each has all weights of the product side by side ---------------------------------- */
+
+static mt_grouped_linear grouped_args(const mt_pass *p, const mt_product *f, const mt_product_io *io)
+{
+    return (mt_grouped_linear){ .t = p->r->t,
+                                .M = io->n,
+                                .N = width_of(f),
+                                .K = f->k,
+                                .e0 = p->first_expert,
+                                .c = p->n_experts,
+                                .offsets = io->sorted->offsets,
+                                .rows = io->sorted->rows,
+                                .gather_x = io->gather_x,
+                                .gather_dy = io->gather_dy,
+                                .x = io->x,
+                                .w = numbers_of(p, f->of[0].w, false, 0),
+                                .b = numbers_of(p, f->of[0].b, false, 0),
+                                .scratch = p->r->scratch };
+}
+
+static mt_rc grouped_forward(const mt_pass *p, const mt_product *f, const mt_product_io *io, mt_err *err)
+{
+    mt_grouped_linear a = grouped_args(p, f, io);
+    a.y = io->y;
+    return p->r->ops->grouped_linear_fwd(p->r->stream, &a, err);
+}
+
+static mt_rc grouped_backward(const mt_pass *p, const mt_product *f, const mt_product_io *io, mt_err *err)
+{
+    mt_grouped_linear a = grouped_args(p, f, io);
+    a.dy = io->dy;
+    a.dx = io->dx;
+    if (io->x) {
+        a.dw = grad_of(p, f->of[0].w, 0);
+        a.db = grad_of(p, f->of[0].b, 0);
+        a.dw_set = p->fresh;
+    }
+    if (io->x && a.b && io->weights) {
+        a.order = io->sorted->order;
+        a.weights = io->weights;
+        a.dweights = io->dweights;
+    }
+    return a.dx || a.dw || a.db || a.dweights ? p->r->ops->grouped_linear_bwd(p->r->stream, &a, err) : MT_OK;
+}
+
+/* -- either ---------------------------------------------------------------------------------------- */
+
+mt_rc mt_product_forward(const mt_pass *p, int product, const mt_product_io *io, mt_err *err)
+{
+    const mt_product *f = &p->products[product];
+    return of_experts(f) ? grouped_forward(p, f, io, err) : dense_forward(p, f, io, err);
+}
+
+mt_rc mt_product_backward(const mt_pass *p, int product, const mt_product_io *io, mt_err *err)
+{
+    const mt_product *f = &p->products[product];
+    return of_experts(f) ? grouped_backward(p, f, io, err) : dense_backward(p, f, io, err);
 }

@@ -104,11 +104,19 @@ static mt_rc square_bwd(mt_pool *pool, const void *args, mt_err *err)
 /* -- the mixer: a weighted average of the rows so far, and an output projection --------------------- */
 
 enum { MEAN, D_MEAN, MIXER_ARRAYS };
+enum { W_O, MIXER_PRODUCTS };
 
 static bool average_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {
     (void)c, (void)s;
     return role == MT_W_EXTRA_MIXER || role == MT_W_O;
+}
+
+static int average_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
+{
+    (void)s;
+    out[W_O] = (mt_product){ .k = c->D, .of = { { MT_W_O, MT_ROLES, c->D } } };
+    return MIXER_PRODUCTS;
 }
 
 static int average_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
@@ -148,18 +156,6 @@ static average average_args(const mt_pass *p, const void *h)
                       .y = mt_pass_array(p, MEAN) };
 }
 
-static mt_linear project(const mt_pass *p, mt_role role, const void *x, int64_t n)
-{
-    return (mt_linear){ .t = p->r->t,
-                        .M = n,
-                        .N = p->c->D,
-                        .K = p->c->D,
-                        .alpha = 1,
-                        .x = x,
-                        .w = mt_pass_weight(p, role),
-                        .scratch = p->r->scratch };
-}
-
 static mt_rc average_forward(const mt_pass *p, const void *h, mt_err *err)
 {
     const average a = average_args(p, h);
@@ -168,19 +164,13 @@ static mt_rc average_forward(const mt_pass *p, const void *h, mt_err *err)
 
 static mt_rc average_output(const mt_pass *p, void *y, const void *add, mt_err *err)
 {
-    mt_linear o = project(p, MT_W_O, mt_pass_array(p, MEAN), p->mb->n);
-    o.y = y;
-    o.add = add;
-    return p->r->ops->linear_fwd(p->r->stream, &o, err);
+    return mt_product_forward(p, W_O, &(mt_product_io){ .n = p->mb->n, .x = mt_pass_array(p, MEAN), .y = y, .add = add }, err);
 }
 
 static mt_rc average_backward_output(const mt_pass *p, const void *dy, mt_err *err)
 {
-    mt_linear o = project(p, MT_W_O, mt_pass_array(p, MEAN), p->mb->n);
-    o.dy = dy;
-    o.dx = mt_pass_array(p, D_MEAN);
-    o.dw = mt_pass_grad(p, MT_W_O);
-    return p->r->ops->linear_bwd(p->r->stream, &o, err);
+    const mt_product_io o = { .n = p->mb->n, .x = mt_pass_array(p, MEAN), .dy = dy, .dx = mt_pass_array(p, D_MEAN) };
+    return mt_product_backward(p, W_O, &o, err);
 }
 
 static mt_rc average_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
@@ -196,6 +186,7 @@ static mt_rc average_backward(const mt_pass *p, const void *h, void *dh, bool dh
 static const mt_mixer average_mixer = {
     .part = { .name = "average",
               .has_role = average_has_role,
+              .products = average_products,
               .arrays = average_arrays,
               .work = average_work,
               .forward_kernels = 2,
@@ -210,11 +201,19 @@ static const mt_mixer average_mixer = {
 /* -- the ffn: squares, and a projection ------------------------------------------------------------- */
 
 enum { SQUARES, D_SQUARES, FFN_ARRAYS };
+enum { W_DOWN, FFN_PRODUCTS };
 
 static bool square_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {
     (void)c, (void)s;
     return role == MT_W_EXTRA_FFN || role == MT_W_DOWN;
+}
+
+static int square_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
+{
+    (void)s;
+    out[W_DOWN] = (mt_product){ .k = c->D, .rows = MT_EXTENT_CHUNK, .of = { { MT_W_DOWN, MT_ROLES, c->D } } };
+    return FFN_PRODUCTS;
 }
 
 static int square_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
@@ -260,19 +259,15 @@ static mt_rc square_forward(const mt_pass *p, mt_row_range s, const void *h, mt_
 
 static mt_rc square_output(const mt_pass *p, mt_row_range s, void *y, const void *add, mt_err *err)
 {
-    mt_linear d = project(p, MT_W_DOWN, squares_of(p, s), s.n);
-    d.y = mt_pass_rows(p, y, s.first, p->c->D);
-    d.add = add ? mt_pass_rows(p, add, s.first, p->c->D) : NULL;
-    return p->r->ops->linear_fwd(p->r->stream, &d, err);
+    mt_product_io d = { .n = s.n, .x = squares_of(p, s), .y = mt_pass_rows(p, y, s.first, p->c->D) };
+    if (add) d.add = mt_pass_rows(p, add, s.first, p->c->D);
+    return mt_product_forward(p, W_DOWN, &d, err);
 }
 
 static mt_rc square_backward(const mt_pass *p, mt_row_range s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
 {
-    mt_linear d = project(p, MT_W_DOWN, squares_of(p, s), s.n);
-    d.dy = dy;
-    d.dx = mt_pass_array(p, D_SQUARES);
-    d.dw = mt_pass_grad(p, MT_W_DOWN);
-    MT_TRY(p->r->ops->linear_bwd(p->r->stream, &d, err));
+    const mt_product_io d = { .n = s.n, .x = squares_of(p, s), .dy = dy, .dx = mt_pass_array(p, D_SQUARES) };
+    MT_TRY(mt_product_backward(p, W_DOWN, &d, err));
     square a = square_args(p, s, h);
     a.dy = d.dx;
     a.dx = dh;
@@ -284,6 +279,7 @@ static mt_rc square_backward(const mt_pass *p, mt_row_range s, const void *h, co
 static const mt_ffn square_ffn = {
     .part = { .name = "squares",
               .has_role = square_has_role,
+              .products = square_products,
               .arrays = square_arrays,
               .work = square_work,
               .forward_kernels = 2,

@@ -6,6 +6,8 @@
  * the sequencer, and neither knows the other.  Only .cu files see CUDA headers, those named for cuDNN its own, and comm_mpi.c
  * MPI's.
  *
+ * In model, products.c alone calls the ops of products with weights (model/products.h).
+ *
  * And a type has one meaning: no two headers define types of the same name, though no file may include both. */
 #include "test.h"
 
@@ -94,6 +96,38 @@ static void includes_point_downward(void **state)
     assert_int_equal(bad, 0);
 }
 
+static int n_product_calls;
+
+static int check_products(const char *folder, const char *name)
+{
+    char path[1024], line[512];
+    int bad = 0, number = 0;
+    if (strcmp(folder, "model") != 0) return 0;
+    snprintf(path, sizeof path, MT_TESTS_DIR "/../src/%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        number++;
+        if (!strstr(line, "linear_fwd") && !strstr(line, "linear_bwd")) continue;
+        if (strcmp(name, "products.c") == 0) {
+            n_product_calls++;
+            continue;
+        }
+        print_error("src/%s/%s:%d calls an op of a product: %s", folder, name, number, line);
+        bad++;
+    }
+    fclose(f);
+    return bad;
+}
+
+static void one_file_of_the_model_computes_products(void **state)
+{
+    (void)state;
+    int n_files, bad = check_all(check_products, &n_files);
+    assert_int_equal(n_product_calls, 4); /* linear and grouped_linear, forward and backward */
+    assert_int_equal(bad, 0);
+}
+
 static struct {
     char name[48], header[80];
 } types[1024];
@@ -158,5 +192,5 @@ static void the_rule_itself_tells_up_from_down(void **state)
     assert_false(may_include("cli", "nowhere", 7));
 }
 
-MT_TEST_MAIN(cmocka_unit_test(includes_point_downward), cmocka_unit_test(a_type_has_one_meaning),
-             cmocka_unit_test(the_rule_itself_tells_up_from_down))
+MT_TEST_MAIN(cmocka_unit_test(includes_point_downward), cmocka_unit_test(one_file_of_the_model_computes_products),
+             cmocka_unit_test(a_type_has_one_meaning), cmocka_unit_test(the_rule_itself_tells_up_from_down))
