@@ -33,46 +33,83 @@ mt_rc mt_cache_dir(char **out, const char *dir, mt_err *err)
 
 /* -- the key --------------------------------------------------------------------------------------- */
 
-enum { BLOCK = 1 << 16, BLOCKS = 16 };
+enum { BLOCK = 1 << 16, BLOCKS = 16, SECOND = 1000000000 };
 
 static uint64_t hash_text(const char *s, uint64_t h) { return s ? mt_hash(s, strlen(s), h) : mt_hash("", 0, ~h); }
 static uint64_t hash_int(int64_t x, uint64_t h) { return mt_hash(&x, sizeof x, h); }
 
-/* Blocks spread evenly over the file, the first and the last among them. */
-static mt_rc hash_blocks(int fd, int64_t size, const char *path, uint64_t *h, mt_err *err)
+/* All blocks of the file, or BLOCKS of them: the first, the last, and others spread evenly between them. */
+static mt_rc hash_blocks(int fd, const char *path, int64_t size, bool whole, const mt_store_job *job, uint64_t *h, mt_err *err)
 {
     uint8_t *block = mt_malloc(BLOCK);
     if (!block) return mt_no_memory(err, "looking at %s", path);
     mt_rc rc = MT_OK;
-    for (int i = 0; !rc && i < BLOCKS; i++) {
-        int64_t at = size > BLOCK ? (size - BLOCK) / (BLOCKS - 1) * i : 0;
-        if (i == BLOCKS - 1 && size > BLOCK) at = size - BLOCK;
-        ssize_t n = mt_disk_read(fd, block, BLOCK, (uint64_t)at);
+    int64_t last = size > BLOCK ? size - BLOCK : 0, step = last / (BLOCKS - 1), n_blocks = BLOCKS;
+    if (whole || last == 0) n_blocks = last / BLOCK + 1 + (last % BLOCK != 0), step = BLOCK;
+    for (int64_t i = 0; !rc && i < n_blocks; i++) {
+        ssize_t n = mt_disk_read(fd, block, BLOCK, (uint64_t)(i == n_blocks - 1 ? last : i * step));
         if (n < 0)
             rc = mt_fail_errno(err, MT_EIO, "reading %s", path);
         else
             *h = mt_hash(block, (size_t)n, *h);
-        if (size <= BLOCK) break;
+        if (!rc && mt_store_job_stopped(job)) rc = mt_fail(err, MT_ESTOPPED, "stopped on request, reading %s", path);
     }
     mt_free(block);
     return rc;
 }
 
-static mt_rc hash_file(const char *path, uint64_t *h, mt_err *err)
+int64_t mt__cache_unsettled(struct timespec changed, struct timespec now)
+{
+    int64_t granule = changed.tv_nsec % SECOND == 0 ? 2 * (int64_t)SECOND : 0, tick = SECOND / 10;
+    if (changed.tv_sec < now.tv_sec - 10) return 0;
+    if (changed.tv_sec > now.tv_sec + 10) return INT64_MAX;
+    int64_t age = (int64_t)(now.tv_sec - changed.tv_sec) * SECOND + now.tv_nsec - changed.tv_nsec;
+    return age > granule + tick ? 0 : granule + tick - age + 1;
+}
+
+/* Waits until no later change can leave the file's times as they are; false: that takes too long, because it changes all the
+ * time or the clock of its machine is ahead of ours. */
+static bool settle(int fd, struct stat *st)
+{
+    for (int64_t left = 3 * (int64_t)SECOND;;) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        int64_t ns = mt__cache_unsettled(st->st_ctim, now);
+        if (ns == 0) return true;
+        if (ns > left) return false;
+        left -= ns;
+        nanosleep(&(struct timespec){ ns / SECOND, ns % SECOND }, NULL);
+        if (fstat(fd, st)) return false;
+    }
+}
+
+mt_rc mt__cache_hash_file(uint64_t *h, int fd, const char *path, const struct stat *st, bool whole, const mt_store_job *job,
+                          mt_err *err)
+{
+    *h = hash_text(path, *h);
+    *h = hash_int(st->st_size, *h);
+    *h = hash_int(st->st_mtim.tv_sec, *h);
+    *h = hash_int(st->st_mtim.tv_nsec, *h);
+    *h = hash_int(st->st_ctim.tv_sec, *h); /* tar and rsync set the time above to what it was; this one they cannot */
+    *h = hash_int(st->st_ctim.tv_nsec, *h);
+    *h = hash_int((int64_t)st->st_ino, *h);
+    return hash_blocks(fd, path, st->st_size, whole, job, h, err);
+}
+
+/* *left: how many bytes of the files that follow may be hashed as a whole. */
+static mt_rc hash_file(const char *path, int64_t *left, const mt_store_job *job, uint64_t *h, mt_err *err)
 {
     struct stat st;
     int fd;
     MT_TRY(mt_disk_open(&fd, path, O_RDONLY, err));
     mt_rc rc = fstat(fd, &st) ? mt_fail_errno(err, MT_EIO, "reading %s", path) : MT_OK;
     if (!rc) {
-        *h = hash_text(path, *h);
-        *h = hash_int(st.st_size, *h);
-        *h = hash_int(st.st_mtim.tv_sec, *h);
-        *h = hash_int(st.st_mtim.tv_nsec, *h);
-        *h = hash_int(st.st_ctim.tv_sec, *h); /* tar and rsync set the time above to what it was; this one they cannot */
-        *h = hash_int(st.st_ctim.tv_nsec, *h);
-        *h = hash_int((int64_t)st.st_ino, *h);
-        rc = hash_blocks(fd, st.st_size, path, h, err);
+        bool whole = st.st_size <= *left;
+        if (whole)
+            *left -= st.st_size;
+        else
+            whole = !settle(fd, &st);
+        rc = mt__cache_hash_file(h, fd, path, &st, whole, job, err);
     }
     close(fd);
     return rc;
@@ -89,7 +126,7 @@ static uint64_t hash_options(const mt_records_options *o, uint64_t h)
     return hash_int(o->sample_by, h);
 }
 
-mt_rc mt_cache_key(uint64_t *out, const mt_store_job *job, mt_err *err)
+mt_rc mt__cache_key(uint64_t *out, const mt_store_job *job, int64_t whole_bytes, mt_err *err)
 {
     mt_records *r;
     uint64_t h = hash_int(MT__STORE_VERSION, job->maker.fingerprint);
@@ -101,11 +138,13 @@ mt_rc mt_cache_key(uint64_t *out, const mt_store_job *job, mt_err *err)
     const char *const *paths;
     size_t n = mt_records_files(r, &paths);
     mt_rc rc = MT_OK;
-    for (size_t i = 0; !rc && i < n; i++) rc = hash_file(paths[i], &h, err);
+    for (size_t i = 0; !rc && i < n; i++) rc = hash_file(paths[i], &whole_bytes, job, &h, err);
     mt_records_close(r);
     *out = h;
     return rc;
 }
+
+mt_rc mt_cache_key(uint64_t *out, const mt_store_job *job, mt_err *err) { return mt__cache_key(out, job, MT__CACHE_WHOLE, err); }
 
 /* -- one at a time --------------------------------------------------------------------------------- */
 

@@ -566,22 +566,98 @@ static void a_large_store_is_verified_where_it_is_read(void **state)
     mt_free(data);
 }
 
-/* rsync -t and tar leave size and time of change as they were, and most blocks are not looked at. */
-static void a_file_that_was_exchanged_has_another_key(void **state)
+/* A file after the first blocks of which one byte may change, with size and time of change as rsync -t and tar leave them. */
+static char *large_file(const char *dir)
 {
-    char *data = fake_records(*state, "data.jsonl", 0, 150000, 60);
-    mt_store_job job = job_of(data, 1);
     struct stat st;
-    uint64_t before = key_of(&job);
+    char *data = fake_records(dir, "data.jsonl", 0, 150000, 60);
     assert_int_equal(stat(data, &st), 0);
     assert_true(st.st_size > 17 << 16);
-    int fd = open(data, O_RDWR);
-    assert_int_equal(pwrite(fd, "7", 1, (1 << 16) + 10), 1); /* after the first block */
-    struct timespec times[2] = { st.st_atim, st.st_mtim };
-    assert_int_equal(futimens(fd, times), 0);
+    return data;
+}
+
+static void exchange_a_byte(const char *path, char byte)
+{
+    struct stat st;
+    int fd = open(path, O_RDWR);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(pwrite(fd, &byte, 1, (1 << 16) + 10), 1); /* after the first block */
+    assert_int_equal(futimens(fd, (const struct timespec[]){ st.st_atim, st.st_mtim }), 0);
     close(fd);
-    assert_true(key_of(&job) != before);
+}
+
+/* Whether two changes get two times depends on the file system and the kernel, so these give both contents the same times. */
+static uint64_t hash_with(const char *path, const struct stat *st, bool whole, const mt_store_job *job)
+{
+    mt_err err = { 0 };
+    uint64_t h = 0;
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_ok(mt__cache_hash_file(&h, fd, path, st, whole, job, &err));
+    close(fd);
+    return h;
+}
+
+static void a_file_exchanged_within_one_tick_has_another_key(void **state)
+{
+    mt_err err = { 0 };
+    char *data = large_file(*state);
+    mt_store_job job = job_of(data, 1);
+    struct stat st;
+    uint64_t sampled, whole;
+    assert_int_equal(stat(data, &st), 0);
+    uint64_t before = hash_with(data, &st, true, &job), before_sampled = hash_with(data, &st, false, &job);
+    exchange_a_byte(data, '7');
+    assert_true(hash_with(data, &st, true, &job) != before);
+    assert_true(hash_with(data, &st, false, &job) == before_sampled); /* times have to tell them apart */
+    struct stat later = st;
+    later.st_ctim.tv_nsec = (later.st_ctim.tv_nsec + 1) % 1000000000;
+    assert_true(hash_with(data, &later, false, &job) != before_sampled);
+    /* a dataset of this size is hashed as a whole */
+    assert_ok(mt__cache_key(&whole, &job, st.st_size, &err));
+    assert_true(key_of(&job) == whole);
+    assert_ok(mt__cache_key(&sampled, &job, st.st_size - 1, &err));
+    assert_true(sampled != whole);
     mt_free(data);
+}
+
+/* The key waits until the clock of this file system, whatever it is, gives the next change another time. */
+static void a_large_file_that_was_exchanged_has_another_key(void **state)
+{
+    mt_err err = { 0 };
+    char *data = large_file(*state);
+    mt_store_job job = job_of(data, 1);
+    uint64_t before, after;
+    for (int i = 0; i < 5; i++) {
+        exchange_a_byte(data, (char)('0' + 2 * i));
+        assert_ok(mt__cache_key(&before, &job, 0, &err));
+        exchange_a_byte(data, (char)('1' + 2 * i));
+        assert_ok(mt__cache_key(&after, &job, 0, &err));
+        assert_true(before != after);
+    }
+    mt_free(data);
+}
+
+static void times_are_trusted_once_the_clock_has_moved_on(void **state)
+{
+    (void)state;
+    const int64_t ms = 1000000;
+    const struct timespec fine = { 1000, 500 * ms }, coarse = { 1000, 0 }, seconds_ago = { 990, 1 };
+    assert_true(mt__cache_unsettled(fine, fine) > 10 * ms);
+    assert_true(mt__cache_unsettled(fine, (struct timespec){ 1000, 510 * ms }) > 0);
+    assert_int_equal(mt__cache_unsettled(fine, (struct timespec){ 1000, 700 * ms }), 0);
+    /* whole seconds: maybe of a file system that counts in twos */
+    assert_true(mt__cache_unsettled(coarse, (struct timespec){ 1000, 700 * ms }) > 0);
+    assert_true(mt__cache_unsettled(coarse, (struct timespec){ 1001, 999 * ms }) > 0);
+    assert_int_equal(mt__cache_unsettled(coarse, (struct timespec){ 1002, 200 * ms }), 0);
+    assert_int_equal(mt__cache_unsettled(seconds_ago, fine), 0);
+    /* after what it says the answer is 0 */
+    int64_t ns = mt__cache_unsettled(fine, fine);
+    assert_int_equal(mt__cache_unsettled(fine, (struct timespec){ 1000, 500 * ms + ns }), 0);
+    /* the clock of another machine */
+    assert_true(mt__cache_unsettled(fine, (struct timespec){ 999, 0 }) > 1500 * ms);
+    assert_int_equal(mt__cache_unsettled((struct timespec){ INT64_MAX, 0 }, fine), INT64_MAX);
+    assert_int_equal(mt__cache_unsettled((struct timespec){ INT64_MIN, 0 }, fine), 0);
 }
 
 static void progress_is_told_and_may_stop_the_work(void **state)
@@ -603,7 +679,9 @@ static void progress_is_told_and_may_stop_the_work(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(a_large_store_is_verified_where_it_is_read), IN_TEMPDIR(a_file_that_was_exchanged_has_another_key),
+MT_TEST_MAIN(IN_TEMPDIR(a_large_store_is_verified_where_it_is_read), IN_TEMPDIR(a_file_exchanged_within_one_tick_has_another_key),
+             IN_TEMPDIR(a_large_file_that_was_exchanged_has_another_key),
+             cmocka_unit_test(times_are_trusted_once_the_clock_has_moved_on),
              IN_TEMPDIR(samples_come_back_in_the_order_of_the_records), IN_TEMPDIR(large_vocabularies_take_four_bytes),
              IN_TEMPDIR(the_file_does_not_depend_on_the_number_of_threads),
              IN_TEMPDIR(bad_records_are_counted_by_reason_and_the_first_three_are_shown),
