@@ -24,8 +24,22 @@ static void snake_case(mt_str *out, const char *name)
     }
 }
 
+typedef struct newest_folder {
+    char *path; /* NULL: none */
+    struct timespec time;
+} newest_folder;
+
+/* Of two with the same time, the later name: the order of a directory's entries is not a choice. */
+static bool is_newer(const newest_folder *f, struct timespec time, const char *path)
+{
+    if (!f->path) return true;
+    if (time.tv_sec != f->time.tv_sec) return time.tv_sec > f->time.tv_sec;
+    if (time.tv_nsec != f->time.tv_nsec) return time.tv_nsec > f->time.tv_nsec;
+    return strcmp(path, f->path) > 0;
+}
+
 /* The newest folder below dir, `depth` levels down, that holds a finished dataset. */
-static void find_newest(const char *dir, int depth, const char *only, char **best, int64_t *best_time)
+static void find_newest(const char *dir, int depth, const char *only, newest_folder *best)
 {
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -35,11 +49,11 @@ static void find_newest(const char *dir, int depth, const char *only, char **bes
         char *path = mt_path_join(dir, e->d_name), *info = path ? mt_path_join(path, "dataset_info.json") : NULL;
         struct stat st;
         if (depth > 0 && path) {
-            find_newest(path, depth - 1, NULL, best, best_time);
-        } else if (info && stat(info, &st) == 0 && st.st_mtime >= *best_time) {
-            mt_free(*best);
-            *best = mt_strdup(path);
-            *best_time = st.st_mtime;
+            find_newest(path, depth - 1, NULL, best);
+        } else if (info && stat(info, &st) == 0 && is_newer(best, st.st_mtim, path)) {
+            mt_free(best->path);
+            *best = (newest_folder){ path, st.st_mtim };
+            path = NULL;
         }
         mt_free(info);
         mt_free(path);
@@ -68,7 +82,7 @@ mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subs
 {
     mt_str folder = { 0 };
     const char *slash = strchr(name, '/');
-    int64_t newest = -1;
+    newest_folder newest = { 0 };
     long of = 0;
     *out = (mt__files){ 0 };
     *dir = NULL;
@@ -76,7 +90,8 @@ mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subs
     if (slash) mt_str_printf(&folder, "%.*s___", (int)(slash - name), name);
     snake_case(&folder, slash ? slash + 1 : name);
     if (!mt_str_ok(&folder)) return mt_no_memory(err, "a path");
-    find_newest(folder.s, 2, *subset ? subset : "default", dir, &newest);
+    find_newest(folder.s, 2, *subset ? subset : "default", &newest);
+    *dir = newest.path;
     mt_str_free(&folder);
     DIR *d = *dir ? opendir(*dir) : NULL;
     mt_rc rc = MT_OK;

@@ -1,6 +1,9 @@
 /* Datasets of the hub: which files make a split, and where they come from. */
 #include "hub_rig.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 static hub_repo *add_rows(rig *r, const char *branch, const char *const *paths)
 {
     hub_repo *repo = hub_add_repo(r->s, "acme/rows", true);
@@ -213,8 +216,40 @@ static void arrow_files_of_the_datasets_library_are_found(void **state)
     assert_string_equal(found, "meta_math_qa-test.arrow");
 }
 
+static void prepared_at(const rig *r, const char *hash, time_t s, long ns)
+{
+    char make[4096], file[64];
+    test_path dir = workspace_path("%s/datasets/acme___twice/default/0.0.0/%s", r->dir, hash);
+    snprintf(make, sizeof make, "mkdir -p '%s'", dir.s);
+    assert_int_equal(system(make), 0);
+    snprintf(file, sizeof file, "%s-train.arrow", hash);
+    workspace_write(dir.s, file, "1");
+    workspace_write(dir.s, "dataset_info.json", "{}");
+    const struct timespec then = { s, ns };
+    assert_int_equal(utimensat(AT_FDCWD, workspace_path("%s/dataset_info.json", dir.s).s, (struct timespec[]){ then, then }, 0),
+                     0);
+}
+
+static void the_newest_arrow_files_are_taken_and_of_two_equal_ones_the_later_name(void **state)
+{
+    rig *r = *state;
+    mt_err err = { 0 };
+    char found[256];
+    mt_hub_query q = { .name = "acme/twice" };
+    prepared_at(r, "b2", 1000, 5000);
+    prepared_at(r, "c3", 1000, 4000);
+    prepared_at(r, "a1", 1000, 5000);
+    prepared_at(r, "d4", 999, 9000);
+    assert_ok(files_of(r, &q, found, sizeof found, &err));
+    assert_string_equal(found, "b2-train.arrow");
+    prepared_at(r, "a1", 1000, 6000); /* only a microsecond */
+    assert_ok(files_of(r, &q, found, sizeof found, &err));
+    assert_string_equal(found, "a1-train.arrow");
+}
+
 MT_TEST_MAIN(RIG(the_conversion_is_taken_where_it_is_complete), RIG(a_partial_conversion_is_not), RIG(the_readme_decides),
              RIG(patterns_take_no_longer_than_they_are), RIG(several_configurations_are_asked_about),
              RIG(names_tell_where_the_readme_does_not), RIG(without_names_everything_is_train), RIG(a_folder_of_the_repository),
              RIG(a_script_does_not_run), RIG(an_unknown_dataset_is_answered_with_the_nearest),
-             RIG(arrow_files_of_the_datasets_library_are_found))
+             RIG(arrow_files_of_the_datasets_library_are_found),
+             RIG(the_newest_arrow_files_are_taken_and_of_two_equal_ones_the_later_name))
