@@ -1,6 +1,8 @@
 /* What the shell and man know of the program: completions and the manual page, both made of what --help says. */
 #include "program.h"
 
+#include <sys/stat.h>
+
 #define ROOT MT_TESTS_DIR "/.."
 
 /* What bash offers for these words, the last of which is being typed. */
@@ -166,6 +168,52 @@ static void what_was_skipped_is_counted_by_reason(void **state)
     assert_non_null(strstr(out, "no case was skipped"));
 }
 
+/* scripts/test.sh with a cmake and a ctest that fail where the test says so. */
+static int run_stages(const char *no_build, const char *no_pass, char *out, size_t size)
+{
+    static const char *const fakes[2][2] = {
+        { "cmake", "case \"$*\" in *--build*\"$NO_BUILD\"*) echo FAILED: x.o; echo 'x.c:1: error: no'; exit 1;; esac\n" },
+        { "ctest",
+          "case \"$*\" in *\"$NO_PASS\"*) printf 'The following tests FAILED:\\n\\t 81 - unit.store (Failed)\\n'; exit 8;; "
+          "esac\necho all passed \"$MT_FAULT_STRIDE\"\n" },
+    };
+    char dir[] = "/tmp/mt-stages-XXXXXX", command[1024], path[64];
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, fakes[i][0]);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, "#!/bin/sh\n%s", fakes[i][1]);
+        fclose(f);
+        assert_int_equal(chmod(path, 0700), 0);
+    }
+    snprintf(command, sizeof command,
+             "unset MT_FAULT_STRIDE; NO_BUILD=%s NO_PASS=%s BUILD=/nowhere/build PATH=%s:$PATH " ROOT
+             "/scripts/test.sh 2>&1; s=$?; rm -r %s; exit $s",
+             no_build, no_pass, dir, dir);
+    return run_shell(command, out, size);
+}
+
+static void make_test_runs_every_stage_and_sums_them_up(void **state)
+{
+    (void)state;
+    char out[8192];
+    if (run_stages("nothing", "nothing", out, sizeof out) != 0) fail_msg("%s", out);
+    assert_non_null(strstr(out, "all passed 19"));
+    assert_non_null(strstr(out, "all passed 61"));
+    assert_null(strstr(out, "FAILED"));
+    if (run_stages("build-asan", "/nowhere/build", out, sizeof out) != 1) fail_msg("%s", out);
+    const char *summary = strstr(out, "-- make test,");
+    assert_non_null(summary);
+    assert_non_null(strstr(out, "x.c:1: error: no"));
+    const char *release = strstr(summary, "release"), *asan = strstr(summary, "asan"), *tsan = strstr(summary, "tsan");
+    if (!release || !asan || !tsan) fail_msg("%s", out);
+    if (!strstr(release, "FAILED: unit.store\n") || strstr(release, "FAILED: unit.store\n") > asan) fail_msg("%s", out);
+    if (!strstr(asan, "FAILED: it does not build\n") || strstr(asan, "FAILED") > tsan) fail_msg("%s", out);
+    if (!strstr(tsan, "passed\n")) fail_msg("%s", out);
+    assert_int_equal(run_stages("nothing", "build-tsan", out, sizeof out), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +226,7 @@ int main(void)
         cmocka_unit_test(make_runs_what_it_has_built),
         cmocka_unit_test(a_demo_that_fails_says_why),
         cmocka_unit_test(what_was_skipped_is_counted_by_reason),
+        cmocka_unit_test(make_test_runs_every_stage_and_sums_them_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
