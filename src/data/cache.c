@@ -129,7 +129,7 @@ static uint64_t hash_options(const mt_records_options *o, uint64_t h)
 mt_rc mt__cache_key(uint64_t *out, const mt_store_job *job, int64_t whole_bytes, mt_err *err)
 {
     mt_records *r;
-    uint64_t h = hash_int(MT__STORE_VERSION, job->maker.fingerprint);
+    uint64_t h = hash_int((int64_t)mt_sample_code(), job->maker.fingerprint);
     h = hash_options(&job->records, h);
     h = hash_int(job->max_records, h);
     h = hash_int(job->vocab, h);

@@ -1,7 +1,7 @@
 /* cache.h - the store of a dataset: mapped if an earlier run has made it, made otherwise.
  *
  * A store is named by its key: the data files (path, size, times of change, content), the maker's fingerprint (tokenizer,
- * template, settings) and what the job says.  Anything else leads to another name, so nothing stale is ever used.  A file that is
+ * template, settings), what the job says, and the code that makes samples (mt_sample_code).  Anything else leads to another name, so nothing stale is ever used.  A file that is
  * damaged is made anew.  Two runs that need the same store do not both make it: the second waits for the first.
  *
  * The first 256 MiB of a dataset's files are hashed as a whole; of larger files 16 blocks are hashed, and their times identify the

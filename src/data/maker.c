@@ -1,5 +1,11 @@
 #include "data/maker.h"
 
+#include "base/rng.h"
+
+#include <oniguruma.h>
+#include <string.h>
+#include <utf8proc.h>
+
 static mt_rc scratch_create(const void *ctx, void **out, mt_err *err)
 {
     mt_sampler_scratch *scratch;
@@ -27,4 +33,11 @@ mt_sample_maker mt_sample_maker_of(const mt_sampler *s)
                               .run = maker_run,
                               .spell = spell,
                               .fingerprint = mt_sampler_fingerprint(s) };
+}
+
+uint64_t mt_sample_code(void)
+{
+    uint64_t h = mt__sample_sources;
+    h = mt_hash(onig_version(), strlen(onig_version()), h); /* classes of characters */
+    return mt_hash(utf8proc_version(), strlen(utf8proc_version()), h);
 }

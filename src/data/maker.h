@@ -22,4 +22,9 @@ typedef struct mt_sample_maker {
 
 mt_sample_maker mt_sample_maker_of(const mt_sampler *s);
 
+/* Of the code that makes samples of files, which includes only what is in base/, tokenizer/, jinja/ and data/: a hash of all
+ * sources there (cmake/sample_code.cmake) and of the versions of the libraries that decide tokens. */
+uint64_t mt_sample_code(void);
+extern const uint64_t mt__sample_sources;
+
 #endif

@@ -25,10 +25,8 @@ static mt_rc check_header(const mt_store *s, const char *path, uint64_t key, mt_
     const mt__store_header *h = &s->header;
     if (memcmp(h->magic, MT__STORE_MAGIC, sizeof h->magic) != 0)
         return mt_fail(err, MT_EFORMAT, "%s is not a file of samples", path);
-    if (h->version != MT__STORE_VERSION)
-        return mt_fail(err, MT_EFORMAT, "%s is of version %u, expected %d", path, (unsigned)h->version, MT__STORE_VERSION);
     if (h->checksum != mt__store_checksum(h)) return mt_fail(err, MT_EFORMAT, "%s: the header is damaged", path);
-    if (h->key != key) return mt_fail(err, MT_EFORMAT, "%s was made from other data or settings", path);
+    if (h->key != key) return mt_fail(err, MT_EFORMAT, "%s was made from other data or settings, or by other code", path);
     if (h->file_bytes != s->map.size)
         return mt_fail(err, MT_EFORMAT, "%s has %zu bytes, expected %llu", path, s->map.size, (unsigned long long)h->file_bytes);
     return MT_OK;

@@ -5,10 +5,7 @@
 
 #include <string.h>
 
-uint64_t mt__store_checksum(const mt__store_header *h)
-{
-    return mt_hash(h, offsetof(mt__store_header, checksum), MT__STORE_VERSION);
-}
+uint64_t mt__store_checksum(const mt__store_header *h) { return mt_hash(h, offsetof(mt__store_header, checksum), 0); }
 
 uint64_t mt__store_hash(const uint8_t *bytes, size_t n)
 {
@@ -68,7 +65,6 @@ mt_rc mt__store_create(mt__store_writer *w, const char *path, uint64_t key, uint
 {
     memset(w, 0, sizeof *w); /* padding too: the header is hashed as bytes */
     memcpy(w->header.magic, MT__STORE_MAGIC, sizeof w->header.magic);
-    w->header.version = MT__STORE_VERSION;
     w->header.word_bytes = word_bytes;
     w->header.key = key;
     char *side = mt_asprintf("%s.index", path);

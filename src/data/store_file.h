@@ -8,15 +8,14 @@
 #include "base/outfile.h"
 #include "data/store.h"
 
-/* The version is part of every key: raise it whenever the same data, tokenizer and settings give other samples. */
-enum { MT__STORE_VERSION = 4, MT__STORE_WORDS_AT = 8192, MT__STORE_BLOCK = 1 << 20 };
+enum { MT__STORE_WORDS_AT = 8192, MT__STORE_BLOCK = 1 << 20 };
 #define MT__STORE_MAGIC "mtstore\n"
 #define MT__STORE_FIRST (UINT64_C(1) << 63) /* in the index: the first sample of a record */
 
 typedef struct mt__store_header {
     char magic[8];
-    uint32_t version, word_bytes;
-    uint64_t key;
+    uint64_t key; /* follows every change of this format too: it is a part of the code that makes samples */
+    uint64_t word_bytes;
     uint64_t file_bytes, index_at, lengths_at, n_lengths; /* bytes from the start; number of buckets */
     uint64_t blocks_at, n_blocks;                         /* the hash of the words up to the end of each block */
     mt_store_counts counts;

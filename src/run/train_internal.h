@@ -38,6 +38,8 @@ typedef struct progress {
 typedef struct saved_state {
     progress at;
     uint64_t data, model; /* fingerprints */
+    uint64_t code;        /* that made the samples (mt_sample_code); 0: unknown, an older checkpoint */
+    char version[32];     /* of megatrain, to name it */
     mt_arithmetic arithmetic;
     int64_t metrics_bytes; /* length of the metrics file under its name at that time */
 } saved_state;

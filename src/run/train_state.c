@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "data/maker.h"
 #include "run/train_internal.h"
 #include "schedule/deal.h"
 
@@ -99,6 +100,7 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
     if (p->unfinished) mt_json_put_bool(&j, "unfinished", true);
     put_date(t, &j);
     mt_json_put_strf(&j, "data", "%016" PRIx64, t->data.info.fingerprint);
+    mt_json_put_strf(&j, "data_code", "%016" PRIx64, mt_sample_code());
     mt_json_put_strf(&j, "model", "%016" PRIx64, t->net.fingerprint);
     put_arithmetic(&j, &t->exec.plan->arithmetic);
     mt_json_end(&j);
@@ -323,7 +325,11 @@ static mt_rc read_document(const mt_value *doc, saved_state *s, struct tm *now, 
     }
     MT_TRY(mt_json_f64(doc, "window_loss", 0, &p->window_loss, what, err));
     MT_TRY(read_hex(doc, "data", &s->data, what, err));
+    MT_TRY(read_hex(doc, "data_code", &s->code, what, err));
     MT_TRY(read_hex(doc, "model", &s->model, what, err));
+    const char *version;
+    MT_TRY(mt_json_str(doc, "version", "", &version, what, err));
+    snprintf(s->version, sizeof s->version, "%s", version);
     MT_TRY(read_date(doc, now, what, err));
     p->unfinished = mt_value_is_true(mt_value_get(doc, "unfinished"));
     return read_arithmetic(doc, &s->arithmetic, what, err);
@@ -420,10 +426,21 @@ mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *er
             err, MT_EINVAL,
             "resuming from %s: config.json of %s differs from the one the checkpoint was made with: it is another model",
             t->resume.from, t->s->model.name);
-    if (s->data != t->data.info.fingerprint)
+    bool same_code = !s->code || s->code == mt_sample_code();
+    if (s->data != t->data.info.fingerprint && same_code)
         return mt_fail(err, MT_EINVAL,
                        "resuming from %s: the data has changed since the checkpoint was made (its fingerprint was %016" PRIx64
                        " and is %016" PRIx64 " now).  Bring the same data back, or start over in another --output-dir",
                        t->resume.from, s->data, t->data.info.fingerprint);
+    if (s->data != t->data.info.fingerprint)
+        return mt_fail(err, MT_EINVAL,
+                       "resuming from %s: the samples are not those of the checkpoint (their fingerprint was %016" PRIx64
+                       " and is %016" PRIx64 " now).  Either the data has changed, or the code that makes samples of it: a build "
+                       "of megatrain %s with other code wrote the checkpoint.  Resume with that build and the same data, or "
+                       "start over in another --output-dir (with --model-name %s to begin from its weights)",
+                       t->resume.from, s->data, t->data.info.fingerprint, s->version, t->resume.from);
+    if (!same_code)
+        mt_info("another build of megatrain %s wrote the checkpoint, with other code for data; its samples are the same",
+                s->version);
     return MT_OK;
 }

@@ -415,6 +415,27 @@ static void every_checkpoint_damaged_starts_from_the_beginning_and_says_so(void 
     assert_printed(&p, "has no complete checkpoint");
 }
 
+/* Write `words` between `key` and the next `end` in a checkpoint's state. */
+static void set_state(const char *root, int step, const char *key, const char *words, char end)
+{
+    mt_err err = { 0 };
+    mt_manifest list;
+    char *text;
+    test_path dir = workspace_path("%s/out/checkpoint-%d", root, step);
+    assert_ok(mt_file_read(&text, NULL, workspace_path("%s/resume/state.json", dir.s).s, 1 << 20, &err));
+    char *from = strstr(text, key);
+    assert_non_null(from);
+    from += strlen(key);
+    char *changed = mt_asprintf("%.*s%s%s", (int)(from - text), text, words, strchr(from, end));
+    workspace_write(dir.s, "resume/state.json", changed);
+    mt_free(changed);
+    mt_free(text);
+    assert_int_equal(unlink(workspace_path("%s/" MT_MANIFEST_NAME, dir.s).s), 0);
+    mt_manifest_init(&list, dir.s);
+    assert_ok(mt_manifest_write(&list, &err));
+    mt_manifest_deinit(&list);
+}
+
 static void changed_data_is_refused(void **state)
 {
     const char *root = *state;
@@ -427,6 +448,26 @@ static void changed_data_is_refused(void **state)
     program_arg(&p, "--resume");
     program_arg(&p, "--seed=7");
     REFUSED("training.seed was 42 and is 7");
+}
+
+/* Data is tokenized anew by another version; whether the run may continue depends on the samples. */
+static void other_code_for_data_is_noticed(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    set_state(root, 6, "\"data_code\": \"", "0123456789abcdef", '"');
+    set_state(root, 6, "\"version\": \"", "0.0.9", '"');
+    run_ok(root, "--resume");
+    assert_true(
+        says("another build of megatrain 0.0.9 wrote the checkpoint, with other code for data; its samples are the same"));
+    set_state(root, 6, "\"data\": \"", "0123456789abcdef", '"');
+    set_up(root);
+    program_arg(&p, "--resume");
+    REFUSED("the samples are not those of the checkpoint", "megatrain 0.0.9", "--model-name");
+    set_state(root, 6, "\"data_code\": \"", "", '"'); /* an older checkpoint */
+    set_up(root);
+    program_arg(&p, "--resume");
+    REFUSED("the data has changed");
 }
 
 /* The user may have meant to keep more of them. */
@@ -489,22 +530,7 @@ static void what_may_change_changes_and_is_said(void **state)
 /* Writes other words between the brackets of a checkpoint's "attention", and its checksums anew. */
 static void set_attention(const char *root, int step, const char *words)
 {
-    mt_err err = { 0 };
-    mt_manifest list;
-    char *text;
-    test_path dir = workspace_path("%s/out/checkpoint-%d", root, step);
-    assert_ok(mt_file_read(&text, NULL, workspace_path("%s/resume/state.json", dir.s).s, 1 << 20, &err));
-    char *from = strstr(text, "\"attention\": [");
-    assert_non_null(from);
-    from = strchr(from, '[');
-    char *changed = mt_asprintf("%.*s[%s%s", (int)(from - text), text, words, strchr(from, ']'));
-    workspace_write(dir.s, "resume/state.json", changed);
-    mt_free(changed);
-    mt_free(text);
-    assert_int_equal(unlink(workspace_path("%s/" MT_MANIFEST_NAME, dir.s).s), 0);
-    mt_manifest_init(&list, dir.s);
-    assert_ok(mt_manifest_write(&list, &err));
-    mt_manifest_deinit(&list);
+    set_state(root, step, "\"attention\": [", words, ']');
 }
 
 static void assert_attention(const char *root, int step, const char *words)
@@ -1114,9 +1140,9 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(the_banner_fits_ten_lines),
              RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
-             RUNS(a_refused_resume_removes_no_checkpoint), RUNS(a_checkpoint_of_another_model_is_refused),
-             RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
-             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(other_code_for_data_is_noticed), RUNS(a_refused_resume_removes_no_checkpoint),
+             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
+             RUNS(a_resumed_run_keeps_its_attention), RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_model_alone_points_to_the_checkpoint_before_it),
              RUNS(a_finished_model_alone_is_not_resumed), RUNS(room_is_asked_for_what_will_be_written),
              RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model),

@@ -252,6 +252,112 @@ static void changed_data_or_settings_lead_to_another_key(void **state)
     mt_free(copy);
 }
 
+/* -- the code that makes samples ------------------------------------------------------------------- */
+
+static uint64_t other_code;
+uint64_t __real_mt_sample_code(void);
+uint64_t __wrap_mt_sample_code(void);
+uint64_t __wrap_mt_sample_code(void) { return other_code ? other_code : __real_mt_sample_code(); }
+
+static void what_other_code_has_made_is_not_used(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 20, 20);
+    mt_store_job job = job_of(data, 1);
+    mt_store *s;
+    uint64_t key = key_of(&job);
+    for (int i = 0; i < 3; i++) {
+        bool built;
+        other_code = i == 1 ? 7 : 0;
+        assert_int_equal(key_of(&job) == key, i != 1);
+        assert_ok(mt_cache_open(&s, *state, &job, &built, &err));
+        mt_store_close(s);
+        assert_int_equal(built, i != 2);
+    }
+    mt_free(data);
+}
+
+/* Sources in `folder`: each is in `list`, a line of which is "hash path".  Returns how many there are. */
+static int listed_sources(const char *folder, const char *list)
+{
+    int n = 0;
+    char path[512], line[300], other[32];
+    snprintf(path, sizeof path, MT_TESTS_DIR "/../src/%s", folder);
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        size_t k = strlen(e->d_name);
+        if (e->d_name[0] == '.' || e->d_name[k - 1] == '~' || strcmp(e->d_name, "sources.cmake") == 0) continue;
+        snprintf(line, sizeof line, " src/%s/%s\n", folder, e->d_name);
+        if (!strstr(list, line)) fail_msg("%s decides samples too: name it in cmake/sources.cmake", line);
+        n++;
+        snprintf(path, sizeof path, MT_TESTS_DIR "/../src/%s/%s", folder, e->d_name);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        while (fgets(path, sizeof path, f))
+            if (sscanf(path, "#include \"%31[a-z]/", other) == 1 && !strstr("base tokenizer jinja data", other))
+                fail_msg("%s includes %s, whose folder decides samples too: name it in cmake/sources.cmake", line, other);
+        fclose(f);
+    }
+    closedir(d);
+    return n;
+}
+
+static void the_code_of_samples_is_all_that_they_are_made_by(void **state)
+{
+    (void)state;
+    char *list;
+    size_t n;
+    int n_lines = 0;
+    read_all(&list, &n, MT_SAMPLE_CODE);
+    for (const char *at = list; (at = strstr(at, " src/")); at++) n_lines++;
+    int n_files = listed_sources("base", list) + listed_sources("tokenizer", list) + listed_sources("jinja", list) +
+                  listed_sources("data", list);
+    assert_int_equal(n_files, n_lines);
+    mt_free(list);
+}
+
+/* What cmake/sample_code.cmake makes of two files in a folder. */
+static char *code_of(const char *dir, const char *a, const char *b, const char *locale, const char *files)
+{
+    char command[1024], *text;
+    size_t n;
+    tempdir_write(dir, "one.c", a);
+    tempdir_write(dir, "two.c", b);
+    snprintf(command, sizeof command,
+             "cd / && LC_ALL=%s '" MT_CMAKE "' '-DROOT=%s' '-DFILES=%s' '-DOUT=%s/code.c' -P '" MT_TESTS_DIR
+             "/../cmake/sample_code.cmake'",
+             locale, dir, files, dir);
+    assert_int_equal(system(command), 0);
+    char *out = mt_path_join(dir, "code.c");
+    read_all(&text, &n, out);
+    mt_free(out);
+    return text;
+}
+
+static void the_number_of_the_code_depends_on_names_and_contents_alone(void **state)
+{
+    void *other = NULL;
+    assert_int_equal(tempdir_make(&other), 0);
+    char *first = code_of(*state, "int a;\n", "int b;\n", "C", "one.c;two.c");
+    const struct {
+        const char *a, *b, *files;
+    } cases[] = { { "int a;\n", "int b;\n", "two.c;one.c" },
+                  { "int a;\n", "int c;\n", "two.c;one.c" },
+                  { "int b;\n", "int a;\n", "two.c;one.c" },
+                  { "int a;\n", "int b;\n", "one.c" } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        char *code = code_of(other, cases[i].a, cases[i].b, "C.UTF-8", cases[i].files);
+        assert_int_equal(strcmp(code, first) == 0, i == 0);
+        assert_int_equal(strcmp(strstr(code, "UINT64_C"), strstr(first, "UINT64_C")) == 0, i == 0);
+        mt_free(code);
+    }
+    mt_free(first);
+    assert_int_equal(tempdir_remove(&other), 0);
+}
+
+/* -------------------------------------------------------------------------------------------------- */
+
 static char *only_store(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -680,7 +786,9 @@ static void progress_is_told_and_may_stop_the_work(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(a_large_store_is_verified_where_it_is_read), IN_TEMPDIR(a_file_exchanged_within_one_tick_has_another_key),
-             IN_TEMPDIR(a_large_file_that_was_exchanged_has_another_key),
+             IN_TEMPDIR(a_large_file_that_was_exchanged_has_another_key), IN_TEMPDIR(what_other_code_has_made_is_not_used),
+             cmocka_unit_test(the_code_of_samples_is_all_that_they_are_made_by),
+             IN_TEMPDIR(the_number_of_the_code_depends_on_names_and_contents_alone),
              cmocka_unit_test(times_are_trusted_once_the_clock_has_moved_on),
              IN_TEMPDIR(samples_come_back_in_the_order_of_the_records), IN_TEMPDIR(large_vocabularies_take_four_bytes),
              IN_TEMPDIR(the_file_does_not_depend_on_the_number_of_threads),
