@@ -68,7 +68,7 @@ clean:
 
 help:
 	@echo "make            build build/megatrain and the library"
-	@echo "make demo       install what is missing, build, train a small model (2 to 4 minutes), ask it questions"
+	@echo "make demo       install what is missing, build, train a small model (two minutes on two idle cores), ask it questions"
 	@echo "make test       everything that can be proved without a GPU (half an hour on two idle cores)"
 	@echo "make test-cuda  the same ops and models on this machine's GPU"
 	@echo "make soak       the long runs"

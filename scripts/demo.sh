@@ -14,7 +14,7 @@ echo "== Before: random weights, 704 requests that are not in the training data"
 ask data/demo_model --from-scratch | tail -n 1
 
 echo
-echo "== Training, about two minutes on two cores"
+echo "== Training: about two minutes on two idle cores, longer on busy ones"
 "$program" train --config configs/demo.yaml --overwrite true
 
 echo
