@@ -72,7 +72,7 @@ static mt_rc fill_pass(generation *g, bool *has_prompt, mt_err *err)
     for (int64_t i = 0; i < g->n_slots && room; i++) {
         sequence *s = &g->slots[i];
         if (!s->live || !reads_prompt(g, s)) continue;
-        int64_t n = mt_min_i64(room, g->prompts[s->prompt].n - s->done);
+        int64_t n = mt_min_i64(mt_min_i64(room, g->e->plan->job.longest), g->prompts[s->prompt].n - s->done);
         MT_TRY(add_rows(g, i, n, err));
         g->stats.n_prompt_tokens += n;
         *has_prompt = true;
@@ -105,7 +105,7 @@ static mt_rc take_token(generation *g, sequence *s, const float *logits, mt_err 
     s->last = id;
     s->n_new++;
     g->stats.n_new_tokens++;
-    t.last = t.stop || s->n_new == o->max_new_tokens || s->done == g->e->plan->job.longest;
+    t.last = t.stop || s->n_new == o->max_new_tokens || s->done == mt_job_cache_rows(&g->e->plan->job);
     if (t.last) {
         s->live = false;
         g->n_ended++;
@@ -141,7 +141,7 @@ static mt_rc run_pass(generation *g, mt_err *err)
 
 static mt_rc generate_check(const mt_engine *e, const mt_prompt *prompts, size_t n, const mt_generate_options *o, mt_err *err)
 {
-    int64_t longest = e->plan->job.longest;
+    const int64_t longest = mt_job_cache_rows(&e->plan->job);
     if (!e->plan->job.cache_slots) return mt_fail(err, MT_EINVAL, "this plan has no cache to generate with");
     if (o->max_new_tokens < 1) return mt_fail(err, MT_ERANGE, "max_new_tokens of %lld; at least 1", (long long)o->max_new_tokens);
     for (size_t i = 0; i < n; i++) {

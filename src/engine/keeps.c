@@ -54,7 +54,7 @@ mt_acts mt__keeps_acts(mt_lane *lane, int layer, bool train, int set, int64_t ro
     }
     if (!train) acts.cache = lane->layers[layer].cache;
     acts.cache_slots = lane->plan->job.cache_slots;
-    acts.cache_rows = acts.cache_slots * lane->plan->job.longest;
+    acts.cache_rows = acts.cache_slots * mt_job_cache_rows(&lane->plan->job);
     return acts;
 }
 

@@ -17,12 +17,12 @@ static mt_rc encode(mt_trainer *t, const char *text, mt_err *err)
     x->prompt = text;
     mt_rc rc = t->data.source->api->prompt(t->data.source, text, &x->tokens, err);
     if (rc) return mt_note(err, "logging.sample_prompts: \"%.40s\"", text);
-    if (x->tokens.n > 0 && (int64_t)x->tokens.n < t->data.info.longest) {
+    if (x->tokens.n > 0 && (int64_t)x->tokens.n < t->net.config->max_positions) {
         s->n++;
         return MT_OK;
     }
-    mt_warn("logging.sample_prompts: \"%.40s\" is %zu tokens long and the data's longest sample %lld; it is skipped", text,
-            x->tokens.n, (long long)t->data.info.longest);
+    mt_warn("logging.sample_prompts: \"%.40s\" is %zu tokens long and the model has %lld positions; it is skipped", text,
+            x->tokens.n, (long long)t->net.config->max_positions);
     mt_tokens_free(&x->tokens);
     return MT_OK;
 }
@@ -43,6 +43,14 @@ mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err)
     return mt_model_files_stop_ids(&s->stops, mt_settings_model_dir(t->s), err);
 }
 
+/* Rows of the longest prompt and its answer. */
+static int64_t sample_rows(const mt_trainer *t)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < t->samples.n; i++) n = mt_max_i64(n, (int64_t)t->samples.items[i].tokens.n + NEW_TOKENS);
+    return mt_min_i64(n, t->net.config->max_positions);
+}
+
 /* Plans again with a cache for as many prompts at a time as fit; if none fits, no prompt is answered. */
 mt_rc mt__train_samples_plan(mt_trainer *t, const mt_machine *machine, mt_err *err)
 {
@@ -52,6 +60,7 @@ mt_rc mt__train_samples_plan(mt_trainer *t, const mt_machine *machine, mt_err *e
         mt_plan *with;
         mt_job job = t->exec.plan->job;
         job.cache_slots = slots;
+        job.cache_rows = sample_rows(t);
         mt_rc rc = mt_plan_search(&with, (mt_plan_inputs){ t->net.model, &job, &t->exec.plan->arithmetic, machine }, err);
         if (!rc) {
             mt_plan_free(t->exec.plan);

@@ -362,14 +362,15 @@ static mt_rc add_cache(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
     const mt_job *j = &p->job;
+    const int64_t each_rows = mt_job_cache_rows(j);
     size_t rows, bytes, fixed;
     for (int l = 0; l < c->L; l++) {
         const mt_cache_bytes each = mt_layer_cache(p->model, l, p->arithmetic.compute);
-        if (!mt_mul_size((size_t)j->cache_slots, (size_t)j->longest, &rows) || rows > INT32_MAX ||
+        if (!mt_mul_size((size_t)j->cache_slots, (size_t)each_rows, &rows) || rows > INT32_MAX ||
             !mt_mul_size(rows, each.row, &bytes) || !mt_mul_size((size_t)j->cache_slots, each.sequence, &fixed) ||
             fixed > SIZE_MAX - bytes)
             return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory",
-                           (long long)j->cache_slots, (long long)j->longest);
+                           (long long)j->cache_slots, (long long)each_rows);
         MT_TRY(plan_add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes + fixed, err));
     }
     return plan_add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
@@ -388,8 +389,8 @@ static size_t scratch_bytes(mt_plan *p)
         p->scratch =
             max_size(p->scratch, mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->layouts[g].n_train }));
     if (j->cache_slots)
-        p->scratch =
-            max_size(p->scratch, mt_model_cache_scratch(p->model, a->compute, a->micro_tokens, j->cache_slots, j->longest));
+        p->scratch = max_size(
+            p->scratch, mt_model_cache_scratch(p->model, a->compute, a->micro_tokens, j->cache_slots, mt_job_cache_rows(j)));
     return p->scratch;
 }
 
@@ -398,6 +399,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     const mt_config *c = p->model->config;
     const mt_arithmetic *a = &p->arithmetic;
     const mt_job *j = &p->job;
+    const int64_t positions = mt_job_positions(j);
     size_t e = mt_dtype_bytes(a->compute), tokens = (size_t)j->step_tokens, docs = (size_t)j->step_docs;
     for (int x = 0; x < 2; x++)
         MT_TRY(plan_add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
@@ -409,7 +411,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     MT_TRY(plan_add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
                     mt_ends_carve(NULL, NULL, p->model, a->compute, a->micro_tokens, head_rows, j->train), err));
     MT_TRY(plan_add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch_bytes(p), err));
-    size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
+    size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, positions) + positions);
     MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE,
                     (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
     size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t), sums = mt_plan_sums_bytes(p);

@@ -117,12 +117,17 @@ typedef struct mt_job {
     int lanes;           /* with train: devices of this machine, one thread each; 0: one */
     int machines; /* with train: machines, each with a slice of the state and some of the bundles (mt_plan_slice); 0: one */
     int machine;  /* the number of this machine */
-    int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
+    int64_t cache_slots; /* sequences whose keys and values are kept for generation; 0: none */
+    int64_t cache_rows;  /* rows of each of them, prompt and answer; 0: `longest` */
     int64_t prompt;      /* rows of the longest prompt, for rotations that depend on it (mt_rope_tables); 0: not known */
     double router_loss;  /* coefficient of the routers' load-balancing loss; 0: none */
     bool alias_layers;   /* all host-homed layers of a group share one layer's state in host memory, and its kept activations too:
                           * to measure the speed of models that do not fit in host memory.  Such a run computes nonsense */
 } mt_job;
+
+static inline int64_t mt_job_cache_rows(const mt_job *j) { return j->cache_rows ? j->cache_rows : j->longest; }
+/* Positions of the longest document or sequence. */
+static inline int64_t mt_job_positions(const mt_job *j) { return j->cache_rows > j->longest ? j->cache_rows : j->longest; }
 
 /* Kinds of buffers; the index identifies one (unit, layer, group, slot). */
 #define MT_BUFFER_LIST(X)                                                                                                        \

@@ -317,7 +317,8 @@ const mt_setting mt__settings[] = {
         "next free port.",
         .word = "off", .bare = "8088", .meta = "PORT", .common = true),
     STRS(logging, sample_prompts, FREE,
-         "Prompts that the model answers during the run; the answers go to the log and the metrics.", .meta = "TEXT|[...]"),
+         "Prompts that the model answers during the run, with up to 128 tokens each; the answers go to the log and the metrics.",
+         .meta = "TEXT|[...]"),
     INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX,
         "Updates between those answers; 0: only at the end; epoch: at the end of each epoch.", EPOCH),
 };

@@ -1036,9 +1036,11 @@ static void prompts_without_room_for_a_cache_are_not_answered(void **state)
 static void samples_are_shown_and_change_no_bit(void **state)
 {
     const char *root = *state;
-    const char *const asked[] = { "--device-memory", "10M",
-                                  "--sample-steps",  "2",
-                                  "--set",           "logging.sample_prompts=[Reverse owl., Say hi]" };
+    const char *const asked[] = {
+        "--device-memory", "10M",
+        "--sample-steps",  "2",
+        "--set",           "logging.sample_prompts=[Reverse owl., Say hi, Write this out backwards and then in capital letters.]"
+    };
     char *text;
     size_t n;
     mt_err err = { 0 };
@@ -1048,6 +1050,8 @@ static void samples_are_shown_and_change_no_bit(void **state)
     train_demo(root, "with", asked, MT_COUNT(asked));
     assert_printed(&p, "sample at step 2: Reverse owl. -> ");
     assert_printed(&p, "sample at step 4: Say hi -> ");
+    assert_printed(&p, "sample at step 4: Write this out backwards and then in capital letters. -> "); /* longer than the data */
+    assert_null(strstr(p.text, "is skipped"));
     assert_ok(mt_file_read(&text, &n, workspace_path("%s/with/metrics.jsonl", root).s, 1 << 20, &err));
     assert_non_null(strstr(text, "{\"step\": 2, \"epoch\": 2, \"samples\": [{\"prompt\": \"Reverse owl.\", \"answer\": \""));
     mt_free(text);

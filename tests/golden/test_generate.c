@@ -400,6 +400,38 @@ static void a_training_run_can_generate_between_steps(void **state)
     assert_int_equal(train_and_generate("qwen3_moe", true, false), train_and_generate("qwen3_moe", true, true));
 }
 
+/* Its documents have 4 rows, the passes of answers 8: prompts are read in pieces, and the cache has rows for all of an answer. */
+static void a_training_run_answers_past_its_longest_sample(void **state)
+{
+    (void)state;
+    static const char *const cases[] = { "qwen3", "gpt2", "llama_dynamic", "phi3_long", "deepseek_v3_dense", "qwen3_next" };
+    record *want = mt_calloc(1, sizeof *want), *got = mt_calloc(1, sizeof *got);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        rig r;
+        mt_plan *plan;
+        mt_prompt prompts[MAX_PROMPTS];
+        open_model(&r, cases[i]);
+        const size_t n = prompts_of(&r, prompts);
+        generate(&r, &together, prompts, n, want);
+        const mt_job job = {
+            .train = true, .clip = true, .step_tokens = 8, .step_docs = 2, .longest = 4, .cache_slots = 2, .cache_rows = LONGEST
+        };
+        const mt_arithmetic a = {
+            .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8
+        };
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        rig_start(&r, plan, 2);
+        *got = (record){ .V = r.config->V };
+        const mt_generate_options o = { .max_new_tokens = NEW, .on_token = keep, .user = got };
+        assert_ok(mt_generate(r.engine, prompts, n, &o, &got->stats, &err));
+        for (size_t p = 0; p < n; p++) assert_same(want, p, got, p, GOLDEN_LOGITS);
+        rig_close(&r);
+    }
+    mt_free(want);
+    mt_free(got);
+}
+
 static void ends_are_reported_as_they_come(void **state)
 {
     (void)state;
@@ -488,5 +520,6 @@ MT_TEST_MAIN(cmocka_unit_test(cached_generation_is_recomputing_every_step), cmoc
              cmocka_unit_test(streamed_through_the_least_memory_is_resident), cmocka_unit_test(only_chosen_experts_are_fetched),
              cmocka_unit_test(weights_read_where_their_file_lies_are_the_same),
              cmocka_unit_test_setup_teardown(chosen_experts_are_read_where_their_file_lies, tempdir_make, tempdir_remove),
-             cmocka_unit_test(a_training_run_can_generate_between_steps), cmocka_unit_test(ends_are_reported_as_they_come),
+             cmocka_unit_test(a_training_run_can_generate_between_steps),
+             cmocka_unit_test(a_training_run_answers_past_its_longest_sample), cmocka_unit_test(ends_are_reported_as_they_come),
              cmocka_unit_test(dynamic_scaling_past_the_positions_is_transformers))
