@@ -51,6 +51,13 @@ static float scale_at(const mt_st_tensor *scale, size_t i)
     return s;
 }
 
+/* The scale of a number. */
+static size_t scale_of(const scaled *q, size_t row, size_t column)
+{
+    const size_t grid_row = row / q->R * q->grid_rows + row % q->R / q->rows;
+    return grid_row * q->grid_columns + column / q->columns;
+}
+
 static void read_scaled(const mt_st_decoder *d, size_t first, size_t n, float *out)
 {
     const scaled *q = (const scaled *)d;
@@ -60,13 +67,23 @@ static void read_scaled(const mt_st_decoder *d, size_t first, size_t n, float *o
         size_t stop = (column / q->columns + 1) * q->columns;
         size_t some = (stop < q->C ? stop : q->C) - column;
         if (some > n) some = n;
-        size_t grid_row = row / q->R * q->grid_rows + row % q->R / q->rows;
-        float s = scale_at(q->scale, grid_row * q->grid_columns + column / q->columns);
+        float s = scale_at(q->scale, scale_of(q, row, column));
         for (size_t i = 0; i < some; i++) out[i] *= s;
         first += some;
         out += some;
         n -= some;
     }
+}
+
+static int spans_of_scaled(const mt_st_decoder *d, size_t first, size_t n, mt_st_span *out)
+{
+    const scaled *q = (const scaled *)d;
+    const size_t from = scale_of(q, first / q->C, 0), to = scale_of(q, (first + n - 1) / q->C, q->C - 1);
+    mt_st_span of_scales[MT_ST_SPANS];
+    mt_st_spans(q->weight, first, n, out);
+    mt_st_spans(q->scale, from, to + 1 - from, of_scales); /* neither is joined: each is one span */
+    out[1] = of_scales[0];
+    return 2;
 }
 
 /* How much of a dimension of n one of `pieces` scales covers; 0: they do not fit. */
@@ -96,12 +113,19 @@ static bool fit(scaled *q, const mt_st_tensor *w, const mt_st_tensor *s, mt__fp8
     return q->rows && q->columns;
 }
 
+static bool is_scattered(const mt_st_tensor *t) { return t->decoder && t->decoder->scattered; }
+
 mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, const mt_st_tensor *s, mt__fp8_block block,
                    mt_err *err)
 {
     scaled *q = mt_arena_alloc(arena, sizeof *q);
     if (!q) return mt_no_memory(err, "FP8 scales");
-    *q = (scaled){ .base = { read_scaled, mt_dtype_st_name(w->dtype) }, .weight = w, .scale = s };
+    *q = (scaled){ .base = { .read = read_scaled,
+                             .spans = spans_of_scaled,
+                             .scattered = is_scattered(w) || is_scattered(s),
+                             .stored_as = mt_dtype_st_name(w->dtype) },
+                   .weight = w,
+                   .scale = s };
     if (!mt_st_is_float(s) && !(s->dtype == MT_DTYPE_U8 && s->data))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: the scales \"%.200s\" are %s; floats and U8 are read", s->file, s->name,
                        mt_dtype_st_name(s->dtype));

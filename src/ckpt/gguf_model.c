@@ -64,6 +64,18 @@ static size_t row_in_file(const rows *r, size_t row)
     return row - in_head + in_head % half * 2 + in_head / half;
 }
 
+/* Rows change places within their head. */
+static int spans_of_rows(const mt_st_decoder *d, size_t first, size_t n, mt_st_span *out)
+{
+    const rows *r = (const rows *)d;
+    const mt__quant *q = r->quant;
+    size_t end = first + n;
+    if (r->head_width) first -= first % (r->head_width * r->width), end = mt_round_up(end, r->head_width * r->width);
+    const size_t from = first / q->block_n * q->block_bytes, to = (end + q->block_n - 1) / q->block_n * q->block_bytes;
+    *out = (mt_st_span){ NULL, r->data + from, to - from };
+    return 1;
+}
+
 static void read_rows(const mt_st_decoder *d, size_t first, size_t n, float *out)
 {
     const rows *r = (const rows *)d;
@@ -170,7 +182,7 @@ static mt_rc bind_one(mt_gguf *g, binding *b, const mt__gguf_raw *raw, mt_err *e
     }
     rows *r = mt_arena_alloc(&g->arena, sizeof *r);
     if (!r) return mt_no_memory(err, "the tensors of %s", g->base.path);
-    *r = (rows){ .base = { read_rows, raw->quant->decode ? raw->quant->name : NULL },
+    *r = (rows){ .base = { .read = read_rows, .spans = spans_of_rows, .stored_as = raw->quant->decode ? raw->quant->name : NULL },
                  .quant = raw->quant,
                  .data = raw->data,
                  .head_width = width,

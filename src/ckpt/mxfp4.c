@@ -7,6 +7,7 @@ enum { BLOCK = 32, BLOCK_BYTES = BLOCK / 2 };
 typedef struct packed {
     mt_st_decoder base;
     const uint8_t *blocks, *scales;
+    const mt_map *map_of_blocks, *map_of_scales;
     size_t R, C; /* of one matrix, as the blocks have it: rows of the output, columns of the input */
 } packed;
 
@@ -48,6 +49,16 @@ static void read_packed(const mt_st_decoder *d, size_t first, size_t n, float *o
     }
 }
 
+/* Whole matrices. */
+static int spans_of_packed(const mt_st_decoder *d, size_t first, size_t n, mt_st_span *out)
+{
+    const packed *p = (const packed *)d;
+    const size_t blocks = p->R * (p->C / BLOCK), from = first / (p->R * p->C), some = (first + n - 1) / (p->R * p->C) + 1 - from;
+    out[0] = (mt_st_span){ p->map_of_blocks, p->blocks + from * blocks * BLOCK_BYTES, some * blocks * BLOCK_BYTES };
+    out[1] = (mt_st_span){ p->map_of_scales, p->scales + from * blocks, some * blocks };
+    return 2;
+}
+
 /* A column of the tensor is a row of the blocks: side by side there. */
 static void read_every(const mt_st_decoder *d, size_t first, size_t step, size_t n, float *out)
 {
@@ -85,9 +96,15 @@ mt_rc mt__mxfp4_join(mt_st_tensor *out, mt_arena *arena, const char *name, const
                        mt_st_shape_text(s->n_dims, s->shape).s, BLOCK_BYTES);
     packed *p = mt_arena_alloc(arena, sizeof *p);
     if (!p) return mt_no_memory(err, "MXFP4 scales");
-    *p = (packed){ .base = { read_packed, "MXFP4", read_every },
+    *p = (packed){ .base = { .read = read_packed,
+                             .spans = spans_of_packed,
+                             .scattered = true,
+                             .stored_as = "MXFP4",
+                             .read_every = read_every },
                    .blocks = b->data,
                    .scales = s->data,
+                   .map_of_blocks = b->map,
+                   .map_of_scales = s->map,
                    .R = (size_t)b->shape[1],
                    .C = (size_t)b->shape[2] * BLOCK };
     *out = *b;

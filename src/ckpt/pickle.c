@@ -32,6 +32,18 @@ typedef struct strided {
     int64_t shape[MT_ST_MAX_DIMS], stride[MT_ST_MAX_DIMS]; /* in numbers */
 } strided;
 
+/* All of the view. */
+static int spans_of_strided(const mt_st_decoder *d, size_t first, size_t n, mt_st_span *out)
+{
+    const strided *s = (const strided *)d;
+    size_t numbers = 1;
+    (void)first;
+    (void)n;
+    for (int k = 0; k < s->n_dims; k++) numbers += (size_t)(s->shape[k] - 1) * (size_t)s->stride[k];
+    *out = (mt_st_span){ NULL, s->data, numbers * mt_dtype_bytes(s->dtype) };
+    return 1;
+}
+
 static void read_strided(const mt_st_decoder *d, size_t first, size_t n, float *out)
 {
     const strided *s = (const strided *)d;
@@ -84,7 +96,10 @@ static mt_rc make_strided(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *fr
                        p->base.path, t->name, mt_dtype_st_name(t->dtype));
     strided *s = mt_arena_alloc(&p->machine.arena, sizeof *s);
     if (!s) return mt_no_memory(err, "the list of tensors of %s", p->base.path);
-    *s = (strided){ .base.read = read_strided, .data = data, .dtype = t->dtype, .n_dims = t->n_dims };
+    *s = (strided){ .base = { .read = read_strided, .spans = spans_of_strided, .scattered = true },
+                    .data = data,
+                    .dtype = t->dtype,
+                    .n_dims = t->n_dims };
     memcpy(s->shape, from->shape, sizeof s->shape);
     for (int k = 0; k < t->n_dims; k++)
         s->stride[k] =

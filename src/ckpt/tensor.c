@@ -26,6 +26,20 @@ void mt_st_read(const mt_st_tensor *t, size_t first, size_t n, float *out)
         t->decoder->read(t->decoder, first, n, out);
 }
 
+int mt_st_spans(const mt_st_tensor *t, size_t first, size_t n, mt_st_span out[MT_ST_SPANS])
+{
+    if (!n) return 0;
+    int k = 1;
+    memset(out, 0, MT_ST_SPANS * sizeof *out);
+    if (t->data)
+        out[0] = (mt_st_span){ t->map, t->data + first * mt_dtype_bytes(t->dtype), n * mt_dtype_bytes(t->dtype) };
+    else
+        k = t->decoder->spans(t->decoder, first, n, out);
+    for (int i = 0; i < k; i++)
+        if (!out[i].map) out[i].map = t->map;
+    return k;
+}
+
 void mt_st_read_every(const mt_st_tensor *t, size_t first, size_t step, size_t n, float *out)
 {
     size_t size = mt_dtype_bytes(t->dtype);

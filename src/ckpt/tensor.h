@@ -18,10 +18,22 @@
 
 enum { MT_ST_MAX_DIMS = 8 };
 
+/* Bytes of a file. */
+typedef struct mt_st_span {
+    const mt_map *map; /* of the file */
+    const uint8_t *from;
+    size_t n;
+} mt_st_span;
+
+enum { MT_ST_SPANS = 2 }; /* numbers, and their scales */
+
 /* The first member of what a format needs to read its numbers. */
 typedef struct mt_st_decoder mt_st_decoder;
 struct mt_st_decoder {
     void (*read)(const mt_st_decoder *d, size_t first, size_t n, float *out);
+    /* As mt_st_spans, which sets a map that is left NULL. */
+    int (*spans)(const mt_st_decoder *d, size_t first, size_t n, mt_st_span *out);
+    bool scattered;        /* numbers in a row are far apart in the file: their spans have bytes of many others */
     const char *stored_as; /* "Q4_K", "F8_E4M3": precision was lost when the file was made; NULL: none was */
     /* As mt_st_read_every; NULL: number by number. */
     void (*read_every)(const mt_st_decoder *d, size_t first, size_t step, size_t n, float *out);
@@ -44,6 +56,8 @@ typedef struct mt_st_tensor {
 bool mt_st_is_float(const mt_st_tensor *t);
 /* Numbers first .. first + n as fp32; the range must be inside the tensor.  Any number of threads. */
 void mt_st_read(const mt_st_tensor *t, size_t first, size_t n, float *out);
+/* The bytes that numbers first .. first + n are read from, in a file or two; returns the number of spans. */
+int mt_st_spans(const mt_st_tensor *t, size_t first, size_t n, mt_st_span out[MT_ST_SPANS]);
 /* n numbers, `step` apart, from `first` on. */
 void mt_st_read_every(const mt_st_tensor *t, size_t first, size_t step, size_t n, float *out);
 /* The same numbers in the same dtype and shape. */

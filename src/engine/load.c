@@ -20,15 +20,22 @@ enum { STRETCH = 1 << 18 }; /* numbers it splits and writes at a time: few enoug
 enum { MOST_THREADS = 16 }; /* each holds a piece of a file in memory that no plan counts */
 
 /* A weight and its source. */
-typedef struct source {
+typedef struct source source;
+struct source {
     int unit;
     const mt_weight *w;
-    const mt_st_tensor *tensor;         /* in a file; NULL: generated */
-    int64_t slab;                       /* first number of its part of the tensor */
-    uint64_t stream;                    /* stream of its random numbers */
-    int64_t first_piece, n_pieces;      /* index of its first piece, among all of the loader's */
-    atomic_int_least64_t n_read, n_bad; /* pieces read so far; numbers that do not fit a split */
-} source;
+    const mt_st_tensor *tensor;    /* in a file; NULL: generated */
+    int64_t slab;                  /* first number of its part of the tensor */
+    uint64_t stream;               /* stream of its random numbers */
+    int64_t first_piece, n_pieces; /* index of its first piece, among all of the loader's */
+    atomic_int_least64_t n_bad;    /* numbers that do not fit a split */
+    /* Pieces that are scattered over their slab (the tensor, or an expert's part of it) need all of its bytes, which other
+     * weights may need too.  The first of those weights counts for all: */
+    source *first;               /* NULL: each piece has its own bytes */
+    int64_t n_sharing;           /* pieces that read the slab */
+    atomic_int_least64_t n_read; /* pieces read so far */
+    atomic_bool fetched;
+};
 
 typedef struct loader {
     mt_engine *e;
@@ -104,52 +111,54 @@ static source *find_piece(const loader *l, int64_t i, int64_t *first, int64_t *n
     return s;
 }
 
-/* True if a piece's bytes are contiguous, or nearly: not in a transposed tensor, or in one that a decoder reads. */
-static bool lies_in_one_place(const source *s) { return s->tensor->data && !s->w->slice.transposed; }
-
-static const uint8_t *place_of(const source *s, int64_t i)
+static bool is_scattered(const source *s)
 {
-    int64_t run;
-    return s->tensor->data + (size_t)(s->slab + mt_weight_place(s->w, i, &run)) * mt_dtype_bytes(s->tensor->dtype);
+    return s->w->slice.transposed || (s->tensor->decoder && s->tensor->decoder->scattered);
 }
 
-/* The bytes of numbers [first, first + n). */
-static size_t span_of(const source *s, int64_t first, int64_t n)
+/* The bytes that numbers [first, first + n) are read from. */
+static int spans_of(const source *s, int64_t first, int64_t n, mt_st_span out[MT_ST_SPANS])
 {
-    return (size_t)(place_of(s, first + n - 1) - place_of(s, first)) + mt_dtype_bytes(s->tensor->dtype);
+    int64_t run, from = s->slab, end = s->slab + mt_slice_slab(&s->w->slice);
+    if (!s->first) {
+        from = s->slab + mt_weight_place(s->w, first, &run);
+        end = s->slab + mt_weight_place(s->w, first + n - 1, &run) + 1;
+    }
+    return mt_st_spans(s->tensor, (size_t)from, (size_t)(end - from), out);
 }
+
+/* True once the slab of a scattered weight is in memory; it stays there until its last piece is read. */
+static bool is_fetched(const source *s) { return s->first && atomic_load(&s->first->fetched); }
 
 static void expect_piece(const loader *l, int64_t i)
 {
     int64_t first, n;
+    mt_st_span at[MT_ST_SPANS];
     const source *s = i < l->n_pieces ? find_piece(l, i, &first, &n) : NULL;
-    if (!s || !s->tensor || !lies_in_one_place(s)) return;
-    mt_map_expect(s->tensor->map, place_of(s, first), span_of(s, first, n));
+    if (!s || !s->tensor || is_fetched(s)) return;
+    for (int k = spans_of(s, first, n, at); k-- > 0;) mt_map_expect(at[k].map, at[k].from, at[k].n);
 }
 
 static mt_rc fetch_piece(const source *s, int64_t first, int64_t n, mt_err *err)
 {
-    if (!s->tensor || !lies_in_one_place(s) || mt_map_fetch(s->tensor->map, place_of(s, first), span_of(s, first, n)))
-        return MT_OK;
-    return mt_fail(err, MT_EIO,
-                   "%s: tensor \"%s\" cannot be read: the disk has failed, or the file has become shorter; check the disk "
-                   "(dmesg), or download the file again",
-                   s->tensor->file, s->tensor->name);
+    mt_st_span at[MT_ST_SPANS];
+    if (!s->tensor || is_fetched(s)) return MT_OK;
+    for (int k = spans_of(s, first, n, at); k-- > 0;)
+        if (!mt_map_fetch(at[k].map, at[k].from, at[k].n))
+            return mt_fail(err, MT_EIO,
+                           "%s: tensor \"%s\" cannot be read: the disk has failed, or the file has become shorter; check the "
+                           "disk (dmesg), or download the file again",
+                           s->tensor->file, s->tensor->name);
+    if (s->first) atomic_store(&s->first->fetched, true);
+    return MT_OK;
 }
 
-/* Releases pages early, because an embedding can be gigabytes.  Weights scattered over their tensor (or their expert's part) or
- * file are released with the last piece. */
-static void let_go(source *s, int64_t first, int64_t n)
+/* Releases pages early, because an embedding can be gigabytes. */
+static void let_go(const source *s, int64_t first, int64_t n)
 {
-    const mt_st_tensor *t = s->tensor;
-    bool last = atomic_fetch_add(&s->n_read, 1) == s->n_pieces - 1;
-    if (lies_in_one_place(s))
-        mt_map_release(t->map, place_of(s, first), span_of(s, first, n));
-    else if (last && t->data)
-        mt_map_release(t->map, t->data + (size_t)s->slab * mt_dtype_bytes(t->dtype),
-                       (size_t)mt_slice_slab(&s->w->slice) * mt_dtype_bytes(t->dtype));
-    else if (last)
-        mt_map_release(t->map, t->map->data, t->map->size);
+    mt_st_span at[MT_ST_SPANS];
+    if (s->first && atomic_fetch_add(&s->first->n_read, 1) < s->first->n_sharing - 1) return;
+    for (int k = spans_of(s, first, n, at); k-- > 0;) mt_map_release(at[k].map, at[k].from, at[k].n);
 }
 
 static mt_rc move_piece(const loader *l, source *s, int64_t first, int64_t n, halves *h, mt_err *err)
@@ -254,6 +263,19 @@ static void fresh_numbers(const loader *l, const source *s, int64_t first, int64
 
 /* -- all of them ----------------------------------------------------------------------------------- */
 
+/* The weights of a slab are in one unit. */
+static void find_sharing(const loader *l, source *s)
+{
+    if (!s->tensor || !is_scattered(s)) return;
+    s->first = s;
+    for (source *o = s; o-- > l->sources && o->unit == s->unit;)
+        if (o->tensor == s->tensor && o->slab == s->slab) {
+            s->first = o->first;
+            break;
+        }
+    s->first->n_sharing += s->n_pieces;
+}
+
 static mt_rc add_weight(loader *l, const mt_walk *at, mt_err *err)
 {
     const mt_st_tensor *t = l->shards ? mt_weights_find(l->shards, at) : NULL;
@@ -268,6 +290,7 @@ static mt_rc add_weight(loader *l, const mt_walk *at, mt_err *err)
     s->first_piece = l->n_pieces;
     s->n_pieces = (at->w->n + PIECE - 1) / PIECE;
     l->n_pieces += s->n_pieces;
+    find_sharing(l, s);
     return MT_OK;
 }
 

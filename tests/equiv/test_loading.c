@@ -2,11 +2,12 @@
  * home and the number of threads, and a file that cannot be read in the middle of it is an error. */
 #define _GNU_SOURCE
 #include "rig.h"
-#include "tempdir.h"
+#include "workspace.h"
 
 #include "base/fault.h"
 #include "base/rng.h"
 #include "base/split.h"
+#include "ckpt/model_files.h"
 #include "ckpt/safetensors_write.h"
 
 #include <sched.h>
@@ -22,7 +23,7 @@ static void open_model(rig *r, const char *dir)
     mt_err err = { 0 };
     char notice[256];
     *r = (rig){ 0 };
-    assert_ok(mt_config_open(&r->config, dir, &err));
+    assert_ok(mt_model_files_config(&r->config, dir, &err));
     assert_ok(mt_shards_open(&r->shards, dir, &err));
     const mt_model_options o = { .unit_experts = rig_unit_experts(r->config) };
     assert_ok(mt_weights_model(&r->model, &r->config, r->shards, &o, notice, &err));
@@ -272,24 +273,52 @@ static bool kernel_populates(void)
 }
 
 /* Cut while the run has it open: not a signal. */
-static void a_file_that_becomes_shorter_is_an_error(void **state)
+static void cut_and_load(const char *dir, const char *file, off_t to)
 {
     char path[512];
     mt_err err = { 0 };
     rig r;
-    if (!kernel_populates()) mt_skip("a kernel before Linux 5.14");
-    write_model(*state, large[0].config, large[0].t);
-    snprintf(path, sizeof path, "%s/model.safetensors", (char *)*state);
-    open_model(&r, *state);
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    open_model(&r, dir);
     start(&r, false);
-    assert_int_equal(truncate(path, 1 << 20), 0);
+    assert_int_equal(truncate(path, to), 0);
     assert_int_equal(mt_engine_load(r.engine, r.model, r.shards, &err), MT_EIO);
     assert_says("the file has become shorter");
     rig_close(&r);
 }
 
-#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+static void a_file_that_becomes_shorter_is_an_error(void **state)
+{
+    if (!kernel_populates()) mt_skip("a kernel before Linux 5.14");
+    for (size_t i = 0; i < MT_COUNT(large); i++) {
+        write_model(*state, large[i].config, large[i].t);
+        cut_and_load(*state, "model.safetensors", 1 << 20);
+    }
+}
+
+static void so_it_is_where_numbers_are_decoded(void **state)
+{
+    static const struct {
+        const char *dir, *file;
+    } models[] = { { "weights/fp8_deepseek", "model.safetensors" },
+                   { "weights/gguf_llama_q8", "model.gguf" },
+                   { "models/gpt2", "model.safetensors" } };
+    if (!kernel_populates()) mt_skip("a kernel before Linux 5.14");
+    for (size_t i = 0; i < MT_COUNT(models); i++) {
+        const char *const files[] = { "config.json", models[i].file };
+        test_path dir = workspace_path("%s/%zu", (char *)*state, i);
+        assert_int_equal(mkdir(dir.s, 0777), 0);
+        for (size_t k = 0; k < MT_COUNT(files); k++) {
+            test_path from = workspace_path(MT_TESTS_DIR "/golden/%s/%s", models[i].dir, files[k]);
+            if (mt_file_exists(from.s)) workspace_copy(from.s, workspace_path("%s/%s", dir.s, files[k]).s);
+        }
+        cut_and_load(dir.s, models[i].file, 8192);
+    }
+}
+
+#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, workspace_remove)
 RIG_TEST_MAIN(cmocka_unit_test(every_family_loads_the_same_by_one_thread_and_many),
               cmocka_unit_test(an_fp8_model_loads_the_same_by_one_thread_and_many),
               IN_DIR(weights_of_many_pieces_land_where_their_layout_says), IN_DIR(every_byte_is_told_of_once),
-              IN_DIR(a_piece_that_cannot_be_read_ends_the_load), IN_DIR(a_file_that_becomes_shorter_is_an_error))
+              IN_DIR(a_piece_that_cannot_be_read_ends_the_load), IN_DIR(a_file_that_becomes_shorter_is_an_error),
+              IN_DIR(so_it_is_where_numbers_are_decoded))

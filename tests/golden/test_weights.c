@@ -6,6 +6,8 @@
 #include "ckpt/shards.h"
 
 #include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define DIR MT_TESTS_DIR "/golden/weights/"
 
@@ -38,6 +40,35 @@ static void same_in_pieces(const mt_st_tensor *t, const mt_st_tensor *e, size_t 
     }
 }
 
+/* Whole pages of the bytes that a range of numbers names. */
+static void protect(const mt_st_span *s, int how)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)s->from / page * page;
+    assert_true(s->from >= s->map->data && s->from + s->n <= s->map->data + s->map->size);
+    assert_int_equal(mprotect((void *)from, (uintptr_t)s->from + s->n - from, how), 0);
+}
+
+/* Reading numbers touches no page but those of the bytes they name: with the others taken away, it would be a signal. */
+static void reads_only_what_it_names(const mt_st_tensor *t, size_t piece)
+{
+    mt_st_span all[MT_ST_SPANS], some[MT_ST_SPANS];
+    float got[512];
+    const int n_all = mt_st_spans(t, 0, t->n, all);
+    for (size_t at = 0; at < t->n; at += piece) {
+        const size_t n = t->n - at < piece ? t->n - at : piece;
+        const int k = mt_st_spans(t, at, n, some);
+        assert_int_equal(k, n_all);
+        for (int i = 0; i < k; i++) {
+            assert_true(some[i].from >= all[i].from && some[i].from + some[i].n <= all[i].from + all[i].n);
+            protect(&(mt_st_span){ some[i].map, some[i].map->data, some[i].map->size }, PROT_NONE);
+        }
+        for (int i = 0; i < k; i++) protect(&some[i], PROT_READ);
+        mt_st_read(t, at, n, got);
+        for (int i = 0; i < k; i++) protect(&(mt_st_span){ some[i].map, some[i].map->data, some[i].map->size }, PROT_READ);
+    }
+    assert_int_equal(mt_st_spans(t, 0, 0, some), 0);
+}
+
 static void holds_what_is_expected(const char *folder)
 {
     mt_err err = { 0 };
@@ -57,6 +88,7 @@ static void holds_what_is_expected(const char *folder)
         same_in_pieces(t, e, 512);
         same_in_pieces(t, e, 7);
         same_in_pieces(t, e, 1);
+        reads_only_what_it_names(t, 512);
     }
     mt_shards_close(s);
     mt_safetensors_close(expected);
