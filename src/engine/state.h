@@ -61,6 +61,8 @@ mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err);
 /* Nothing may be in flight.  Any number of threads may write; 8-bit moments of a unit only one at a time, because numbers share
  * blocks. */
 mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err);
+/* True if the plan has a home for such numbers: one that only runs forward in bf16 has none for low halves. */
+bool mt_state_takes(const mt_state *s, mt_state_range r);
 
 /* -- updates -- */
 

@@ -302,11 +302,15 @@ mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err)
     return move_range(s, r, dst, MT_COPY_OUT, err);
 }
 
+static bool has_exact(const mt_state *s, mt_state_range r) { return r.kind <= MT_STATE_LO && s->units[r.unit].home.exact; }
+
+bool mt_state_takes(const mt_state *s, mt_state_range r) { return is_kept(s, r) || has_exact(s, r); }
+
 mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err)
 {
     char *from = (char *)(uintptr_t)src; /* only read */
-    bool kept = is_kept(s, r), exact = r.kind <= MT_STATE_LO && s->units[r.unit].home.exact;
-    MT_TRY(check_range(s, r, kept || exact, err));
-    if (exact) MT_TRY(write_exact(s, r, from, err));
+    const bool kept = is_kept(s, r);
+    MT_TRY(check_range(s, r, mt_state_takes(s, r), err));
+    if (has_exact(s, r)) MT_TRY(write_exact(s, r, from, err));
     return kept ? move_range(s, r, from, MT_COPY_IN, err) : MT_OK; /* otherwise mapped, or not requested */
 }

@@ -316,9 +316,34 @@ static void so_it_is_where_numbers_are_decoded(void **state)
     }
 }
 
+/* Low halves are written where the plan has a home for them, and nothing is swallowed. */
+static void a_plan_names_the_halves_it_takes(void **state)
+{
+    (void)state;
+    for (int f32 = 0; f32 < 2; f32++) {
+        mt_err err = { 0 };
+        rig r;
+        open_model(&r, GOLDEN_DIR "llama_tied");
+        const mt_dtype t = f32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+        const mt_job job = { .step_tokens = 8, .step_docs = 1, .longest = 8 };
+        const mt_arithmetic a = { .compute = t, .grad = t, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8 };
+        mt_plan *plan;
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        rig_start(&r, plan, 1);
+        for (int u = 0; u < r.model->n_units; u++) {
+            const int16_t low = 0;
+            const mt_state_range lo = { u, MT_STATE_LO, 0, 1 };
+            assert_true(mt_state_takes(mt_engine_state(r.engine), (mt_state_range){ u, MT_STATE_HI, 0, 1 }));
+            assert_int_equal(mt_state_takes(mt_engine_state(r.engine), lo), f32);
+            assert_int_equal(mt_engine_write(r.engine, lo, &low, &err), f32 ? MT_OK : MT_EINVAL);
+        }
+        rig_close(&r);
+    }
+}
+
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, workspace_remove)
 RIG_TEST_MAIN(cmocka_unit_test(every_family_loads_the_same_by_one_thread_and_many),
               cmocka_unit_test(an_fp8_model_loads_the_same_by_one_thread_and_many),
               IN_DIR(weights_of_many_pieces_land_where_their_layout_says), IN_DIR(every_byte_is_told_of_once),
               IN_DIR(a_piece_that_cannot_be_read_ends_the_load), IN_DIR(a_file_that_becomes_shorter_is_an_error),
-              IN_DIR(so_it_is_where_numbers_are_decoded))
+              IN_DIR(so_it_is_where_numbers_are_decoded), cmocka_unit_test(a_plan_names_the_halves_it_takes))
