@@ -215,6 +215,12 @@ static mt_rc check_xielu(const mt_model *m, const mt_shards *shards, mt_err *err
     return MT_OK;
 }
 
+static bool has_head(const mt_model *m, const mt_shards *shards)
+{
+    char name[MT_NAME_BYTES];
+    return mt_role_name(m->config, &m->names, MT_W_HEAD, name) && mt_shards_find(shards, name);
+}
+
 mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unused, mt_err *err)
 {
     size_t used = 0;
@@ -224,6 +230,7 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
         MT_TRY(check_one(&at, shards, err));
         used += mt_weight_leads(at.u, at.w); /* of the weights that share a tensor, one counts */
     }
+    if (m->tied && has_head(m, shards)) used++; /* written twice: the embedding has the same numbers (find_tying) */
     size_t unused = mt_shards_count(shards) - used;
     if (n_unused) *n_unused = unused;
     return unused && m->config->n_assumptions ? check_nothing_is_left(m, shards, err) : MT_OK;

@@ -11,7 +11,7 @@
 /* The tensor that a weight is in; NULL: the files do not have it. */
 const mt_st_tensor *mt_weights_find(const mt_shards *shards, const mt_walk *at);
 
-/* Every tensor is there with its shape; *n_unused counts the others. */
+/* Every tensor is there with its shape; *n_unused counts the others, but not a tied head. */
 mt_rc mt_weights_check(const mt_model *model, const mt_shards *shards, size_t *n_unused, mt_err *err);
 
 /* Tensors inside the model's layers that nothing computes with, such as a bias that config.json does not mention. */

@@ -83,10 +83,9 @@ static mt_rc bind_weights(mt_trainer *t, mt_err *err)
     size_t unused = 0;
     if (t->net.shards) MT_TRY(mt_weights_check(t->net.model, t->net.shards, &unused, err));
     t->net.export.source = t->net.shards;
-    bool head_too = t->net.model->tied && unused == 1; /* a tied head that the source wrote twice */
-    if (unused && !head_too)
-        mt_info("%zu tensors of %s are not part of the text model: they are not trained, and saved unchanged", unused,
-                t->s->model.name);
+    if (unused)
+        mt_info("tensors of %s that are not part of the text model: %zu; they are not trained, and saved unchanged",
+                t->s->model.name, unused);
     return MT_OK;
 }
 

@@ -1,7 +1,7 @@
 /* A checkpoint that does not fit its config: every case named, with what to do.  Made by rewriting a good model with one
  * change. */
 #include "rig.h"
-#include "tempdir.h"
+#include "workspace.h"
 
 #include "base/log.h"
 #include "ckpt/safetensors_write.h"
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define SOURCE MT_TESTS_DIR "/golden/models/llama_default"
+#define TIED   MT_TESTS_DIR "/golden/models/llama_tied"
 #define VICTIM "model.layers.1.mlp.up_proj.weight"
 
 typedef enum change { NONE, DROP, RESHAPE, RETYPE, PUT_NAN, ADD_EXTRA, ADD_TABLE, ADD_BIAS, DROP_HEAD } change;
@@ -126,6 +127,40 @@ static void tensors_nobody_asks_for_are_counted(void **state)
     write_model(*state, ADD_EXTRA);
     assert_ok(check_model(*state, &unused, &err));
     assert_int_equal(unused, 1);
+}
+
+/* A tied model and one tensor more, which has the embedding's numbers. */
+static size_t unused_beside_tied(const char *dir, const char *name)
+{
+    mt_err err = { 0 };
+    mt_shards *from;
+    mt_safetensors_writer *w;
+    size_t unused;
+    assert_ok(mt_shards_open(&from, TIED, &err));
+    assert_ok(mt_safetensors_writer_create(&w, workspace_path("%s/model.safetensors", dir).s, &err));
+    const size_t n = mt_shards_count(from);
+    const mt_st_tensor *embed = mt_shards_find(from, "model.embed_tokens.weight");
+    for (size_t i = 0; i <= n; i++) {
+        const mt_st_tensor *t = i < n ? mt_shards_at(from, i) : embed;
+        assert_ok(mt_safetensors_writer_add(w, i < n ? t->name : name, t->dtype, t->n_dims, t->shape, &err));
+    }
+    assert_ok(mt_safetensors_writer_start(w, &err));
+    for (size_t i = 0; i <= n; i++) {
+        const mt_st_tensor *t = i < n ? mt_shards_at(from, i) : embed;
+        assert_ok(mt_safetensors_writer_put(w, i < n ? t->name : name, 0, t->data, t->bytes, &err));
+    }
+    assert_ok(mt_safetensors_writer_finish(w, &err));
+    mt_safetensors_writer_free(w);
+    mt_shards_close(from);
+    workspace_copy(TIED "/config.json", workspace_path("%s/config.json", dir).s);
+    assert_ok(check_model(dir, &unused, &err));
+    return unused;
+}
+
+static void a_tied_head_is_known_by_its_name(void **state)
+{
+    assert_int_equal(unused_beside_tied(*state, "lm_head.weight"), 0);
+    assert_int_equal(unused_beside_tied(*state, "score.weight"), 1);
 }
 
 /* An unknown type, and a tensor more than its family would use. */
@@ -366,7 +401,7 @@ static void other_constants_of_xielu_are_refused(void **state)
 }
 
 MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted),
-             IN_TEMPDIR(tensors_inside_the_layers_that_nothing_uses_are_named),
+             IN_TEMPDIR(a_tied_head_is_known_by_its_name), IN_TEMPDIR(tensors_inside_the_layers_that_nothing_uses_are_named),
              IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused), IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
              IN_TEMPDIR(numbers_that_are_not_finite_are_refused_by_name), IN_TEMPDIR(other_constants_of_xielu_are_refused),
              cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone),
