@@ -48,7 +48,6 @@ static mt_rc plan_text(const mt_trainer *t, mt_str *s, mt_err *err)
     mt_json_put_size(&j, "base_device_bytes", p->base_device);
     mt_json_put_size(&j, "base_host_bytes", p->base_host);
     mt_json_put_size(&j, "checkpoint_host_bytes", t->saver.planned_room);
-    mt_json_put_num(&j, "step_seconds", "%.6g", p->predicted_seconds);
     put_expert_layers(&j, &t->net.loads);
     put_plan_arithmetic(&j, &p->arithmetic);
     if (mt_plan_lanes(p) > 1) mt_json_put_int(&j, "devices", mt_plan_lanes(p));

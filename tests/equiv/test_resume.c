@@ -684,6 +684,12 @@ static void steps_without_trained_tokens_are_no_speed(void **state)
         if (i <= 5) assert_float_equal(r->trained_s / r->tokens_s, 0.8, 1e-9);
     }
     assert_int_equal(out.result.n_skipped, 8);
+    char *plan;
+    mt_err err = { 0 };
+    assert_ok(mt_file_read(&plan, NULL, workspace_path("%s/plan.json", a.out.s).s, 1 << 20, &err));
+    assert_non_null(strstr(plan, "\"predicted_seconds\": "));
+    assert_null(strstr(plan, "\"step_seconds\"")); /* a name of measured steps alone */
+    mt_free(plan);
     assert_true(out.result.compared.tokens_s < 10 / a.reported[4].seconds);
 }
 
