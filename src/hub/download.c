@@ -2,7 +2,9 @@
  *
  * Workers take pieces: of a file that is open while it has any left, else of the next file.  The worker that gets a file's last
  * piece verifies and publishes it while the others continue.  A piece that breaks off is requested again from where it stopped;
- * the first failure that retries do not fix stops all workers, and the received pieces stay for the next run. */
+ * the first failure that retries do not fix stops all workers, and the received pieces stay for the next run.  The lock guards
+ * only the bookkeeping: files are opened and marked, and progress is shown, without it, so a slow disk or a stopped terminal
+ * delays no other worker. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -40,10 +42,12 @@ typedef struct job {
     pthread_mutex_t lock; /* of everything below, and of items' state, next and part.done */
     mt_err error;         /* the first one */
     atomic_bool stop;
+    bool opening; /* a worker opens a file: one at a time, so that pieces come from as few files as possible */
     uint64_t done_bytes, total_bytes;
-    double shown_s;
-    int n_working; /* threads that have not ended */
-    pthread_cond_t ended;
+    int n_working;           /* threads that have not ended */
+    pthread_cond_t ended;    /* a worker has */
+    pthread_cond_t may_turn; /* a file was opened, or another process may have finished one */
+    double shown_s;          /* of the thread that waits for the workers */
 } job;
 
 /* A span of a file that one worker fetches. */
@@ -56,13 +60,23 @@ typedef struct span {
     bool answered;    /* the answer's first byte has come */
 } span;
 
-static void add_progress(job *j, uint64_t bytes, bool force)
+static void add_progress(job *j, uint64_t bytes)
 {
-    double now = mt_now_s();
+    pthread_mutex_lock(&j->lock);
     j->done_bytes += bytes;
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* Not under the lock: the user's function may take long. */
+static void show_progress(job *j, bool force)
+{
+    const double now = mt_now_s();
     if (!j->hub->o.progress || (!force && now - j->shown_s < 0.1)) return;
     j->shown_s = now;
-    j->hub->o.progress(j->hub->o.user, &(mt_hub_progress){ j->repo->name, j->done_bytes, j->total_bytes, j->n });
+    pthread_mutex_lock(&j->lock);
+    const mt_hub_progress p = { j->repo->name, j->done_bytes, j->total_bytes, j->n };
+    pthread_mutex_unlock(&j->lock);
+    j->hub->o.progress(j->hub->o.user, &p);
 }
 
 static void fail_job(job *j, const mt_err *err)
@@ -96,26 +110,25 @@ static void close_item(item *it)
     it->lock = -1;
 }
 
-/* Leaves it WAITING if another process has it. */
-static mt_rc open_item(job *j, item *it, mt_err *err)
+/* Without the lock: only this worker knows the item.  *state: WAITING if another process has it. */
+static mt_rc open_item(job *j, item *it, file_state *state, mt_err *err)
 {
     char *blob = mt__blob_path(j->repo, it->file->hash);
     bool busy = false, alone = true;
     mt_rc rc = blob ? mt__try_lock(j->hub, j->repo, it->file->hash, &it->lock, &alone, err) : mt_no_memory(err, "a path");
+    *state = WAITING;
     if (!rc && it->lock < 0) busy = true;
     if (!rc && !busy && mt_file_exists(blob)) {
-        it->state = COMPLETE;
-        add_progress(j, it->file->size, false);
-        close_item(it);
+        *state = COMPLETE;
+        add_progress(j, it->file->size);
     } else if (!rc && !busy) {
         rc = mt__partial_open(&it->part, j->repo, it->file, j->hub->o.piece_bytes, alone, &busy, err);
         if (!rc && !busy) {
-            it->state = OPEN;
-            add_progress(j, bytes_here(it), false);
-        } else {
-            close_item(it);
+            *state = OPEN;
+            add_progress(j, bytes_here(it));
         }
     }
+    if (*state != OPEN) close_item(it);
     if (!rc && busy && !it->said_busy) {
         it->said_busy = true;
         mt_info("another process is downloading %s; waiting for it", it->file->path);
@@ -141,13 +154,13 @@ static mt_rc wrong_content(job *j, item *it, mt_err *err)
 {
     if (!it->restarted) {
         mt_warn("%s: what arrived is not what the hub lists; fetching it anew", it->file->path);
+        MT_TRY(mt__partial_restart(&it->part, err)); /* no worker takes a piece of it, because none is left */
         pthread_mutex_lock(&j->lock);
         it->restarted = true;
         j->done_bytes -= it->file->size;
-        mt_rc rc = mt__partial_restart(&it->part, err);
         it->next = 0;
         pthread_mutex_unlock(&j->lock);
-        return rc;
+        return MT_OK;
     }
     pthread_mutex_lock(&j->lock);
     it->state = COMPLETE; /* closed for good */
@@ -205,9 +218,7 @@ static mt_rc sink(void *user, int64_t first, const void *data, size_t n, mt_err 
     size_t use = (size_t)(s->end - s->at < n ? s->end - s->at : n);
     MT_TRY(mt__partial_write(&s->it->part, s->at, p, use, err));
     s->at += use, s->body_at += n;
-    pthread_mutex_lock(&s->j->lock);
-    add_progress(s->j, use, false);
-    pthread_mutex_unlock(&s->j->lock);
+    add_progress(s->j, use);
     return use < n ? mt_fail(err, MT_ESTOPPED, "that is all that was wanted") : MT_OK;
 }
 
@@ -260,12 +271,14 @@ static mt_rc download_fetch(span *s, mt_http *http, mt_err *err)
 /* Mark what a span has brought; *last: nothing is missing any more. */
 static mt_rc mark(span *s, bool *last, mt_err *err)
 {
-    mt_rc rc = MT_OK;
+    mt__partial *p = &s->it->part;
+    for (uint64_t i = 0; i < s->n_pieces; i++) MT_TRY(mt__partial_mark(p, s->piece + i, err));
     pthread_mutex_lock(&s->j->lock);
-    for (uint64_t i = 0; !rc && i < s->n_pieces; i++) rc = mt__partial_mark(&s->it->part, s->piece + i, err);
-    *last = s->it->part.n_done == s->it->part.n_pieces;
+    for (uint64_t i = 0; i < s->n_pieces; i++) p->done[s->piece + i] = 1;
+    p->n_done += s->n_pieces;
+    *last = p->n_done == p->n_pieces;
     pthread_mutex_unlock(&s->j->lock);
-    return rc;
+    return MT_OK;
 }
 
 /* -- workers --------------------------------------------------------------------------------------- */
@@ -280,18 +293,33 @@ static void drop_complete(job *j)
     j->n_live = n;
 }
 
-/* What to do next.  Only files that another process has are waited for. */
+/* Under the lock, and lets go of it: meanwhile `opening` keeps the other workers from changing j->live. */
+static mt_rc open_next(job *j, item *it, mt_err *err)
+{
+    file_state state;
+    j->opening = true;
+    pthread_mutex_unlock(&j->lock);
+    mt_rc rc = open_item(j, it, &state, err);
+    pthread_mutex_lock(&j->lock);
+    j->opening = false;
+    it->state = state;
+    pthread_cond_broadcast(&j->may_turn);
+    return rc;
+}
+
+/* What to do next.  Files that another process has are waited for, and the file that another worker opens. */
 static turn next_turn(job *j, span *s, item **to_finish, mt_err *err, mt_rc *rc)
 {
     bool waits = false;
-    drop_complete(j);
+    if (!j->opening) drop_complete(j);
     for (size_t i = 0; i < j->n_live; i++)
         if (take_piece(j, j->live[i], s)) return TURN_PIECE;
+    if (j->opening) return TURN_WAIT;
     for (size_t i = 0; i < j->n_live || j->n_begun < j->n; i++) {
         if (i == j->n_live) j->live[j->n_live++] = &j->items[j->n_begun++];
         item *it = j->live[i];
         if (it->state != WAITING) continue;
-        if ((*rc = open_item(j, it, err))) return TURN_END;
+        if ((*rc = open_next(j, it, err))) return TURN_END;
         waits = waits || it->state == WAITING;
         if (it->state == COMPLETE && i + 1 == j->n_live)
             j->n_live--, i--; /* the cache has it, as it may have most of a large set */
@@ -302,6 +330,16 @@ static turn next_turn(job *j, span *s, item **to_finish, mt_err *err, mt_rc *rc)
     return waits ? TURN_WAIT : TURN_END;
 }
 
+/* Until the condition is signaled, at most a tenth of a second. */
+static void wait_a_moment(job *j, pthread_cond_t *until)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += 100000000;
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    pthread_cond_timedwait(until, &j->lock, &t);
+}
+
 static mt_rc one_turn(job *j, mt_http *http, bool *end, mt_err *err)
 {
     span s;
@@ -309,9 +347,9 @@ static mt_rc one_turn(job *j, mt_http *http, bool *end, mt_err *err)
     mt_rc rc = MT_OK;
     pthread_mutex_lock(&j->lock);
     turn t = next_turn(j, &s, &it, err, &rc);
+    if (t == TURN_WAIT) wait_a_moment(j, &j->may_turn);
     pthread_mutex_unlock(&j->lock);
     *end = t == TURN_END;
-    if (t == TURN_WAIT) nanosleep(&(struct timespec){ 0, 100000000 }, NULL);
     if (t == TURN_PIECE) {
         bool last = false;
         it = s.it;
@@ -347,11 +385,10 @@ static void wait_for_workers(job *j)
     bool told = false;
     pthread_mutex_lock(&j->lock);
     while (j->n_working > 0) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_nsec += 100000000;
-        if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
-        pthread_cond_timedwait(&j->ended, &j->lock, &t);
+        wait_a_moment(j, &j->ended);
+        pthread_mutex_unlock(&j->lock);
+        show_progress(j, false);
+        pthread_mutex_lock(&j->lock);
         if (told || !asked_to_stop(j)) continue;
         told = true;
         if (!j->error.rc)
@@ -465,11 +502,15 @@ static mt_rc check_complete(const job *j, mt_err *err)
 
 mt_rc mt__download(mt_hub *hub, const mt__repo *repo, const mt__files *files, mt_err *err)
 {
-    job j = { .hub = hub, .repo = repo, .lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER };
+    job j = { .hub = hub,
+              .repo = repo,
+              .lock = PTHREAD_MUTEX_INITIALIZER,
+              .ended = PTHREAD_COND_INITIALIZER,
+              .may_turn = PTHREAD_COND_INITIALIZER };
     mt_rc rc = download_prepare(&j, files, err);
     if (!rc) rc = download_run(&j, err);
     if (!rc) rc = check_complete(&j, err);
-    if (!rc) add_progress(&j, 0, true);
+    if (!rc) show_progress(&j, true);
     for (size_t i = 0; i < j.n; i++) close_item(&j.items[i]);
     mt_free(j.items);
     mt_free(j.live);

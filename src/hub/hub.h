@@ -26,7 +26,7 @@ typedef struct mt_hub_progress {
     uint64_t done_bytes, total_bytes;
     size_t n_files;
 } mt_hub_progress;
-/* Called a few times a second, from any thread, one at a time. */
+/* Called a few times a second and at the end, on the caller's thread. */
 typedef void (*mt_hub_progress_fn)(void *user, const mt_hub_progress *p);
 
 /* Zero means the default. */

@@ -47,11 +47,9 @@ static bool read_trailer(mt__partial *p, uint64_t bytes)
     return mt_disk_read(p->fd, p->done, p->n_pieces, p->size + HEAD_BYTES) == (ssize_t)p->n_pieces;
 }
 
-mt_rc mt__partial_mark(mt__partial *p, uint64_t piece, mt_err *err)
+mt_rc mt__partial_mark(const mt__partial *p, uint64_t piece, mt_err *err)
 {
-    p->done[piece] = 1;
-    p->n_done++;
-    return write_at(p, p->size + HEAD_BYTES + piece, &p->done[piece], 1, err);
+    return write_at(p, p->size + HEAD_BYTES + piece, &(const uint8_t){ 1 }, 1, err);
 }
 
 /* -- opening --------------------------------------------------------------------------------------- */

@@ -24,8 +24,8 @@ typedef struct mt__partial {
 mt_rc mt__partial_open(mt__partial *p, const mt__repo *repo, const mt__file *f, uint64_t piece_bytes, bool alone, bool *busy,
                        mt_err *err);
 mt_rc mt__partial_write(const mt__partial *p, uint64_t at, const void *data, size_t n, mt_err *err);
-/* A piece is complete.  Not thread-safe. */
-mt_rc mt__partial_mark(mt__partial *p, uint64_t piece, mt_err *err);
+/* Writes that a piece is complete; the caller notes it in done and n_done, under its lock. */
+mt_rc mt__partial_mark(const mt__partial *p, uint64_t piece, mt_err *err);
 /* Compare with the hash. */
 mt_rc mt__partial_verify(const mt__partial *p, const char *hash, bool *right, const atomic_bool *stop, mt_err *err);
 /* Forget all pieces. */

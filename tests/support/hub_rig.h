@@ -19,6 +19,7 @@ typedef struct rig {
     mt_hub *hub;
     mt_hub_progress last; /* the latest that was shown */
     int n_shown;
+    pthread_t caller;  /* the thread that downloads, on which progress is shown */
     char said[4096];   /* notices */
     atomic_int n_said; /* how many */
 } rig;
@@ -26,6 +27,7 @@ typedef struct rig {
 static inline void show(void *user, const mt_hub_progress *p)
 {
     rig *r = user;
+    assert_true(pthread_equal(pthread_self(), r->caller));
     assert_true(p->done_bytes <= p->total_bytes);
     r->last = *p;
     r->n_shown++;
@@ -43,6 +45,7 @@ static inline void open_hub(rig *r)
 {
     mt_err err = { 0 };
     mt_hub_close(r->hub);
+    r->caller = pthread_self();
     assert_ok(mt_hub_open(
         &r->hub,
         &(mt_hub_options){ .progress = show, .user = r, .piece_bytes = HUB_TINY_PIECE, .n_connections = 4, .pause_s = 0.01 },
