@@ -49,7 +49,7 @@ static void on_saved(void *user, const char *path, double seconds)
     h->saved(h->user, path);
 }
 
-static bool on_stop(void *user)
+static int on_stop(void *user)
 {
     const megatrain_hooks *h = ((api_run *)user)->hooks;
     return h->stop(h->user);
@@ -73,7 +73,7 @@ static void outcome_of(const mt_train_result *r, megatrain_outcome *out)
 {
     out->step = r->step;
     out->n_skipped = r->n_skipped;
-    out->stopped = r->stopped;
+    out->stopped = r->stopped != 0;
     out->loss = r->loss;
     snprintf(out->checkpoint, sizeof out->checkpoint, "%s", r->checkpoint);
     snprintf(out->model_dir, sizeof out->model_dir, "%s", r->model_dir);

@@ -31,7 +31,8 @@ typedef struct app {
     mt_server *server; /* NULL: no dashboard */
     mt_comm *comm;     /* the machines of the run; NULL: not known yet */
     atomic_bool told;  /* its error */
-    bool stopped;      /* by a signal, before its last step */
+    int stopped;       /* the signal that ended it before its last step, on this rank or another; 0: none */
+    bool launched;     /* comm was asked for */
 } app;
 
 /* With several ranks, the first shows and writes everything. */
@@ -39,10 +40,10 @@ static bool is_first(const app *a) { return !a->comm || a->comm->rank == 0; }
 
 /* -- signals --------------------------------------------------------------------------------------- */
 
-static bool asked_to_stop(void *user)
+static int asked_to_stop(void *user)
 {
     (void)user;
-    return atomic_load(mt_stop_flag());
+    return atomic_load(mt_stop_flag()) ? mt_stop_signal() : 0;
 }
 
 static bool asked_to_save(void *user)
@@ -124,7 +125,7 @@ static mt_rc run_along(app *a, mt_trainer *t, mt_err *err)
 {
     mt_train_result result;
     mt_rc rc = mt_trainer_run(t, &result, err);
-    a->stopped = !rc && result.stopped;
+    a->stopped = rc ? 0 : result.stopped;
     return rc;
 }
 
@@ -140,7 +141,7 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
     mt_rc rc = mt_trainer_run(t, &result, err);
     mt_train_screen_finish(&a->screen);
     if (!rc) mt_train_screen_end(&a->screen, &a->s, &result);
-    a->stopped = !rc && result.stopped;
+    a->stopped = rc ? 0 : result.stopped;
     return rc;
 }
 
@@ -380,6 +381,7 @@ static void last_words(void *user, const mt_err *e) { (void)tell_failure(user, e
 static mt_rc open_ranks(app *a, mt_err *err)
 {
     const mt_comm_options o = { .timeout_s = a->s.run.comm_timeout, .last = last_words, .self = a };
+    a->launched = true;
     MT_TRY(mt_comm_launched(&a->comm, &o, err));
     if (is_first(a)) return MT_OK;
     mt_log_set_sink(NULL, NULL);
@@ -387,20 +389,27 @@ static mt_rc open_ranks(app *a, mt_err *err)
     return MT_OK;
 }
 
+/* The same on every rank, whichever the launcher reports.  A rank that got no signal itself does not know which one it was. */
+static int failed_status(const mt_err *err)
+{
+    if (err->rc == MT_ESTOPPED) return mt_stop_signal() ? mt_stop_status() : 128 + SIGTERM;
+    return err->rc == MT_EINVAL ? 2 : 1;
+}
+
 /* Every rank ends with the first failure of any rank; one of them prints it. */
 static int end_failed(app *a, mt_err *err)
 {
-    if (!a->comm) { /* before the ranks were connected: all have failed in the same way, and the launcher ends all when one ends */
-        if (mt_comm_launched_rank() == 0) return tell_failure(a, err);
-        sleep(1);
-        return err->rc == MT_EINVAL ? 2 : 1;
+    if (!a->launched) (void)open_ranks(a, &(mt_err){ 0 }); /* also a rank that cannot read its settings: the others wait for it */
+    if (!a->comm && mt_comm_launched_rank() > 0) {         /* MPI itself: all have failed in the same way, and when one ends, */
+        sleep(1);                                          /* the launcher ends all */
+        return failed_status(err);
     }
-    if (a->comm->n_ranks == 1) return tell_failure(a, err);
+    if (!a->comm || a->comm->n_ranks == 1) return tell_failure(a, err);
     a->comm->api->fail(a->comm, err);
     if (strncmp(err->msg, "rank ", 5) != 0) mt_note(err, "rank %d (%s)", a->comm->rank, a->comm->hosts[a->comm->rank]);
-    const int status = mt_comm_speaks(a->comm) ? tell_failure(a, err) : 1;
+    if (mt_comm_speaks(a->comm)) (void)tell_failure(a, err);
     fflush(NULL);
-    return status;
+    return failed_status(err);
 }
 
 static mt_rc command(app *a, int argc, char **argv, mt_err *err)
@@ -438,7 +447,7 @@ int mt_cmd_train(int argc, char **argv)
     mt_train_screen_deinit(&a.screen);
     mt_settings_deinit(&a.s);
     int status = rc ? end_failed(&a, &err) : 0;
-    if (a.stopped) status = mt_stop_signal() ? mt_stop_status() : 128 + SIGTERM; /* another rank was asked to stop */
+    if (a.stopped) status = 128 + a.stopped;
     mt_comm_close(a.comm);
     return status;
 }

@@ -88,9 +88,10 @@ static bool due(const mt_trainer *t, int64_t interval)
 }
 
 /* Checks again, unless other ranks must agree. */
-static bool stop_asked(const mt_trainer *t)
+static int stop_asked(const mt_trainer *t)
 {
-    return t->ranks.stop || (t->comm->n_ranks == 1 && t->hooks.stop && t->hooks.stop(t->hooks.user));
+    if (t->ranks.stop || t->comm->n_ranks > 1 || !t->hooks.stop) return t->ranks.stop;
+    return t->hooks.stop(t->hooks.user);
 }
 
 static bool save_asked(mt_trainer *t)
@@ -359,10 +360,10 @@ static mt_rc train_run(mt_trainer *t, mt_train_result *out, mt_err *err)
     else if (!t->resume.from && t->data.info.n_eval_batches && t->s->eval.at_start)
         MT_TRY(evaluate(t, err));
     t->timing.clock = mt_now_s();
-    out->stopped = t->at.unfinished;
+    out->stopped = t->at.unfinished ? stop_asked(t) : 0;
     while (t->at.step < t->course.n_steps && !out->stopped) {
         MT_TRY(one_step(t, err));
-        out->stopped = t->at.unfinished || (t->at.step < t->course.n_steps && stop_asked(t));
+        out->stopped = t->at.unfinished || t->at.step < t->course.n_steps ? stop_asked(t) : 0;
     }
     if (out->stopped && t->at.step > 0 && t->made.step != t->at.step) MT_TRY(mt__train_save(t, false, err));
     mt__train_be_patient(t, true);

@@ -69,8 +69,9 @@ typedef struct mt_train_hooks {
     void (*eval)(void *user, const mt_train_eval *eval);
     void (*sample)(void *user, int64_t step, const char *prompt, const char *answer); /* of logging.sample_prompts */
     void (*saved)(void *user, const char *path, double seconds);
-    /* Called after every update, and before every batch of an evaluation.  Once it returns true, it must keep returning true. */
-    bool (*stop)(void *user);
+    /* Called after every update, and before every batch of an evaluation.  0: the run continues; any other number, such as a
+     * signal's, stops it.  From then on the hook must return it again. */
+    int (*stop)(void *user);
     /* Called after every update: returns true, once per request, if an extra checkpoint is wanted now. */
     bool (*save)(void *user);
     int64_t unit_experts; /* as in mt_model_options; for tests */
@@ -105,7 +106,7 @@ typedef struct mt_train_compared {
 
 typedef struct mt_train_result {
     int64_t step;
-    bool stopped;           /* before the last step, because hooks->stop returned true */
+    int stopped;            /* before the last step: what hooks->stop returned, of the first rank that stopped it; 0: it ended */
     double loss;            /* of the last step */
     int64_t n_skipped;      /* steps with a non-finite loss or norm, or with nothing to train on */
     const char *checkpoint; /* the newest; "": none */

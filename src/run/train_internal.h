@@ -142,7 +142,8 @@ typedef struct resume_point {
 
 /* Requests that all ranks of the run agree on; with one rank, its own. */
 typedef struct rank_wishes {
-    bool stop, save;
+    int stop; /* what hooks->stop returned */
+    bool save;
     uint64_t result;     /* of the last step */
     void *all;           /* memory for one record per rank */
     double network;      /* measured bytes per second each way between machines */

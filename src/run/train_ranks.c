@@ -120,16 +120,21 @@ typedef struct wish_record {
     int32_t stop, save;
 } wish_record;
 
+static int stop_wish(const mt_trainer *t) { return t->hooks.stop ? t->hooks.stop(t->hooks.user) : 0; }
+
 mt_rc mt__train_ask(mt_trainer *t, mt_err *err)
 {
     const mt_train_hooks *h = &t->hooks;
-    wish_record mine = { .stop = t->ranks.stop || (h->stop && h->stop(h->user)), .save = h->save && h->save(h->user) };
+    wish_record mine = { .stop = t->ranks.stop ? t->ranks.stop : stop_wish(t), .save = h->save && h->save(h->user) };
     if (t->comm->n_ranks > 1) {
+        int32_t stop = 0; /* of the first rank that wants one, on all ranks */
         MT_TRY(mt__train_tell(t, &mine, sizeof mine, t->ranks.all, "the end of a step", err));
         for (int r = 0; r < t->comm->n_ranks; r++) {
-            mine.stop |= ((wish_record *)t->ranks.all)[r].stop;
-            mine.save |= ((wish_record *)t->ranks.all)[r].save;
+            const wish_record *other = (const wish_record *)t->ranks.all + r;
+            if (!stop) stop = other->stop;
+            mine.save |= other->save;
         }
+        mine.stop = stop;
     }
     t->ranks.stop = mine.stop;
     t->ranks.save |= mine.save;

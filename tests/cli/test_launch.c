@@ -86,6 +86,19 @@ static void a_failure_before_the_ranks_know_each_other_is_printed_once(void **st
     assert_one_error(2, "train: --no-such-flag is not known");
 }
 
+/* The other ranks are connected already, or wait for it. */
+static void a_rank_that_cannot_read_its_settings_prints_why(void **state)
+{
+    static const char *const bad[][2] = { { "--no-such-flag", "train: --no-such-flag is not known" },
+                                          { "missing.yaml", "no file missing.yaml" } };
+    MPIRUN_OR_SKIP();
+    for (size_t i = 0; i < MT_COUNT(bad); i++) {
+        run_third(*state, "out", "out", (const char *const[]){ bad[i][0], NULL });
+        assert_printed(&p, "error: rank 2 (");
+        assert_one_error(2, bad[i][1]);
+    }
+}
+
 static void a_failure_of_one_rank_ends_all(void **state)
 {
     MPIRUN_OR_SKIP();
@@ -168,10 +181,10 @@ static void a_signal_on_any_rank_stops_all_after_the_same_step(void **state)
     MPIRUN_OR_SKIP();
     start_endless(*state, "MT_UNUSED=1");
     wait_for_checkpoint(*state);
-    kill(rank_pid(1), SIGTERM);
+    kill(rank_pid(1), SIGUSR2); /* the launcher may report any rank's status */
     program_wait(&p);
     assert_printed(&p, "stopped after step");
-    assert_int_equal(p.status, 128 + SIGTERM);
+    assert_int_equal(p.status, 128 + SIGUSR2);
     start_endless(*state, "MT_UNUSED=1");
     program_wait(&p);
     assert_one_error(2, "already holds a run");
@@ -239,8 +252,8 @@ static void without_mpi_the_message_says_how_to_build_with_it(void **state)
 MT_TEST_MAIN(IN_WORKSPACE(ranks_with_other_settings_are_refused), IN_WORKSPACE(ranks_with_other_data_are_refused),
              IN_WORKSPACE(ranks_with_another_model_are_refused), IN_WORKSPACE(an_output_directory_of_ones_own_is_refused),
              IN_WORKSPACE(a_failure_before_the_ranks_know_each_other_is_printed_once),
-             IN_WORKSPACE(a_failure_of_one_rank_ends_all), IN_WORKSPACE(a_dry_run_is_for_one_machine),
-             IN_WORKSPACE(one_rank_under_mpirun_is_a_run_like_any_other),
+             IN_WORKSPACE(a_rank_that_cannot_read_its_settings_prints_why), IN_WORKSPACE(a_failure_of_one_rank_ends_all),
+             IN_WORKSPACE(a_dry_run_is_for_one_machine), IN_WORKSPACE(one_rank_under_mpirun_is_a_run_like_any_other),
              IN_WORKSPACE(a_failure_in_the_middle_ends_all_with_the_last_checkpoint),
              IN_WORKSPACE(a_signal_on_any_rank_stops_all_after_the_same_step),
              IN_WORKSPACE(mpirun_passes_on_the_signal_that_stops), IN_WORKSPACE(a_rank_that_stands_still_is_named),

@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "run/train.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 
@@ -28,10 +29,10 @@ typedef struct rank {
 
 static void after_step(void *user, const mt_train_step *step) { atomic_store(&((rank *)user)->step, step->step); }
 
-static bool stop(void *user)
+static int stop(void *user)
 {
     rank *r = user;
-    return r->stop_at && atomic_load(&r->step) >= r->stop_at;
+    return r->stop_at && atomic_load(&r->step) >= r->stop_at ? SIGUSR2 : 0;
 }
 
 static void *rank_main(void *arg)
@@ -95,7 +96,7 @@ static void run_ok(const char *root, const part *p)
     run_part(root, p, ranks);
     for (int i = 0; i < p->machines; i++) {
         if (ranks[i].err.rc) fail_msg("rank %d of %d: %s", i, p->machines, ranks[i].err.msg);
-        assert_int_equal(ranks[i].result.stopped, p->stop_at > 0);
+        assert_int_equal(ranks[i].result.stopped, p->stop_at > 0 ? SIGUSR2 : 0); /* every rank knows why */
         assert_int_equal(ranks[i].result.step, p->stop_at ? p->stop_at : 5);
     }
 }

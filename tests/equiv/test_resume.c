@@ -54,7 +54,7 @@ static void while_loading(void *user, size_t done, size_t total)
     u->to_load = total;
 }
 
-static bool stop(void *user)
+static int stop(void *user)
 {
     setup *u = user;
     u->asked++;
