@@ -179,7 +179,8 @@ static mt_rc show_calls(const mt_sampler *s, mt_sampler_scratch *w, mt_value arg
     list.list.n = n;
     mt_pair asked[] = { { "role", 4, mt__text_value("user", 4) }, { "content", 7, mt__text_value("Hello.", 6) } };
     mt_pair called[] = { { "role", 4, mt__text_value("assistant", 9) },
-                         { "content", 7, { .type = MT_VALUE_NULL } },
+                         { "content", 7,
+                           s->rules.calls_beside_null ? (mt_value){ .type = MT_VALUE_NULL } : mt__text_value("", 0) },
                          { "tool_calls", 10, list } };
     mt_pair gave[] = { { "role", 4, mt__text_value("tool", 4) },
                        { "content", 7, mt__text_value("7", 1) },
@@ -188,42 +189,53 @@ static mt_rc show_calls(const mt_sampler *s, mt_sampler_scratch *w, mt_value arg
     return chat_end_show(s, w, maps, returned ? 3 : 2, taken, err);
 }
 
-mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
-{
-    mt_pair pair = { "x", 1, mt__text_value("y", 1) };
-    bool map, text = false;
-    MT_TRY(show_calls(s, w, mt__map_of(&pair, 1), 1, false, &map, err));
-    if (!map) MT_TRY(show_calls(s, w, mt__text_value("{}", 2), 1, false, &text, err));
-    s->rules.calls_as_text = text;
-    return MT_OK;
-}
-
-/* The template's text after the arguments of the last of n calls, a part of w->full; *found false: it shows no calls. */
-static mt_rc behind_calls(const mt_sampler *s, mt_sampler_scratch *w, size_t n, bool returned, mt_slice *out, bool *found,
-                          mt_err *err)
+/* The template's text after the arguments of the last of n calls, a part of w->full; *shown false: it shows no calls. */
+static mt_rc behind_calls(const mt_sampler *s, mt_sampler_scratch *w, size_t n, bool returned, mt_slice *out, bool *accepted,
+                          bool *shown, mt_err *err)
 {
     static const char text[] = "{\"x\": \"QUITE-UNLIKELY-ANSWER\"}";
     mt_pair pair = { "x", 1, mt__text_value(sentinel, sizeof sentinel - 1) };
     mt_value arguments = s->rules.calls_as_text ? mt__text_value(text, sizeof text - 1) : mt__map_of(&pair, 1);
-    MT_TRY(show_calls(s, w, arguments, n, returned, found, err));
+    MT_TRY(show_calls(s, w, arguments, n, returned, accepted, err));
     mt_slice full = mt_slice_of(&w->full);
-    size_t at = *found ? mt_slice_find_last(full, (mt_slice){ sentinel, sizeof sentinel - 1 }) : SIZE_MAX;
-    *found = at != SIZE_MAX;
-    if (*found) *out = mt_slice_from(full, at + sizeof sentinel - 1);
+    size_t at = *accepted ? mt_slice_find_last(full, (mt_slice){ sentinel, sizeof sentinel - 1 }) : SIZE_MAX;
+    *shown = at != SIZE_MAX;
+    if (*shown) *out = mt_slice_from(full, at + sizeof sentinel - 1);
+    return MT_OK;
+}
+
+/* The first form in which the template shows a call; none: the first that it accepts. */
+mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    static const struct {
+        bool text, null;
+    } forms[] = { { false, false }, { true, false }, { false, true }, { true, true } };
+    bool shown = false, accepted;
+    mt_slice behind;
+    int first = -1;
+    for (int i = 0; !shown && i < (int)MT_COUNT(forms); i++) {
+        s->rules.calls_as_text = forms[i].text;
+        s->rules.calls_beside_null = forms[i].null;
+        MT_TRY(behind_calls(s, w, 1, false, &behind, &accepted, &shown, err));
+        if (accepted && first < 0) first = i;
+    }
+    if (shown) return MT_OK;
+    s->rules.calls_as_text = first >= 0 && forms[first].text;
+    s->rules.calls_beside_null = first >= 0 && forms[first].null;
     return MT_OK;
 }
 
 mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     mt_slice one, more, end = { s->end, s->n_end };
-    bool found;
-    MT_TRY(behind_calls(s, w, 1, false, &one, &found, err));
+    bool accepted, found;
+    MT_TRY(behind_calls(s, w, 1, false, &one, &accepted, &found, err));
     if (!found || !end.n || mt_slice_has(one, end)) return MT_OK;
     mt_str_clear(&w->turn); /* the next rendering takes the place of this one */
     mt_str_add(&w->turn, one.s, mt_slice_trim_end(one).n);
     if (!mt_str_ok(&w->turn)) return mt_no_memory(err, "the chat template");
     one = mt_slice_of(&w->turn);
-    MT_TRY(behind_calls(s, w, s->ended_by_next ? 1 : 2, s->ended_by_next, &more, &found, err));
+    MT_TRY(behind_calls(s, w, s->ended_by_next ? 1 : 2, s->ended_by_next, &more, &accepted, &found, err));
     if (!found || !mt_slice_starts(more, one)) return MT_OK;
     more = mt_slice_from(more, one.n);
     size_t at = mt_slice_find(more, end), n = at == SIZE_MAX ? 0 : at + end.n;
@@ -289,9 +301,9 @@ static mt_rc find_shown_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *er
 mt_rc mt__chat_find_places(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     static const probe_turn turns[] = { { "system", sentinel }, { "user", "Hello." } };
-    bool reads = s->tool_use || mt_jinja_reads(s->chat, "tools"), found, shown;
+    bool reads = s->tool_use || mt_jinja_reads(s->chat, "tools"), accepted, found, shown;
     mt_slice behind;
-    MT_TRY(behind_calls(s, w, 1, false, &behind, &found, err));
+    MT_TRY(behind_calls(s, w, 1, false, &behind, &accepted, &found, err));
     s->rules.tools_as_text = !reads;
     s->rules.calls_as_actions = !reads && !found;
     MT_TRY(show_turns(s, w, turns, MT_COUNT(turns), &shown, err));

@@ -451,9 +451,9 @@ static mt_rc make_map(const reader *r, const mt_message *m, mt_value *out)
 {
     mt__map_maker map;
     MT_TRY(mt__map_start(&r->base, &map, 8));
-    bool only_calls = m->calls.type == MT_VALUE_LIST && !m->content.str.n;
+    bool null = r->rules->calls_beside_null && m->calls.type == MT_VALUE_LIST && !m->content.str.n;
     mt__map_put(&map, "role", mt__text_value(role_names[m->role], strlen(role_names[m->role])));
-    mt__map_put(&map, "content", only_calls ? (mt_value){ .type = MT_VALUE_NULL } : m->content);
+    mt__map_put(&map, "content", null ? (mt_value){ .type = MT_VALUE_NULL } : m->content);
     if (m->thought.type != MT_VALUE_NULL) { /* GPT-OSS's template shows the key thinking, most others reasoning_content */
         mt__map_put(&map, "thinking", m->thought);
         mt__map_put(&map, "reasoning_content", m->thought);

@@ -1,8 +1,9 @@
 /* messages.h - a record of any layout as a conversation: roles, contents, calls and tools as chat templates want them.
  *
  * What comes out follows transformers' conventions: maps with `role` (system, user, assistant, tool) and `content`;
- * an assistant's calls under `tool_calls` with their arguments parsed, `content` null beside them unless something was
- * said; tools as a list of {"type": "function", "function": {...}}.  Keys that are null in the record are left out.
+ * an assistant's calls under `tool_calls` with their arguments parsed; tools as a list of {"type": "function", "function":
+ * {...}}.  Keys that are null in the record are left out, and calls without text have the content "": many templates print a
+ * null as the word None, or refuse it.
  *
  * The conversation is what will be answered and trained on: after an optional system turn the sides alternate, the
  * first is the user's, and the last is an answer.  Several tool turns may follow each other. */
@@ -41,6 +42,7 @@ typedef struct mt_chat_rules {
                                  * answer that is trained and one that is not */
     bool mask_history;          /* only the last answer is trained */
     bool calls_as_text;         /* arguments of calls as JSON text: what some templates want */
+    bool calls_beside_null;     /* calls without text have the content null: a few templates show calls only then */
     bool as_is;                 /* take the turns as they are, in any order: to look at, not to train on */
     bool drop_thoughts;         /* leave out what answers think */
     bool no_thoughts;           /* the template shows no thought that has its own key */

@@ -79,7 +79,7 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
 
 /* chat_end.c: find out how answers end (s->end). */
 mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
-/* ... and whether the template wants arguments of calls as text (s->rules.calls_as_text). */
+/* ... the form in which it shows calls (s->rules.calls_as_text, calls_beside_null) ... */
 mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* ... how it opens one, where it does not do so for a generation prompt (s->header) ... */
 mt_rc mt__chat_find_header(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);

@@ -246,7 +246,7 @@ static void calls_and_tools_take_transformers_form(void **state)
             "{\\\"name\\\":\\\"f\\\",\\\"arguments\\\":{"
             "\\\"x\\\":1}}") "," FROM("observation", "O") "," FROM("gpt", "A") "],\"tools\":\"[{\\\"name\\\":\\\"f\\\"}]\"}");
     assert_non_null(
-        strstr(got, "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"type\": \"function\", \"id\": \""));
+        strstr(got, "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"type\": \"function\", \"id\": \""));
     assert_non_null(strstr(got, "\"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1}}}]}* {\"role\": \"tool\", "
                                 "\"content\": \"O\", \"tool_call_id\": \""));
     assert_non_null(strstr(got, "tools [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]"));
@@ -256,7 +256,7 @@ static void calls_and_tools_take_transformers_form(void **state)
            "\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\": 1}\"}}]},"
            "{\"role\":\"tool\",\"content\":\"O\",\"tool_call_id\":\"i\"},{\"role\":\"tool\",\"content\":\"P\",\"name\":\"f\"},{"
            "\"role\":\"assistant\",\"content\":\"A\"}],\"tools\":\"[]\"}",
-           U("Q") " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [" CALL(
+           U("Q") " {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [" CALL(
                "i") "]}* {\"role\": \"tool\", \"content\": \"O\", \"tool_call_id\": \"i\"} "
                     "{\"role\": \"tool\", \"content\": \"P\", \"name\": \"f\"} " A("A"));
 }

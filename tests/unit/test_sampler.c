@@ -262,6 +262,77 @@ static void a_template_that_shows_no_calls_stops_the_run(void **state)
     rig_close(&r);
 }
 
+/* GLM-4.5 prints the content beside calls, and Qwen3 looks for text in it. */
+static void calls_without_text_have_an_empty_one(void **state)
+{
+    static const char *const templates[] = {
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}[{{ c.function|tojson "
+        "}}]{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] if '</think>' in m.content else "
+        "m.content }}{% for c in m.tool_calls or [] %}[{{ c.function|tojson }}]{% endfor %}<|im_end|>\n{% endfor %}{% if "
+        "add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        /* the first templates of DeepSeek V3 and R1 show calls only beside null */
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is none %}{% for c in m.tool_calls %}[{{ "
+        "c.function|tojson }}]{% endfor %}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}{% if "
+        "add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+    };
+    static const char *const said[] = { "", "\"content\":null,", "\"content\":\"\"," };
+    for (size_t t = 0; t < MT_COUNT(templates); t++) {
+        rig r;
+        template_model_write(*state, templates[t]);
+        rig_open(&r, *state, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .keep_text = true });
+        for (size_t i = 0; i < MT_COUNT(said); i++) {
+            char record[256];
+            snprintf(record, sizeof record,
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",%s"
+                     "\"tool_calls\":[{\"name\":\"find\",\"arguments\":{}}]}]}",
+                     said[i]);
+            assert_int_equal(rig_run(&r, record), MT_OK);
+            assert_int_equal(r.n, 1);
+            assert_non_null(strstr(r.samples[0].text, "assistant\n[{\"name\": \"find\", \"arguments\": {}}]<|im_end|>"));
+        }
+        rig_close(&r);
+    }
+}
+
+/* A template that prints every key it is given shows what a missing value becomes. */
+static void what_a_record_leaves_out_is_never_a_word(void **state)
+{
+    static const char *const layouts[] = { "openai", "sharegpt", "alpaca" };
+    static const char *const records[][6] = {
+        { "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\",\"name\":null},{\"role\":\"assistant\",\"content\":\"A\","
+          "\"tool_calls\":null,\"reasoning_content\":null,\"weight\":null}],\"tools\":null,\"system\":null}",
+          "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{"
+          "\"id\":null,\"name\":\"f\",\"arguments\":null}]},{\"role\":\"tool\",\"name\":null,\"tool_call_id\":null,"
+          "\"content\":\"R\"},{\"role\":\"assistant\",\"content\":\"A\",\"tool_calls\":[]}]}",
+          "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"thinking\":\"\",\"tool_calls\":[{"
+          "\"name\":\"f\"}]}]}" },
+        { "{\"conversations\":[{\"from\":\"human\",\"value\":\"Q\"},{\"from\":\"function_call\",\"value\":\"{\\\"name\\\":"
+          "\\\"f\\\"}\"},{\"from\":\"observation\",\"value\":\"R\"},{\"from\":\"gpt\",\"value\":\"A\"}],\"system\":null}" },
+        { "{\"instruction\":\"Q\",\"input\":null,\"output\":\"A\",\"history\":null,\"system\":null}",
+          "{\"instruction\":\"Q\",\"output\":\"\"}" },
+    };
+    template_model_write(
+        *state,
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for k in m %}{% if k not in ['role', 'content', "
+        "'tool_calls'] %}{{ m[k] }}{% endif %}{% endfor %}{% for c in m.tool_calls or [] %}{{ c.id }}{{ c.function.name "
+        "}}{{ c.function.arguments|tojson }}{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
+        "%}<|im_start|>assistant\n{% endif %}");
+    for (size_t l = 0; l < MT_COUNT(layouts); l++) {
+        rig r;
+        mt_formatting formatting = l == 0 ? MT_FORMATTING_OPENAI : l == 1 ? MT_FORMATTING_SHAREGPT : MT_FORMATTING_ALPACA;
+        rig_open(&r, *state, mt_record_layout_default(formatting), (mt_sampler_config){ .keep_text = true });
+        for (size_t i = 0; records[l][i]; i++) {
+            assert_int_equal(rig_run(&r, records[l][i]), MT_OK);
+            if (r.reason != MT_REASON_NONE) fail_msg("%s: %s", layouts[l], r.err.msg);
+            for (size_t k = 0; k < r.n; k++)
+                if (strstr(r.samples[k].text, "None") || strstr(r.samples[k].text, "null"))
+                    fail_msg("%s record %zu trains \"%s\"", layouts[l], i + 1, r.samples[k].text);
+        }
+        rig_close(&r);
+    }
+}
+
 static const char TRIMS_TEXT_BESIDE_CALLS[] =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ (m.content or '')|trim }}{% for c in m.tool_calls or [] %}[{{ "
     "c.function|tojson }}]{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -550,6 +621,8 @@ MT_TEST_MAIN(cmocka_unit_test_setup_teardown(turns_behind_max_seq_len_are_not_re
              cmocka_unit_test_setup_teardown(a_template_that_loses_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_refusal_by_the_template_is_a_bad_record, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(arguments_take_the_form_the_template_wants, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(calls_without_text_have_an_empty_one, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(what_a_record_leaves_out_is_never_a_word, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_shows_no_calls_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(calls_follow_a_prompt_that_moves_the_system_text, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(text_beside_calls_may_be_trimmed, tempdir_make, tempdir_remove),
