@@ -22,7 +22,7 @@ typedef struct mt_record_layout {
     const char *system, *tools;
     const char *text;         /* plain text: read where neither prompt nor messages are there */
     bool text_only;           /* every record is plain text: set it for .txt files, too */
-    const char *ids, *labels; /* records that are tokens already; labels NULL: every token is trained */
+    const char *ids, *labels; /* records that are tokens already; a record without labels trains every token */
 
     /* keys and roles of a message */
     const char *role_tag, *content_tag;

@@ -1,5 +1,6 @@
 /* layout_detect.c - how a file of the user's own is laid out, from one of its records.  To recognize another pair of columns, add
- * a row. */
+ * a row.  The columns that records may have or lack (history, system, tools, labels) are in the layout even if this record lacks
+ * them: another one may have them. */
 #include "data/layout.h"
 
 #include "base/str.h"
@@ -77,9 +78,10 @@ static bool detect_tokens(mt_record_layout *l, char *words, const mt_value *reco
     if (!get(record, "input_ids", MT_VALUE_LIST)) return false;
     *l = mt_record_layout_default(MT_FORMATTING_ALPACA);
     l->ids = "input_ids";
-    l->labels = get(record, "labels", MT_VALUE_LIST) ? "labels" : NULL;
+    l->labels = "labels";
     snprintf(words, MT_LAYOUT_WORDS, "tokens in \"input_ids\", %s",
-             l->labels ? "those that \"labels\" has are trained" : "all of them trained");
+             get(record, "labels", MT_VALUE_LIST) ? "those that \"labels\" has are trained"
+                                                  : "all of them trained unless a record has \"labels\"");
     return true;
 }
 
@@ -90,7 +92,7 @@ static bool detect_pair(mt_record_layout *l, char *words, const mt_value *record
         if (get(record, pairs[i].response, MT_VALUE_LIST)) continue;
         *l = mt_record_layout_direct(pairs[i].prompt, pairs[i].response);
         l->query = pairs[i].query;
-        l->history = get(record, "history", MT_VALUE_LIST) ? "history" : NULL;
+        l->history = "history";
         bool more = pairs[i].query && mt_value_get(record, pairs[i].query);
         snprintf(words, MT_LAYOUT_WORDS, "\"%s\"%s%s%s asks, \"%s\" answers", l->prompt, more ? " with \"" : "",
                  more ? l->query : "", more ? "\"" : "", l->response);

@@ -237,9 +237,11 @@ static mt_rc read_alpaca(reader *r)
     const mt_value *prompt, *response, *history = l->history ? mt_value_get(r->record, l->history) : NULL;
     MT_TRY(need(r, l->prompt, &prompt));
     MT_TRY(need(r, l->response, &response));
+    if (history && history->type == MT_VALUE_STR && !history->str.n) history = NULL; /* an empty field of a CSV file */
     if (present(history) && history->type != MT_VALUE_LIST)
-        return mt__chat_bad(&r->base, MT_REASON_NOT_JSON, "\"%s\" should be a list of pairs and is %s", l->history,
-                            mt_value_type_name(history));
+        return mt__chat_bad(&r->base, MT_REASON_NOT_JSON, "\"%s\" should be a list of pairs and is %s%s", l->history,
+                            mt_value_type_name(history),
+                            l->direct ? "; to leave it out, name the other columns with query_field and response_field" : "");
     size_t n_history = present(history) ? history->list.n : 0;
     MT_TRY(make_room(r, 2 * n_history + 2));
     if (n_history) MT_TRY(read_history(r, history));

@@ -219,9 +219,11 @@ static mt_rc run_ids(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
 {
     const mt_chat_reader r = { .a = &w->arena, .reason = reason, .err = err };
     const mt_record_layout *l = &s->layout;
-    const mt_value *ids = mt_value_get(record, l->ids), *labels = l->labels ? mt_value_get(record, l->labels) : ids;
+    const mt_value *ids = mt_value_get(record, l->ids), *labels = l->labels ? mt_value_get(record, l->labels) : NULL;
+    const char *labels_name = labels ? l->labels : l->ids;
     bool fits;
-    if (!ids || !labels || ids->type != MT_VALUE_LIST || labels->type != MT_VALUE_LIST)
+    if (!labels || labels->type == MT_VALUE_NULL) labels = ids;
+    if (!ids || ids->type != MT_VALUE_LIST || labels->type != MT_VALUE_LIST)
         return mt__chat_bad(&r, MT_REASON_MISSING_COLUMN, "\"%s\"%s%s should be lists of token ids", l->ids,
                             l->labels ? " and " : "", l->labels ? l->labels : "");
     size_t n = ids->list.n;
@@ -230,7 +232,7 @@ static mt_rc run_ids(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
     if (!targets) return mt_no_memory(err, "the samples of a record");
     MT_TRY(mt_grow(&w->tokens.ids, &w->tokens.cap_ids, n + 1, sizeof *w->tokens.ids, err));
     MT_TRY(read_numbers(&r, ids, l->ids, 0, w->tokens.ids));
-    MT_TRY(read_numbers(&r, labels, l->labels ? l->labels : l->ids, INT32_MIN, targets));
+    MT_TRY(read_numbers(&r, labels, labels_name, INT32_MIN, targets));
     w->tokens.n = n;
     MT_TRY(spans_of_labels(&r, w, targets));
     mt_str_clear(&w->text);

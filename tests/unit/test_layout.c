@@ -37,7 +37,7 @@ static void layouts_are_recognized(void **state)
         { "{\"query\": \"q\", \"response\": \"x\", \"source\": \"s\"}", "\"query\" asks, \"response\" answers" },
         { "{\"question\": \"q\", \"answer\": \"x\"}", "\"question\" asks, \"answer\" answers" },
         { "{\"text\": \"x x x\"}", "plain text in \"text\", all of it trained" },
-        { "{\"input_ids\": [5, 6, 7]}", "tokens in \"input_ids\", all of them trained" },
+        { "{\"input_ids\": [5, 6, 7]}", "tokens in \"input_ids\", all of them trained unless a record has \"labels\"" },
         { "{\"labels\": [-100, 6, 7], \"attention_mask\": [1, 1, 1], \"input_ids\": [5, 6, 7]}",
           "tokens in \"input_ids\", those that \"labels\" has are trained" },
     };
@@ -99,6 +99,63 @@ static void what_is_not_recognized_is_said_with_what_to_do(void **state)
         assert_int_equal(detect(&l, words, &arena, cases[i].json, &err), cases[i].rc);
         assert_says(cases[i].says);
         mt_arena_free(&arena);
+    }
+}
+
+/* The samples of a record by the layout that is found in `first`: ids, and labels as text. */
+static void samples_by(mt_str *out, const char *first, const char *record)
+{
+    mt_err err = { 0 };
+    mt_arena arena = { 0 };
+    mt_record_layout l;
+    char words[MT_LAYOUT_WORDS];
+    rig r;
+    assert_ok(detect(&l, words, &arena, first, &err));
+    rig_open(&r, TOKENIZER, l, (mt_sampler_config){ .template = "chatml" });
+    assert_int_equal(rig_run(&r, record), MT_OK);
+    if (r.reason || !r.n) fail_msg("%s read as %s: %s", record, words, r.err.msg);
+    for (size_t i = 0; i < r.n; i++)
+        for (int64_t t = 0; t < r.samples[i].n; t++) mt_str_printf(out, "%d/%d ", r.samples[i].ids[t], r.samples[i].labels[t]);
+    rig_close(&r);
+    mt_arena_free(&arena);
+}
+
+/* A column that records may lack is read in each that has it, also if the first one lacks it. */
+static void any_record_may_have_the_optional_columns(void **state)
+{
+#define ASKED "{\"messages\": [" TURN("role", "user", "content") ", " TURN("role", "assistant", "content") "]"
+    static const struct {
+        const char *without, *with;
+    } cases[] = {
+        { "{\"instruction\": \"q\", \"output\": \"x\"}",
+          "{\"instruction\": \"q\", \"output\": \"x\", \"history\": [[\"a\", \"b\"]]}" },
+        { "{\"instruction\": \"q\", \"output\": \"x\", \"history\": null}",
+          "{\"instruction\": \"q\", \"output\": \"x\", \"history\": [[\"a\", \"b\"], [\"c\", \"d\"]]}" },
+        { "{\"prompt\": \"q\", \"completion\": \"x\", \"history\": \"\"}",
+          "{\"prompt\": \"q\", \"completion\": \"x\", \"history\": [[\"a\", \"b\"]]}" },
+        { "{\"instruction\": \"q\", \"output\": \"x\"}",
+          "{\"instruction\": \"q\", \"output\": \"x\", \"input\": \"i\", \"system\": \"s\"}" },
+        { ASKED "}", ASKED ", \"system\": \"s\"}" },
+        { ASKED "}", ASKED ", \"tools\": [{\"name\": \"f\"}]}" },
+        { "{\"input_ids\": [5, 6, 7]}", "{\"input_ids\": [5, 6, 7], \"labels\": [-100, -100, 7]}" },
+        { "{\"input_ids\": [5, 6, 7], \"labels\": null}", "{\"input_ids\": [5, 6, 7], \"labels\": [-100, -100, 7]}" },
+    };
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        const char *const both[] = { cases[i].without, cases[i].with };
+        mt_str plain = { 0 }, full = { 0 };
+        for (size_t k = 0; k < 2; k++) {
+            mt_str a = { 0 }, b = { 0 };
+            samples_by(&a, both[0], both[k]);
+            samples_by(&b, both[1], both[k]);
+            if (strcmp(a.s, b.s) != 0) fail_msg("%s: %s or, after %s, %s", both[k], b.s, both[0], a.s);
+            mt_str_puts(k ? &full : &plain, a.s);
+            mt_str_free(&a);
+            mt_str_free(&b);
+        }
+        assert_string_not_equal(plain.s, full.s); /* the column counts */
+        mt_str_free(&plain);
+        mt_str_free(&full);
     }
 }
 
@@ -224,5 +281,6 @@ static void a_few_odd_records_do_not_hide_the_layout(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(layouts_are_recognized), cmocka_unit_test(what_is_not_recognized_is_said_with_what_to_do),
-             cmocka_unit_test(tokens_are_taken_as_they_are), IN_TEMPDIR(a_file_of_tokens_needs_no_template_and_is_not_packed),
+             cmocka_unit_test(any_record_may_have_the_optional_columns), cmocka_unit_test(tokens_are_taken_as_they_are),
+             IN_TEMPDIR(a_file_of_tokens_needs_no_template_and_is_not_packed),
              IN_TEMPDIR(a_few_odd_records_do_not_hide_the_layout))
