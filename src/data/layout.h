@@ -12,6 +12,7 @@ typedef enum mt_formatting { MT_FORMATTING_ALPACA, MT_FORMATTING_SHAREGPT, MT_FO
 typedef struct mt_record_layout {
     mt_formatting formatting;
     bool direct; /* a path of the user's own: messages speak of query_field and response_field */
+    bool named;  /* the user named the columns to read: others may hold anything */
 
     /* columns: alpaca */
     const char *prompt, *query, *response, *history;
@@ -36,6 +37,17 @@ mt_record_layout mt_record_layout_direct(const char *query_field, const char *re
 
 /* Room for a layout in words: a column of the user's data may be named there. */
 enum { MT_LAYOUT_WORDS = 256 };
+/* Columns whose name says that they hold what is not trained on yet. */
+typedef struct mt_untrained_column {
+    const char *name, *why;
+    bool media; /* pictures and sound, for which a text may have a mark such as <image> */
+} mt_untrained_column;
+extern const mt_untrained_column mt_untrained_columns[];
+extern const size_t mt_n_untrained_columns;
+/* MT_EUNSUPPORTED: this record holds what is not trained on yet, in a column that would be ignored: pictures or sound, a worse
+ * answer, a label that the answer is not wanted.  Call it for every record.  (layout_detect.c) */
+mt_rc mt_record_layout_check(const mt_record_layout *layout, const mt_value *record, mt_err *err);
+
 /* How a record of the user's own is laid out, from its columns, and that in words.  MT_EUNSUPPORTED: what it holds is not
  * trained on; MT_EFORMAT: no layout that is known.  (layout_detect.c) */
 mt_rc mt_record_layout_detect(mt_record_layout *out, char words[MT_LAYOUT_WORDS], const mt_value *record, mt_err *err);

@@ -4,9 +4,11 @@
 #include "data/layout.h"
 
 #include "base/str.h"
+#include "data/slice.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* Columns of question and answer, the more telling ones first; the second one joins the question where it is there. */
 static const struct {
@@ -231,6 +233,45 @@ static mt_rc not_known(const mt_value *record, mt_err *err)
     return rc;
 }
 
+/* ---- what is not trained on yet ---- */
+
+const mt_untrained_column mt_untrained_columns[] = {
+    { "images", "images are not trained on yet", true },
+    { "image", "images are not trained on yet", true },
+    { "videos", "videos are not trained on yet", true },
+    { "video", "videos are not trained on yet", true },
+    { "audios", "sound is not trained on yet", true },
+    { "audio", "sound is not trained on yet", true },
+    { "chosen", "preference pairs are not trained on yet", false },
+    { "rejected", "preference pairs are not trained on yet", false },
+    { "kto_tag", "preference labels are not trained on yet", false },
+};
+const size_t mt_n_untrained_columns = MT_COUNT(mt_untrained_columns);
+
+/* Tables have null, or an empty text, list or object, where a record has no picture. */
+static bool holds_something(const mt_value *v)
+{
+    bool found = false;
+    if (!v || v->type == MT_VALUE_NULL) return false;
+    if (v->type == MT_VALUE_STR) return v->str.n > 0;
+    if (v->type != MT_VALUE_LIST && v->type != MT_VALUE_MAP) return true;
+    for (size_t i = 0; v->type == MT_VALUE_LIST && !found && i < v->list.n; i++) found = holds_something(&v->list.items[i]);
+    for (size_t i = 0; v->type == MT_VALUE_MAP && !found && i < v->map.n; i++) found = holds_something(&v->map.pairs[i].value);
+    return found;
+}
+
+/* True if a text anywhere in the value has one of the marks that stand for a picture or sound. */
+static bool has_media_mark(const mt_value *v)
+{
+    static const char *const marks[] = { "<image>", "<video>", "<audio>" };
+    bool found = false;
+    for (size_t m = 0; v->type == MT_VALUE_STR && !found && m < MT_COUNT(marks); m++)
+        found = mt_slice_has((mt_slice){ v->str.s, v->str.n }, (mt_slice){ marks[m], strlen(marks[m]) });
+    for (size_t i = 0; v->type == MT_VALUE_LIST && !found && i < v->list.n; i++) found = has_media_mark(&v->list.items[i]);
+    for (size_t i = 0; v->type == MT_VALUE_MAP && !found && i < v->map.n; i++) found = has_media_mark(&v->map.pairs[i].value);
+    return found;
+}
+
 /* With what trains on the better answers, as on other records. */
 static mt_rc refuse_pairs(const mt_value *record, mt_err *err)
 {
@@ -244,6 +285,53 @@ static mt_rc refuse_pairs(const mt_value *record, mt_err *err)
     return mt_fail(err, MT_EUNSUPPORTED,
                    "its records are preference pairs (\"chosen\", \"rejected\"), which are not trained on yet%s", better);
 }
+
+/* A yes or no, also as CSV has it. */
+static bool is_verdict(const mt_value *v)
+{
+    if (!v || v->type != MT_VALUE_STR) return v && v->type == MT_VALUE_BOOL;
+    return (v->str.n == 4 && !strncasecmp(v->str.s, "true", 4)) || (v->str.n == 5 && !strncasecmp(v->str.s, "false", 5));
+}
+
+static mt_rc refuse_verdicts(const char *column, mt_err *err)
+{
+    return mt_fail(
+        err, MT_EUNSUPPORTED,
+        "its column \"%s\" says whether an answer is wanted (KTO), and such labels are not trained on yet: all answers "
+        "would be trained alike.  Remove the records with unwanted answers and the column; or, if it means something "
+        "else, name the columns to read with query_field and response_field, or in dataset_info.json (\"columns\")",
+        column);
+}
+
+static mt_rc refuse_media(const mt_record_layout *l, const mt_untrained_column *c, mt_err *err)
+{
+    if (l->named)
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "its text has a mark for what is in its column \"%s\" (<image>, <video> or <audio>): %s.  Remove such "
+                       "records, or the column if the mark is only text",
+                       c->name, c->why);
+    return mt_fail(err, MT_EUNSUPPORTED,
+                   "it has something in its column \"%s\": %s.  Remove such records; or, to train on their text alone, name the "
+                   "columns to read with query_field and response_field, or in dataset_info.json (\"columns\")",
+                   c->name, c->why);
+}
+
+mt_rc mt_record_layout_check(const mt_record_layout *l, const mt_value *record, mt_err *err)
+{
+    if (record->type != MT_VALUE_MAP) return MT_OK;
+    for (size_t i = 0; i < mt_n_untrained_columns; i++) {
+        const mt_untrained_column *c = &mt_untrained_columns[i];
+        if (!c->media || !holds_something(mt_value_get(record, c->name))) continue;
+        if (!l->named || has_media_mark(record)) return refuse_media(l, c, err);
+    }
+    if (l->named) return MT_OK;
+    if (mt_value_get(record, "chosen") && mt_value_get(record, "rejected")) return refuse_pairs(record, err);
+    if (l->ids || mt_record_layout_is_text(l, record)) return MT_OK; /* a label may be of another kind there */
+    if (holds_something(mt_value_get(record, "kto_tag"))) return refuse_verdicts("kto_tag", err);
+    return is_verdict(mt_value_get(record, "label")) ? refuse_verdicts("label", err) : MT_OK;
+}
+
+/* ---- the layout of a record ---- */
 
 mt_rc mt_record_layout_detect(mt_record_layout *out, char words[MT_LAYOUT_WORDS], const mt_value *record, mt_err *err)
 {

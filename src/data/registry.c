@@ -172,18 +172,6 @@ static const named_field tag_fields[] = {
     FIELD("system_tag", system_tag)
 };
 
-/* What a column means that we do not train on. */
-static const struct {
-    const char *key, *why;
-} refused_columns[] = {
-    { "images", "images are not trained on yet" },
-    { "videos", "videos are not trained on yet" },
-    { "audios", "sound is not trained on yet" },
-    { "chosen", "preference pairs are not trained on yet" },
-    { "rejected", "preference pairs are not trained on yet" },
-    { "kto_tag", "preference labels are not trained on yet" },
-};
-
 static const char **field_of(mt_record_layout *l, const named_field *f) { return (const char **)((char *)l + f->offset); }
 
 static mt_rc unknown_key(const entry_reader *e, const char *where, const mt_pair *p, const named_field *fields, size_t n,
@@ -210,11 +198,12 @@ static mt_rc read_columns(const entry_reader *e, mt_record_layout *l, mt_err *er
     const mt_value *columns;
     MT_TRY(get_map(e, "columns", &columns, err));
     if (!columns) return MT_OK;
-    for (size_t i = 0; i < MT_COUNT(refused_columns); i++) {
-        const mt_value *v = mt_value_get(columns, refused_columns[i].key);
+    l->named = true;
+    for (size_t i = 0; i < mt_n_untrained_columns; i++) {
+        const mt_value *v = mt_value_get(columns, mt_untrained_columns[i].name);
         if (v && v->type != MT_VALUE_NULL)
-            return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" has a column of %s: %s", e->name, refused_columns[i].key,
-                           refused_columns[i].why);
+            return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" has a column of %s: %s", e->name, mt_untrained_columns[i].name,
+                           mt_untrained_columns[i].why);
     }
     for (size_t i = 0; i < columns->map.n; i++) {
         const mt_pair *p = &columns->map.pairs[i];

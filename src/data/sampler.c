@@ -301,7 +301,8 @@ mt_rc mt_sampler_run(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
     *n = 0;
     *reason = MT_REASON_NONE;
     start(w);
-    mt_rc rc;
+    mt_rc rc = s->config.as_is ? MT_OK : mt_record_layout_check(&s->layout, record, err);
+    if (rc) return rc;
     if (s->layout.ids)
         rc = run_ids(s, w, record, reason, odd, err);
     else if (mt_record_layout_is_text(&s->layout, record))

@@ -45,8 +45,10 @@ static bool is_hub_name(const mt_registry *r, const char *name)
 /* MegaTrain's columns, or the user's. */
 static mt_record_layout direct_layout(const mt_dataset_settings *d)
 {
-    return mt_record_layout_direct(*d->query_field ? d->query_field : "query",
-                                   *d->response_field ? d->response_field : "response");
+    mt_record_layout l =
+        mt_record_layout_direct(*d->query_field ? d->query_field : "query", *d->response_field ? d->response_field : "response");
+    l.named = *d->query_field || *d->response_field;
+    return l;
 }
 
 /* A local folder of that name has priority. */
@@ -137,7 +139,7 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         f->sets[i].records = records_options(s, &f->sets[i].entry, i < f->n_train);
-        f->sets[i].detect = f->sets[i].entry.layout.direct && !*s->dataset.query_field && !*s->dataset.response_field;
+        f->sets[i].detect = f->sets[i].entry.layout.direct && !f->sets[i].entry.layout.named;
         if (i < f->n_train) MT_TRY(check_subset(s, &f->sets[i].entry, err));
     }
     return MT_OK;

@@ -159,6 +159,64 @@ static void any_record_may_have_the_optional_columns(void **state)
     }
 }
 
+/* What is not trained on is refused in any record, by the layout of another one. */
+static void what_is_not_trained_is_refused_in_any_record(void **state)
+{
+#define PLAIN "{\"prompt\": \"q\", \"completion\": \"x\""
+#define SEEN  "{\"messages\": [" TURN("role", "user", "content") ", {\"role\": \"assistant\", \"content\": \"<image> x\"}]"
+    static const struct {
+        const char *first, *record, *says; /* NULL: it is trained */
+    } cases[] = {
+        { PLAIN "}", PLAIN ", \"label\": false}", "column \"label\" says whether an answer is wanted (KTO)" },
+        { PLAIN "}", PLAIN ", \"label\": true}", "Remove the records with unwanted answers" },
+        { PLAIN "}", PLAIN ", \"label\": \"False\"}", "name the columns to read with query_field" },
+        { ASKED "}", ASKED ", \"label\": true}", "(KTO)" },
+        { ASKED "}", ASKED ", \"kto_tag\": false}", "column \"kto_tag\"" },
+        { PLAIN "}", PLAIN ", \"label\": \"sports\"}", NULL },
+        { PLAIN "}", PLAIN ", \"label\": 3}", NULL },
+        { "{\"text\": \"x x x\"}", "{\"text\": \"x x x\", \"label\": false}", NULL },
+        { PLAIN "}", PLAIN ", \"chosen\": \"a\", \"rejected\": \"b\"}", "preference pairs" },
+        { ASKED "}", SEEN ", \"images\": [\"a.png\"]}", "its column \"images\": images are not trained on yet.  Remove such" },
+        { ASKED "}", ASKED ", \"image\": {\"bytes\": null, \"path\": \"a.png\"}}", "its column \"image\"" },
+        { ASKED "}", ASKED ", \"videos\": [\"a.mp4\"]}", "videos are not trained on yet" },
+        { PLAIN "}", PLAIN ", \"audios\": [\"a.wav\"]}", "sound is not trained on yet" },
+        { "{\"text\": \"x x x\"}", "{\"text\": \"x x x\", \"image\": \"a.png\"}", "its column \"image\"" },
+        { ASKED "}", ASKED ", \"images\": [], \"image\": null, \"video\": \"\", \"audio\": {\"path\": null}}", NULL },
+        { ASKED "}", SEEN "}", NULL }, /* only a word */
+    };
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_arena arena = { 0 };
+        mt_record_layout l;
+        char words[MT_LAYOUT_WORDS];
+        rig r;
+        assert_ok(detect(&l, words, &arena, cases[i].first, &err));
+        rig_open(&r, TOKENIZER, l, (mt_sampler_config){ .template = "chatml" });
+        mt_rc rc = rig_run(&r, cases[i].record);
+        if (rc != (cases[i].says ? MT_EUNSUPPORTED : MT_OK) || r.reason) fail_msg("%s: %s", cases[i].record, r.err.msg);
+        if (cases[i].says && !strstr(r.err.msg, cases[i].says)) fail_msg("expected \"%s\" in: %s", cases[i].says, r.err.msg);
+        rig_close(&r);
+        mt_arena_free(&arena);
+    }
+}
+
+/* Who names the columns wants those and no others; but a mark for a picture is not text. */
+static void named_columns_are_trained_whatever_others_hold(void **state)
+{
+    (void)state;
+    rig r;
+    mt_record_layout l = mt_record_layout_direct("prompt", "completion");
+    l.named = true;
+    rig_open(&r, TOKENIZER, l, (mt_sampler_config){ .template = "chatml" });
+    assert_int_equal(rig_run(&r, PLAIN ", \"label\": false, \"images\": [\"a.png\"], \"rejected\": \"b\", \"chosen\": \"c\"}"),
+                     MT_OK);
+    assert_int_equal(r.n, 1);
+    assert_int_equal(rig_run(&r, "{\"prompt\": \"<image>q\", \"completion\": \"x\", \"images\": [\"a.png\"]}"), MT_EUNSUPPORTED);
+    assert_non_null(strstr(r.err.msg, "a mark for what is in its column \"images\""));
+    rig_close(&r);
+}
+
 /* ---- tokens ---- */
 
 static void tokens_are_taken_as_they_are(void **state)
@@ -277,10 +335,18 @@ static void a_few_odd_records_do_not_hide_the_layout(void **state)
                      MT_EUNSUPPORTED);
     assert_says("preference pairs");
     mt_settings_deinit(&s);
+    err = (mt_err){ 0 };
+    assert_int_equal(
+        open_file(&f, &s, *state, "{\"text\": \"Some words.\"}\n{\"text\": \"More of them.\", \"images\": [\"a.png\"]}\n", &err),
+        MT_EUNSUPPORTED);
+    assert_says("own.jsonl, line 2: it has something in its column \"images\"");
+    mt_settings_deinit(&s);
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(layouts_are_recognized), cmocka_unit_test(what_is_not_recognized_is_said_with_what_to_do),
-             cmocka_unit_test(any_record_may_have_the_optional_columns), cmocka_unit_test(tokens_are_taken_as_they_are),
+             cmocka_unit_test(any_record_may_have_the_optional_columns),
+             cmocka_unit_test(what_is_not_trained_is_refused_in_any_record),
+             cmocka_unit_test(named_columns_are_trained_whatever_others_hold), cmocka_unit_test(tokens_are_taken_as_they_are),
              IN_TEMPDIR(a_file_of_tokens_needs_no_template_and_is_not_packed),
              IN_TEMPDIR(a_few_odd_records_do_not_hide_the_layout))
