@@ -42,10 +42,10 @@ static int64_t pack_length(const void *ctx, int64_t i)
     return mt_store_length(g->stores[d], sample);
 }
 
-mt_rc mt__group_pack(mt__group *g, int64_t row_tokens, mt_err *err)
+mt_rc mt__group_pack(mt__group *g, int64_t row_tokens, const atomic_bool *stop, mt_err *err)
 {
     g->pack_order = mt_shuffle_of(g->n_samples, g->seed, MT_SHUFFLE_PACK);
-    MT_TRY(mt_packing_create(&g->packing, g->n_samples, row_tokens, pack_length, g, err));
+    MT_TRY(mt_packing_create(&g->packing, g->n_samples, row_tokens, pack_length, g, stop, err));
     g->n_units = mt_packing_rows(g->packing);
     return MT_OK;
 }
@@ -59,17 +59,16 @@ void mt__group_deinit(mt__group *g)
     *g = (mt__group){ 0 };
 }
 
-mt_rc mt__group_unit(mt__group *g, int64_t epoch, int64_t u, int64_t *one, const int64_t **places, int64_t *n, mt_err *err)
+void mt__group_unit(mt__group *g, int64_t epoch, int64_t u, int64_t *one, const int64_t **places, int64_t *n)
 {
     if (g->shuffle) {
         mt_shuffle order = mt_shuffle_of(g->n_units, g->seed, MT_SHUFFLE_EPOCH + (uint64_t)epoch);
         u = mt_shuffle_at(&order, u);
     }
-    if (g->packing) return mt_packing_row(g->packing, u, places, n, err);
     *one = u;
     *places = one;
     *n = 1;
-    return MT_OK;
+    if (g->packing) mt_packing_row(g->packing, u, places, n);
 }
 
 /* -- measures -------------------------------------------------------------------------------------- */

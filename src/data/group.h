@@ -24,13 +24,13 @@ typedef struct mt__group {
 /* First the subsets are filled, then the group is ordered. */
 mt_rc mt__group_init(mt__group *g, mt_store *const *stores, size_t n, mt_err *err);
 mt_rc mt__group_order(mt__group *g, mt_mix_strategy strategy, const double *probs, bool shuffle, uint64_t seed, mt_err *err);
-mt_rc mt__group_pack(mt__group *g, int64_t row_tokens, mt_err *err);
+mt_rc mt__group_pack(mt__group *g, int64_t row_tokens, const atomic_bool *stop, mt_err *err);
 void mt__group_deinit(mt__group *g); /* accepts a zeroed one */
 
 /* Place i of the mixture. */
 void mt__group_at(const mt__group *g, int64_t i, size_t *store, int64_t *sample);
 /* Places that make up the u-th unit of an epoch: *one if it is a single sample. */
-mt_rc mt__group_unit(mt__group *g, int64_t epoch, int64_t u, int64_t *one, const int64_t **places, int64_t *n, mt_err *err);
+void mt__group_unit(mt__group *g, int64_t epoch, int64_t u, int64_t *one, const int64_t **places, int64_t *n);
 /* The most tokens that `per` samples can have. */
 mt_rc mt__group_most_tokens(const mt__group *g, int64_t per, int64_t *out, mt_err *err);
 int64_t mt__group_longest(const mt__group *g);

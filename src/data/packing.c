@@ -1,3 +1,5 @@
+/* packing.c - see packing.h.  The number of a sample in its window fits 16 bits, so all rows are kept and no window is packed
+ * twice, in whatever order rows are asked for. */
 #include "data/packing.h"
 
 #include <stdlib.h>
@@ -5,19 +7,9 @@
 
 enum {
     WINDOW_MIN = 4096,
-    WINDOW_MAX = 65536,
-    WINDOW_ROWS = 256,     /* a window should fill about this many rows: its last one is seldom full */
-    KEPT_SAMPLES = 1 << 20 /* windows remembered, counted in samples */
+    WINDOW_MAX = 65536, /* numbers in a window are uint16_t */
+    WINDOW_ROWS = 256   /* a window should fill about this many rows: its last one is seldom full */
 };
-
-/* The rows of one window: row r holds items[start[r] .. start[r + 1]). */
-typedef struct window {
-    int64_t number; /* -1: none yet */
-    int64_t n_rows;
-    int64_t *start;
-    int64_t *items;
-    size_t cap_start, cap_items;
-} window;
 
 struct mt_packing {
     int64_t n, row_tokens;
@@ -26,8 +18,10 @@ struct mt_packing {
     int64_t window_size, n_windows;
     int64_t *rows_before; /* [n_windows + 1] */
     int64_t most;
-    window *kept; /* window w is remembered in kept[w % n_kept] */
-    int64_t n_kept;
+    uint16_t *items; /* [n] numbers in their window, row after row */
+    uint16_t *start; /* [all rows] the row's first place in its window's part of items */
+    size_t cap_start;
+    int64_t *row; /* [most] the row handed out last */
     /* for packing one window */
     struct item {
         int64_t place, length, row;
@@ -143,20 +137,19 @@ static mt_rc pack_window(mt_packing *p, int64_t w, int64_t *n_rows, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc fill_window(mt_packing *p, window *k, int64_t w, mt_err *err)
+/* Keeps the rows of window w, the next one. */
+static mt_rc keep_window(mt_packing *p, int64_t w, mt_err *err)
 {
-    int64_t n = window_end(p, w) - w * p->window_size;
-    k->number = -1;
-    MT_TRY(pack_window(p, w, &k->n_rows, err));
+    int64_t first = w * p->window_size, n = window_end(p, w) - first, before = p->rows_before[w], n_rows;
+    MT_TRY(pack_window(p, w, &n_rows, err));
     qsort(p->work, (size_t)n, sizeof *p->work, by_row);
-    MT_TRY(mt_grow(&k->start, &k->cap_start, (size_t)k->n_rows + 1, sizeof *k->start, err));
-    MT_TRY(mt_grow(&k->items, &k->cap_items, (size_t)n, sizeof *k->items, err));
-    for (int64_t i = 0; i < n; i++) {
-        if (i == 0 || p->work[i].row != p->work[i - 1].row) k->start[p->work[i].row] = i;
-        k->items[i] = p->work[i].place;
+    MT_TRY(mt_grow(&p->start, &p->cap_start, (size_t)(before + n_rows), sizeof *p->start, err));
+    for (int64_t i = 0, start = 0; i < n; i++) {
+        if (i == 0 || p->work[i].row != p->work[i - 1].row) p->start[before + p->work[i].row] = (uint16_t)(start = i);
+        p->items[first + i] = (uint16_t)(p->work[i].place - first);
+        p->most = mt_max_i64(p->most, i - start + 1);
     }
-    k->start[k->n_rows] = n;
-    k->number = w;
+    p->rows_before[w + 1] = before + n_rows;
     return MT_OK;
 }
 
@@ -182,27 +175,25 @@ static mt_rc allocate(mt_packing *p, mt_err *err)
     p->by_room = mt_malloc(rooms * sizeof *p->by_room);
     p->some = mt_calloc(rooms / 64 + 1, sizeof *p->some);
     p->some_64 = mt_calloc(rooms / 4096 + 2, sizeof *p->some_64);
-    p->n_kept = mt_max_i64(1, mt_min_i64(p->n_windows, KEPT_SAMPLES / p->window_size));
-    p->kept = mt_calloc((size_t)p->n_kept, sizeof *p->kept);
-    if (!p->rows_before || !p->work || !p->room || !p->next || !p->by_room || !p->some || !p->some_64 || !p->kept)
+    p->items = mt_malloc(((size_t)p->n + 1) * sizeof *p->items);
+    if (!p->rows_before || !p->work || !p->room || !p->next || !p->by_room || !p->some || !p->some_64 || !p->items)
         return mt_no_memory(err, "packing %lld samples", (long long)p->n);
     memset(p->by_room, 0xff, rooms * sizeof *p->by_room);
-    for (int64_t k = 0; k < p->n_kept; k++) p->kept[k].number = -1;
     return MT_OK;
 }
 
-static mt_rc count_rows(mt_packing *p, mt_err *err)
+static mt_rc keep_windows(mt_packing *p, const atomic_bool *stop, mt_err *err)
 {
     for (int64_t w = 0; w < p->n_windows; w++) {
-        window *k = &p->kept[w % p->n_kept];
-        MT_TRY(fill_window(p, k, w, err));
-        p->rows_before[w + 1] = p->rows_before[w] + k->n_rows;
-        for (int64_t r = 0; r < k->n_rows; r++) p->most = mt_max_i64(p->most, k->start[r + 1] - k->start[r]);
+        if (stop && atomic_load(stop)) return mt_fail(err, MT_ESTOPPED, "packing was stopped on request");
+        MT_TRY(keep_window(p, w, err));
     }
-    return MT_OK;
+    p->row = mt_malloc(((size_t)p->most + 1) * sizeof *p->row);
+    return p->row ? MT_OK : mt_no_memory(err, "packing %lld samples", (long long)p->n);
 }
 
-mt_rc mt_packing_create(mt_packing **out, int64_t n, int64_t row_tokens, mt_length_fn length, const void *ctx, mt_err *err)
+mt_rc mt_packing_create(mt_packing **out, int64_t n, int64_t row_tokens, mt_length_fn length, const void *ctx,
+                        const atomic_bool *stop, mt_err *err)
 {
     *out = NULL;
     mt_packing *p = mt_calloc(1, sizeof *p);
@@ -214,7 +205,7 @@ mt_rc mt_packing_create(mt_packing **out, int64_t n, int64_t row_tokens, mt_leng
     p->window_size = choose_window(p);
     p->n_windows = (n + p->window_size - 1) / p->window_size;
     mt_rc rc = allocate(p, err);
-    if (!rc) rc = count_rows(p, err);
+    if (!rc) rc = keep_windows(p, stop, err);
     if (rc) {
         mt_packing_free(p);
         return rc;
@@ -226,7 +217,7 @@ mt_rc mt_packing_create(mt_packing **out, int64_t n, int64_t row_tokens, mt_leng
 int64_t mt_packing_rows(const mt_packing *p) { return p->rows_before[p->n_windows]; }
 int64_t mt_packing_most(const mt_packing *p) { return p->most; }
 
-mt_rc mt_packing_row(mt_packing *p, int64_t r, const int64_t **items, int64_t *n, mt_err *err)
+void mt_packing_row(mt_packing *p, int64_t r, const int64_t **items, int64_t *n)
 {
     int64_t low = 0, high = p->n_windows; /* rows_before[low] <= r < rows_before[high] */
     while (high - low > 1) {
@@ -236,28 +227,25 @@ mt_rc mt_packing_row(mt_packing *p, int64_t r, const int64_t **items, int64_t *n
         else
             high = mid;
     }
-    window *k = &p->kept[low % p->n_kept];
-    if (k->number != low) MT_TRY(fill_window(p, k, low, err));
-    int64_t *start = &k->start[r - p->rows_before[low]];
-    *items = k->items + start[0];
-    *n = start[1] - start[0];
-    return MT_OK;
+    const int64_t first = low * p->window_size;
+    const bool last = r + 1 == p->rows_before[low + 1];
+    *n = (last ? window_end(p, low) - first : p->start[r + 1]) - p->start[r];
+    for (int64_t i = 0; i < *n; i++) p->row[i] = first + p->items[first + p->start[r] + i];
+    *items = p->row;
 }
 
 void mt_packing_free(mt_packing *p)
 {
     if (!p) return;
-    for (int64_t k = 0; p->kept && k < p->n_kept; k++) {
-        mt_free(p->kept[k].start);
-        mt_free(p->kept[k].items);
-    }
     mt_free(p->rows_before);
-    mt_free(p->kept);
     mt_free(p->work);
     mt_free(p->room);
     mt_free(p->next);
     mt_free(p->by_room);
     mt_free(p->some);
     mt_free(p->some_64);
+    mt_free(p->items);
+    mt_free(p->start);
+    mt_free(p->row);
     mt_free(p);
 }

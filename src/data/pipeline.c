@@ -46,7 +46,7 @@ static mt_rc pipeline_fill(mt_pipeline *p, mt__group *g, int64_t epoch, int64_t 
     const int64_t *places;
     mt_batch_clear(out);
     for (int64_t u = first; u < end; u++) {
-        MT_TRY(mt__group_unit(g, epoch, u, &one, &places, &n, err));
+        mt__group_unit(g, epoch, u, &one, &places, &n);
         for (int64_t i = 0; i < n; i++) {
             /* a packed row speaks of places in the packing's order */
             int64_t place = g->packing && g->shuffle ? mt_shuffle_at(&g->pack_order, places[i]) : places[i];
@@ -208,8 +208,8 @@ static mt_rc choose(mt_pipeline *p, const mt_pipeline_options *o, mt_err *err)
     if (o->max_eval_samples && p->eval.n_samples > o->max_eval_samples) p->eval.n_units = p->eval.n_samples = o->max_eval_samples;
     if (!o->packing) return MT_OK;
     p->row_tokens = mt_max_i64(o->max_seq_len, mt_max_i64(mt__group_longest(&p->train), mt__group_longest(&p->eval)));
-    MT_TRY(mt__group_pack(&p->train, p->row_tokens, err));
-    return mt__group_pack(&p->eval, p->row_tokens, err);
+    MT_TRY(mt__group_pack(&p->train, p->row_tokens, o->stop, err));
+    return mt__group_pack(&p->eval, p->row_tokens, o->stop, err);
 }
 
 /* What the largest batch of a group can hold. */

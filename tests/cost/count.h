@@ -1,7 +1,7 @@
 /* count.h - what a call costs, counted instead of timed: basic blocks of our own code that ran, bytes that the C library's
  * functions on memory and strings went over, and the most memory that was allocated at once.
  *
- * Readers and planner are compiled once more for this (tests/CMakeLists.txt), with a call at every basic block
+ * The folders that hold them are compiled once more for this (tests/CMakeLists.txt), with a call at every basic block
  * (-fsanitize-coverage=trace-pc); memcpy and its like are wrapped by the linker, malloc and its like are replaced.
  * Other libraries' work is not counted, their memory is.  One thread at a time. */
 #ifndef MT_TEST_COUNT_H
