@@ -8,7 +8,8 @@ mt_rc mt__group_init(mt__group *g, mt_store *const *stores, size_t n, mt_err *er
     return MT_OK;
 }
 
-mt_rc mt__group_order(mt__group *g, mt_mix_strategy strategy, const double *probs, bool shuffle, uint64_t seed, mt_err *err)
+mt_rc mt__group_order(mt__group *g, mt_mix_strategy strategy, const double *probs, bool shuffle, uint64_t seed,
+                      const atomic_bool *stop, mt_err *err)
 {
     int64_t *sizes = mt_calloc(g->n, sizeof *sizes);
     if (!sizes) return mt_no_memory(err, "%zu datasets", g->n);
@@ -16,7 +17,7 @@ mt_rc mt__group_order(mt__group *g, mt_mix_strategy strategy, const double *prob
         mt_subset_count(&g->sets[d]);
         sizes[d] = g->sets[d].n_in;
     }
-    mt_rc rc = mt_mix_init(&g->mix, strategy, sizes, probs, g->n, seed, err);
+    mt_rc rc = mt_mix_init(&g->mix, strategy, sizes, probs, g->n, seed, stop, err);
     mt_free(sizes);
     g->n_units = g->n_samples = g->mix.n;
     g->shuffle = shuffle;
@@ -109,17 +110,12 @@ mt_rc mt__group_most_tokens(const mt__group *g, int64_t per, int64_t *out, mt_er
 int64_t mt__group_tokens(const mt__group *g)
 {
     int64_t sum = 0;
-    if (g->mix.strategy == MT_MIX_CONCAT) {
-        for (size_t d = 0; d < g->n; d++)
-            for (int64_t i = 0; i < g->sets[d].n; i++)
-                if (mt_subset_has(&g->sets[d], i)) sum += mt_store_length(g->stores[d], i);
-        return sum;
-    }
-    for (int64_t i = 0; i < g->n_samples; i++) {
-        size_t d;
-        int64_t sample;
-        mt__group_at(g, i, &d, &sample);
-        sum += mt_store_length(g->stores[d], sample);
+    for (size_t d = 0; d < g->n; d++) {
+        const mt_subset *set = &g->sets[d];
+        if (!set->n_in) continue;
+        const int64_t drawn = mt_mix_drawn(&g->mix, d), rounds = drawn / set->n_in, more = drawn % set->n_in;
+        for (int64_t i = 0, k = 0; i < set->n; i++)
+            if (mt_subset_has(set, i)) sum += mt_store_length(g->stores[d], i) * (rounds + (k++ < more));
     }
     return sum;
 }

@@ -23,7 +23,8 @@ typedef struct mt__group {
 
 /* First the subsets are filled, then the group is ordered. */
 mt_rc mt__group_init(mt__group *g, mt_store *const *stores, size_t n, mt_err *err);
-mt_rc mt__group_order(mt__group *g, mt_mix_strategy strategy, const double *probs, bool shuffle, uint64_t seed, mt_err *err);
+mt_rc mt__group_order(mt__group *g, mt_mix_strategy strategy, const double *probs, bool shuffle, uint64_t seed,
+                      const atomic_bool *stop, mt_err *err);
 mt_rc mt__group_pack(mt__group *g, int64_t row_tokens, const atomic_bool *stop, mt_err *err);
 void mt__group_deinit(mt__group *g); /* accepts a zeroed one */
 

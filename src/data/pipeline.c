@@ -203,8 +203,8 @@ static mt_rc choose(mt_pipeline *p, const mt_pipeline_options *o, mt_err *err)
     MT_TRY(mt__group_init(&p->eval, p->stores + (own_eval ? p->n_train : 0), own_eval ? o->n_eval : p->n_train, err));
     divide(p, o, n_records, n_held);
     if (own_eval) take_all(&p->eval);
-    MT_TRY(mt__group_order(&p->train, o->mix, o->probs, o->shuffle, o->seed, err));
-    MT_TRY(mt__group_order(&p->eval, MT_MIX_CONCAT, NULL, false, o->seed, err));
+    MT_TRY(mt__group_order(&p->train, o->mix, o->probs, o->shuffle, o->seed, o->stop, err));
+    MT_TRY(mt__group_order(&p->eval, MT_MIX_CONCAT, NULL, false, o->seed, o->stop, err));
     if (o->max_eval_samples && p->eval.n_samples > o->max_eval_samples) p->eval.n_units = p->eval.n_samples = o->max_eval_samples;
     if (!o->packing) return MT_OK;
     p->row_tokens = mt_max_i64(o->max_seq_len, mt_max_i64(mt__group_longest(&p->train), mt__group_longest(&p->eval)));

@@ -103,7 +103,7 @@ static void concatenated_sets_follow_each_other(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_mix m;
-    assert_ok(mt_mix_init(&m, MT_MIX_CONCAT, (int64_t[]){ 3, 0, 2 }, NULL, 3, 1, &err));
+    assert_ok(mt_mix_init(&m, MT_MIX_CONCAT, (int64_t[]){ 3, 0, 2 }, NULL, 3, 1, NULL, &err));
     static const struct {
         size_t set;
         int64_t k;
@@ -124,10 +124,10 @@ static void without_probabilities_sets_take_turns(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_mix m;
-    assert_ok(mt_mix_init(&m, MT_MIX_UNDER, (int64_t[]){ 3, 5 }, NULL, 2, 1, &err));
+    assert_ok(mt_mix_init(&m, MT_MIX_UNDER, (int64_t[]){ 3, 5 }, NULL, 2, 1, NULL, &err));
     assert_int_equal(m.n, 6);
     mt_mix_deinit(&m);
-    assert_ok(mt_mix_init(&m, MT_MIX_OVER, (int64_t[]){ 3, 5 }, NULL, 2, 1, &err));
+    assert_ok(mt_mix_init(&m, MT_MIX_OVER, (int64_t[]){ 3, 5 }, NULL, 2, 1, NULL, &err));
     assert_int_equal(m.n, 10);
     for (int64_t i = 0; i < 10; i++) {
         size_t set;
@@ -137,7 +137,7 @@ static void without_probabilities_sets_take_turns(void **state)
         assert_int_equal(k, i / 2 % (set ? 5 : 3)); /* the shorter one begins again */
     }
     mt_mix_deinit(&m);
-    assert_int_equal(mt_mix_init(&m, MT_MIX_OVER, (int64_t[]){ 3, 0 }, NULL, 2, 1, &err), MT_EINVAL);
+    assert_int_equal(mt_mix_init(&m, MT_MIX_OVER, (int64_t[]){ 3, 0 }, NULL, 2, 1, NULL, &err), MT_EINVAL);
     assert_says("without samples");
 }
 
@@ -148,7 +148,7 @@ static void walk(mt_mix_strategy strategy, const int64_t sizes[3], const double 
     mt_mix m;
     int64_t count[3] = { 0 };
     double sum = probs[0] + probs[1] + probs[2];
-    assert_ok(mt_mix_init(&m, strategy, sizes, probs, 3, 11, &err));
+    assert_ok(mt_mix_init(&m, strategy, sizes, probs, 3, 11, NULL, &err));
     for (int64_t i = 0; i < m.n; i++) {
         size_t set;
         int64_t k;
@@ -156,6 +156,7 @@ static void walk(mt_mix_strategy strategy, const int64_t sizes[3], const double 
         assert_int_equal(k, count[set]++ % sizes[set]);
     }
     int n_out = 0;
+    for (size_t d = 0; d < 3; d++) assert_int_equal(mt_mix_drawn(&m, d), count[d]);
     for (int d = 0; d < 3; d++) {
         double p = probs[d] / sum, expected = p * (double)m.n;
         assert_true(fabs((double)count[d] - expected) < 6 * sqrt(expected * (1 - p)) + 2);
@@ -171,20 +172,37 @@ static void probabilities_are_kept(void **state)
     walk(MT_MIX_UNDER, (int64_t[]){ 3000, 2000, 1000 }, (double[]){ 0.5, 0.3, 0.2 });
     walk(MT_MIX_OVER, (int64_t[]){ 3000, 2000, 1000 }, (double[]){ 0.5, 0.3, 0.2 });
     walk(MT_MIX_OVER, (int64_t[]){ 100, 4000, 50 }, (double[]){ 2, 1, 1 }); /* scaled to 1 */
+    walk(MT_MIX_UNDER, (int64_t[]){ 90000, 50000, 40000 }, (double[]){ 0.5, 0.3, 0.2 });
     mt_err err = { 0 };
     mt_mix m;
-    assert_int_equal(mt_mix_init(&m, MT_MIX_UNDER, (int64_t[]){ 1, 1 }, (double[]){ 1, 0 }, 2, 1, &err), MT_EINVAL);
+    assert_int_equal(mt_mix_init(&m, MT_MIX_UNDER, (int64_t[]){ 1, 1 }, (double[]){ 1, 0 }, 2, 1, NULL, &err), MT_EINVAL);
     assert_says("number 2 has 0");
     /* Such a dataset would never be used up, and the count of draws would never end. */
     const double rare[] = { 1, 1e-18 };
-    assert_int_equal(mt_mix_init(&m, MT_MIX_OVER, (int64_t[]){ 3, 4 }, rare, 2, 1, &err), MT_EINVAL);
+    assert_int_equal(mt_mix_init(&m, MT_MIX_OVER, (int64_t[]){ 3, 4 }, rare, 2, 1, NULL, &err), MT_EINVAL);
     assert_says("with a chance of 1e-18, dataset 2 of 4 samples would be used up after about 4e+18 draws");
-    assert_ok(mt_mix_init(&m, MT_MIX_UNDER, (int64_t[]){ 3, 4 }, rare, 2, 1, &err));
+    assert_ok(mt_mix_init(&m, MT_MIX_UNDER, (int64_t[]){ 3, 4 }, rare, 2, 1, NULL, &err));
     assert_int_equal(m.n, 3);
     mt_mix_deinit(&m);
+}
+
+/* A billion draws take seconds, and end when a signal comes; more are refused. */
+static void a_long_mixture_can_be_stopped(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_mix m;
+    const atomic_bool stop = true;
+    const int64_t sizes[] = { 900000000, 5 };
+    assert_int_equal(mt_mix_init(&m, MT_MIX_OVER, sizes, (double[]){ 1, 1e-6 }, 2, 1, &stop, &err), MT_ESTOPPED);
+    assert_says("stopped on request");
+    assert_int_equal(mt_mix_init(&m, MT_MIX_OVER, (int64_t[]){ 1000000000, 5 }, (double[]){ 0.5, 0.5 }, 2, 1, &stop, &err),
+                     MT_EINVAL);
+    assert_says("would be used up after about 2e+09 draws");
 }
 
 MT_TEST_MAIN(cmocka_unit_test(every_place_is_taken_exactly_once), cmocka_unit_test(shuffles_are_even),
              cmocka_unit_test(neighbors_part), cmocka_unit_test(seeds_and_streams_give_other_orders),
              cmocka_unit_test(the_kth_member_is_found), cmocka_unit_test(concatenated_sets_follow_each_other),
-             cmocka_unit_test(without_probabilities_sets_take_turns), cmocka_unit_test(probabilities_are_kept))
+             cmocka_unit_test(without_probabilities_sets_take_turns), cmocka_unit_test(probabilities_are_kept),
+             cmocka_unit_test(a_long_mixture_can_be_stopped))
