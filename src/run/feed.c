@@ -172,24 +172,34 @@ static mt_rc look_at(dataset *d, const mt_value *record, mt_err *err)
     return MT_OK;
 }
 
-/* The first record that can be read decides, or one of the next few if its layout is not clear. */
-static mt_rc look(dataset *d, mt_err *err)
+/* The first record that can be read decides, or one of the next few if its layout is not clear.  Bad ones are passed over as
+ * far as on_bad_record allows, but not to the end of a file that has nothing else. */
+static mt_rc look(const mt_feed *f, dataset *d, bool lenient, mt_err *err)
 {
-    enum { TRIES = 10 };
+    enum { TRIES = 10, BAD = 1000 };
+    const int most_bad = f->s->dataset.on_bad_record == MT_SET_BAD_RECORD_STOP && !lenient ? 1 : BAD;
     mt_records *r;
     mt_arena arena = { 0 };
     mt_value record;
     mt_record_place where = { .state = MT_RECORD_BAD };
-    mt_err first = { 0 };
+    mt_err first = { 0 }, first_bad = { 0 };
+    int n_bad = 0;
+    d->plain = d->entry.layout.ids || d->entry.layout.text_only;
     MT_TRY(mt_records_open(&r, d->entry.path, &d->records, err));
     mt_rc rc = MT_OK, seen = MT_EFORMAT;
-    for (int tries = 0; !rc && seen == MT_EFORMAT && where.state != MT_RECORD_END && tries < TRIES;) {
+    for (int tries = 0; !rc && seen == MT_EFORMAT && tries < TRIES && n_bad < most_bad;) {
         mt_arena_reset(&arena);
         rc = mt_records_next(r, &arena, &record, &where, err);
-        if (rc || where.state != MT_RECORD_OK) continue;
-        seen = look_at(d, &record, tries++ ? &(mt_err){ 0 } : &first);
+        if (rc || where.state == MT_RECORD_END) break;
+        if (where.state == MT_RECORD_BAD && !n_bad++) first_bad = *err;
+        if (where.state == MT_RECORD_OK) seen = look_at(d, &record, tries++ ? &(mt_err){ 0 } : &first);
     }
-    if (!rc && seen && first.rc) rc = mt_fail(err, first.rc, "%s", first.msg);
+    if (!rc && seen && first.rc)
+        rc = mt_fail(err, first.rc, "%s", first.msg);
+    else if (!rc && seen && d->detect && n_bad == most_bad)
+        rc = mt_fail(err, MT_EFORMAT, "%s %s%s",
+                     n_bad == 1 ? "its first record is bad:" : "its first 1000 records are bad:", first_bad.msg,
+                     n_bad == 1 ? "\n  on_bad_record: skip would leave it out" : "");
     mt_arena_free(&arena);
     mt_records_close(r);
     return rc;
@@ -212,13 +222,13 @@ static mt_sampler_config sampler_config(const mt_feed *f)
                                 .now = f->now };
 }
 
-static mt_rc open_samplers(mt_feed *f, const mt_settings *s, mt_err *err)
+static mt_rc open_samplers(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
 {
     mt_sampler_config config = sampler_config(f);
     bool all_text = true;
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         dataset *d = &f->sets[i];
-        mt_rc rc = look(d, err);
+        mt_rc rc = look(f, d, o->lenient, err);
         if (!rc && *d->found) mt_info("dataset %s: %s", d->entry.name, d->found);
         mt_sampler_config its = config;
         if (d->plain) its.template = ""; /* it needs none */
@@ -321,7 +331,7 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     if (!rc) rc = fetch_all(f, o, err);
     if (!rc) rc = mt_model_files_tokenizer(&f->tok, mt_settings_model_dir(s), err);
     if (!rc) rc = mt_specials_create(&f->specials, f->tok, err);
-    if (!rc) rc = open_samplers(f, s, err);
+    if (!rc) rc = open_samplers(f, s, o, err);
     if (!rc) rc = open_pipeline(f, s, o, err);
     if (!rc) rc = lint(f, s, o, err);
     if (rc)

@@ -343,10 +343,55 @@ static void a_few_odd_records_do_not_hide_the_layout(void **state)
     mt_settings_deinit(&s);
 }
 
+static void write_in(const char *dir, const char *name, const char *line, int n)
+{
+    char *path = mt_path_join(dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    while (n--) fputs(line, f);
+    assert_int_equal(fclose(f), 0);
+    mt_free(path);
+}
+
+static mt_rc open_folder(const char *dir, const char *on_bad_record, mt_err *err)
+{
+    mt_settings s;
+    mt_feed *f = NULL;
+    assert_int_equal(mt_settings_init(&s, err), MT_OK);
+    set(&s, "model.name", TOKENIZER);
+    set(&s, "dataset.path", dir);
+    set(&s, "dataset.cache_dir", dir);
+    set(&s, "dataset.on_bad_record", on_bad_record);
+    mt_rc rc = mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, err);
+    mt_feed_close(f);
+    mt_settings_deinit(&s);
+    return rc;
+}
+
+/* The second file cannot be read, so reaching it is another error. */
+static void bad_records_are_not_read_to_the_end_for_a_layout(void **state)
+{
+    mt_err err = { 0 };
+    write_in(*state, "b.parquet", "PAR1 is not all", 1);
+    write_in(*state, "a.jsonl", "nonsense\n", 2);
+    assert_int_equal(open_folder(*state, "stop", &err), MT_EFORMAT);
+    assert_says("its first record is bad:");
+    assert_says("a.jsonl: not valid JSON at line 1");
+    assert_says("on_bad_record: skip would leave it out");
+    err = (mt_err){ 0 };
+    assert_int_not_equal(open_folder(*state, "skip", &err), MT_OK);
+    assert_says("b.parquet");
+    err = (mt_err){ 0 };
+    write_in(*state, "a.jsonl", "{\"text\": }\n", 3000);
+    assert_int_equal(open_folder(*state, "skip", &err), MT_EFORMAT);
+    assert_says("its first 1000 records are bad:");
+    assert_says("a.jsonl: not valid JSON at line 1");
+}
+
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(layouts_are_recognized), cmocka_unit_test(what_is_not_recognized_is_said_with_what_to_do),
              cmocka_unit_test(any_record_may_have_the_optional_columns),
              cmocka_unit_test(what_is_not_trained_is_refused_in_any_record),
              cmocka_unit_test(named_columns_are_trained_whatever_others_hold), cmocka_unit_test(tokens_are_taken_as_they_are),
              IN_TEMPDIR(a_file_of_tokens_needs_no_template_and_is_not_packed),
-             IN_TEMPDIR(a_few_odd_records_do_not_hide_the_layout))
+             IN_TEMPDIR(a_few_odd_records_do_not_hide_the_layout), IN_TEMPDIR(bad_records_are_not_read_to_the_end_for_a_layout))
