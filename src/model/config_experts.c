@@ -66,17 +66,17 @@ static mt_rc read_shared(reader *r, mt_layer_spec *s)
     static const char *const widths[] = { "shared_expert_intermediate_size", "shared_intermediate_size", NULL };
     static const char *const counts[] = { "n_shared_experts", "moe_num_shared_experts", "num_shared_expert", NULL };
     const mt_shared_rule rule = r->c->family->experts->shared;
-    const char *key = mt__config_spelling(r->doc, rule == MT_SHARED_WIDTH ? widths : counts);
-    int64_t n = rule == MT_SHARED_MLP ? 1 : r->c->family->experts->default_shared;
+    const char *const *names = rule == MT_SHARED_WIDTH ? widths : counts;
+    const char *key = mt__config_spelling(r->doc, names);
+    int64_t width = 1, n = rule == MT_SHARED_MLP ? 1 : r->c->family->experts->default_shared;
     if (rule == MT_SHARED_NONE) return MT_OK;
+    if (rule == MT_SHARED_COUNT) width = s->I;
+    if (rule == MT_SHARED_MLP) width = r->c->F;
     if (key) MT_TRY(read_number(r, key, 0, &n));
-    if (rule == MT_SHARED_WIDTH)
-        s->Is = n;
-    else
-        s->Is = n * (rule == MT_SHARED_MLP ? r->c->F : s->I);
-    if (n < 0 || n > MOST_WIDE || s->Is > MOST_WIDE)
-        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; a shared expert of 0 to %d columns expected", r->path, key,
-                       (long long)n, MOST_WIDE);
+    if (n < 0 || n > MOST_WIDE / width)
+        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; a shared expert of 0 to %d columns expected", r->path,
+                       key ? key : names[0], (long long)n, MOST_WIDE);
+    s->Is = n * width;
     return MT_OK;
 }
 

@@ -32,7 +32,8 @@ static inline uint64_t fuzz_u64(fuzz_rng *r)
 static inline size_t fuzz_below(fuzz_rng *r, size_t n) { return n ? (size_t)(fuzz_u64(r) % n) : 0; }
 static inline bool fuzz_once_in(fuzz_rng *r, size_t n) { return fuzz_below(r, n) == 0; }
 
-#define FUZZ_PICK(r, list) ((list)[fuzz_below((r), sizeof(list) / sizeof((list)[0]))])
+#define FUZZ_PICK(r, list)       FUZZ_PICK_OF(r, list, sizeof(list) / sizeof((list)[0]))
+#define FUZZ_PICK_OF(r, list, n) ((list)[fuzz_below((r), (n))])
 
 /* The usual number, or now and then one at which something changes. */
 static inline uint64_t fuzz_odd(fuzz_rng *r, uint64_t usual)

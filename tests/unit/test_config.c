@@ -1,10 +1,12 @@
 /* config.json in: families, defaults, both rope spellings, and every way it can be wrong. */
+#include "extremes.h"
 #include "tempdir.h"
 
 #include "model/model.h"
 #include "model/part.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static mt_rc open_text(mt_config **out, const char *text, mt_err *err)
 {
@@ -583,6 +585,43 @@ static void bad_configs_are_refused_in_words(void **state)
     assert_says("a model is a directory with config.json");
 }
 
+static void laid_out_or_refused(const mt_str *text)
+{
+    mt_err err = { 0 };
+    mt_config *c = NULL;
+    mt_model *m = NULL;
+    mt_rc rc = mt_config_parse(&c, text->s, text->n, "config.json", &err);
+    if (!rc && c->L <= 8) rc = mt_model_create(&m, c, NULL, &err);
+    if (!rc != !err.msg[0] || strstr(err.msg, "(null)")) fail_msg("%s: \"%s\" of %s", mt_rc_name(rc), err.msg, text->s);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
+/* Any key of any family at any extreme; MT_DRAWS golden models with all of them (113 are all). */
+static void extreme_values_are_refused_or_read(void **state)
+{
+    (void)state;
+    enum { STEP = 47 }; /* shares no factor with the number of models, so that draws differ */
+    const char *draws = getenv("MT_DRAWS");
+    mt_err err = { 0 };
+    mt_str text = { 0 };
+    extremes e;
+    assert_ok(extremes_open(&e, MT_TESTS_DIR "/golden/models", &err));
+    assert_true(e.n_docs > 100 && e.n_docs % STEP && e.n_keys > 150 && e.n_keys < EXTREMES_KEYS);
+    for (int d = 0; d < (draws ? atoi(draws) : 16); d++) {
+        const mt_value *doc = e.docs[(size_t)d * STEP % e.n_docs], *maps[EXTREMES_MAPS];
+        const size_t n_maps = extremes_maps(doc, maps, 0);
+        for (size_t i = 0; i < n_maps * e.n_keys * MT_COUNT(extreme_values); i++) {
+            const size_t key = i / n_maps;
+            mt_str_clear(&text);
+            extremes_write(&text, doc, maps[i % n_maps], e.keys[key % e.n_keys], extreme_values[key / e.n_keys]);
+            laid_out_or_refused(&text);
+        }
+    }
+    mt_str_free(&text);
+    extremes_close(&e);
+}
+
 static void layouts_put_decayed_first_and_frozen_last(void **state)
 {
     (void)state;
@@ -647,4 +686,4 @@ MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_
              cmocka_unit_test(gpt_oss_takes_what_its_class_says_where_keys_are_absent),
              cmocka_unit_test(llama4_scales_queries_where_nothing_rotates),
              cmocka_unit_test(a_delta_nets_projections_lie_side_by_side), cmocka_unit_test(bad_configs_are_refused_in_words),
-             cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))
+             cmocka_unit_test(extreme_values_are_refused_or_read), cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))
