@@ -191,6 +191,15 @@ static mt_rc read_traits(reader *r)
 
 /* -- which family ---------------------------------------------------------------------------------- */
 
+/* The key by which a decoder of any family becomes an encoder; NULL: neither.  transformers takes null for false. */
+static const char *attends_both_ways(const mt_value *doc)
+{
+    const mt_value *both = mt_value_get(doc, "use_bidirectional_attention"), *causal = mt_value_get(doc, "is_causal");
+    if (!mt_json_missing(both) && !mt_value_is_false(both)) return "use_bidirectional_attention";
+    if (!causal || mt_value_is_true(causal)) return NULL;
+    return "is_causal";
+}
+
 static mt_rc refuse_unfit(reader *r)
 {
     bool enc_dec = false;
@@ -198,12 +207,12 @@ static mt_rc refuse_unfit(reader *r)
     if (enc_dec)
         return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models",
                        r->path, r->c->model_type);
-    const mt_value *both_ways = mt_value_get(r->doc, "use_bidirectional_attention");
-    if (!mt_json_missing(both_ways) && !mt_value_is_false(both_ways))
+    const char *both_ways = attends_both_ways(r->doc);
+    if (both_ways)
         return mt_fail(r->err, MT_EUNSUPPORTED,
-                       "%s: \"use_bidirectional_attention\": this model's tokens attend to later ones, as EmbeddingGemma's do to "
-                       "embed texts; megatrain trains models whose tokens attend to earlier ones",
-                       r->path);
+                       "%s: \"%s\": this model's tokens attend to later ones, as EmbeddingGemma's do to embed texts; megatrain "
+                       "trains models whose tokens attend to earlier ones",
+                       r->path, both_ways);
     const mt_family *f = r->as ? r->as : mt_family_by_model_type(r->c->model_type);
     return mt__config_refuse_latent(r, f ? f : mt_family_by_architecture(r->c->architecture));
 }
