@@ -58,6 +58,9 @@ static mt_rc load_bytes(mt_tokenizer *tok, const char *bytes, size_t n, const ch
 /* Each added token's content as the normalizer makes it, for those that are looked for in normalized text. */
 static mt_rc normalize_added(mt_tokenizer *tok, mt_norm_state *st, mt_arena *arena, mt_value *texts, mt_err *err)
 {
+    size_t n_bytes = 0;
+    for (size_t i = 0; i < tok->added.n; i++) n_bytes += tok->added.tokens[i].n;
+    mt_regex_state_begin(st->regex, n_bytes);
     for (size_t i = 0; i < tok->added.n; i++) {
         const mt_added_token *t = &tok->added.tokens[i];
         mt_view text = { .s = t->content, .n = t->n };

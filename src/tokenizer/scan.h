@@ -2,7 +2,7 @@
  *
  * Nearly every byte-level model uses one of a handful of patterns.  Recognised by their exact text, they run
  * as plain loops over characters, ten times faster than a regular-expression engine; test_scan.c checks each
- * against Oniguruma on random text.  To add one: write its finder, add a row to the table in scan.c. */
+ * against that engine on random text.  To add one: write its finder, add a row to the table in scan.c. */
 #ifndef MT_TOKENIZER_SCAN_H
 #define MT_TOKENIZER_SCAN_H
 

@@ -212,6 +212,8 @@ void mt_tok_scratch_free(mt_tok_scratch *sc)
     mt_free(sc);
 }
 
+void mt_tok_scratch_heed(mt_tok_scratch *sc, const atomic_bool *stop) { mt_regex_state_heed(sc->norm.regex, stop); }
+
 /* ---- questions ---- */
 
 size_t mt_tokenizer_vocab_size(const mt_tokenizer *tok)

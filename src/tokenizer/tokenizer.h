@@ -17,6 +17,8 @@
 
 #include "base/str.h"
 
+#include <stdatomic.h>
+
 typedef struct mt_tokenizer mt_tokenizer;
 typedef struct mt_tok_scratch mt_tok_scratch;
 
@@ -36,6 +38,8 @@ void mt_tokenizer_close(mt_tokenizer *tok);
 
 mt_rc mt_tok_scratch_create(mt_tok_scratch **out, const mt_tokenizer *tok, mt_err *err);
 void mt_tok_scratch_free(mt_tok_scratch *scratch);
+/* Once *stop is true an encoding that takes long fails with MT_ESTOPPED; borrowed. */
+void mt_tok_scratch_heed(mt_tok_scratch *scratch, const atomic_bool *stop);
 
 /* ---- encoding ---- */
 
@@ -58,7 +62,8 @@ enum {
     MT_ENCODE_RANGES = 2,  /* fill ranges too */
 };
 
-/* Text must be valid UTF-8 and below 1 GiB.  Tokens spelled out in it ("<|im_end|>") become those tokens. */
+/* Text must be valid UTF-8 and below 1 GiB.  Tokens spelled out in it ("<|im_end|>") become those tokens.  MT_ERANGE: this text is
+ * past a bound (too long, or too much work for a regular expression of the tokenizer); others may not be. */
 mt_rc mt_tokenizer_encode(const mt_tokenizer *tok, mt_tok_scratch *scratch, const char *text, size_t n, unsigned flags,
                           mt_tokens *out, mt_err *err);
 void mt_tokens_free(mt_tokens *tokens);

@@ -651,6 +651,29 @@ static void grown_text(mt_str *out, size_t n)
     add_text(out, "a", n);
 }
 
+/* A pattern that backs up at every place of a text. */
+static void split_by(mt_str *out, const char *pattern, size_t n)
+{
+    mt_str_printf(out,
+                  "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"%s\"}},"
+                  "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+                  pattern);
+    add_text(out, "a", n);
+}
+
+static void run_before_literal(mt_str *out, size_t n) { split_by(out, "a*b|a", n); }
+static void nested_lookahead(mt_str *out, size_t n) { split_by(out, "(?:(?=a*c)b|a)*d|a", n); }
+static void long_lookbehind(mt_str *out, size_t n) { split_by(out, "(?<=a*)b|a", n); }
+static void nested_repeats(mt_str *out, size_t n) { split_by(out, "(?:a*)*b", n); }
+
+static void pattern_of_sets(mt_str *out, size_t n)
+{
+    mt_str pattern = { 0 };
+    forge_repeat(&pattern, "[^\\\\P{L}]", n);
+    split_by(out, pattern.s, 10);
+    mt_str_free(&pattern);
+}
+
 /* -- templates --------------------------------------------------------------------------------------------- */
 
 /* A thousand names in each of many blocks inside each other, and n uses of one from outside. */
@@ -779,6 +802,11 @@ static const shape shapes[] = {
     { "tokenizer: a token that strips", read_tokenizer, stripping_token, 4000, 300, 200, false },
     { "tokenizer: long word pieces", read_tokenizer, long_wordpiece, 10, 4000, 200, false },
     { "tokenizer: text that grows", read_tokenizer, grown_text, 4000, 300, 600, false },
+    { "tokenizer: a run before a literal", read_tokenizer, run_before_literal, 50000, 8000, 200, false },
+    { "tokenizer: a lookahead in a loop", read_tokenizer, nested_lookahead, 50000, 8000, 200, false },
+    { "tokenizer: a long lookbehind", read_tokenizer, long_lookbehind, 50000, 8000, 200, false },
+    { "tokenizer: repeats of repeats", read_tokenizer, nested_repeats, 50000, 8000, 200, false },
+    { "tokenizer: a pattern of sets", read_tokenizer, pattern_of_sets, 400, 12000, 2500, true },
     { "jinja: names in nested blocks", read_jinja, nested_scopes, 120, 400, 200, true },
     { "jinja: tags that stay open", read_jinja, unclosed_tags, 20000, 1e9, 1e9, false },
     { "jinja: strip", read_jinja, stripped, 2000, 1e9, 1e9, false },
