@@ -158,6 +158,7 @@ void mt__chunk_make(mt__chunk *c, const mt_store_job *job, void *scratch, uint32
     for (size_t i = 0; i < c->n_records; i++) {
         if (stopped(c, job)) return;
         if (!make_one(c, &c->records[i], job, scratch, word_bytes, &err)) continue;
+        if (err.rc == MT_ESTOPPED && stopped(c, job)) return;
         char place[500];
         mt_record_place_text(place, sizeof place, &c->records[i].where);
         mt_note(&err, "%s", place);

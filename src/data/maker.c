@@ -17,6 +17,8 @@ static mt_rc scratch_create(const void *ctx, void **out, mt_err *err)
 
 static void scratch_free(void *scratch) { mt_sampler_scratch_free(scratch); }
 
+static void heed(void *scratch, const atomic_bool *stop) { mt_sampler_scratch_heed(scratch, stop); }
+
 static mt_rc maker_run(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n,
                        mt_reason *reason, mt_oddities *odd, mt_err *err)
 {
@@ -30,6 +32,7 @@ mt_sample_maker mt_sample_maker_of(const mt_sampler *s)
     return (mt_sample_maker){ .ctx = s,
                               .scratch_create = scratch_create,
                               .scratch_free = scratch_free,
+                              .heed = heed,
                               .run = maker_run,
                               .spell = spell,
                               .fingerprint = mt_sampler_fingerprint(s) };

@@ -13,7 +13,8 @@ typedef mt_rc (*mt_sample_fn)(const void *ctx, void *scratch, const mt_value *re
 typedef struct mt_sample_maker {
     const void *ctx; /* borrowed; outlives all use */
     mt_rc (*scratch_create)(const void *ctx, void **out, mt_err *err);
-    void (*scratch_free)(void *scratch); /* accepts NULL */
+    void (*scratch_free)(void *scratch);                  /* accepts NULL */
+    void (*heed)(void *scratch, const atomic_bool *stop); /* run ends with MT_ESTOPPED soon after *stop is true; may be NULL */
     mt_sample_fn run;
     const char *(*spell)(const void *ctx, int32_t id,
                          size_t *n); /* the token's text for a message, or NULL; may be NULL itself */

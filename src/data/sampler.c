@@ -56,6 +56,8 @@ void mt_sampler_scratch_free(mt_sampler_scratch *w)
     mt_free(w);
 }
 
+void mt_sampler_scratch_heed(mt_sampler_scratch *w, const atomic_bool *stop) { mt_tok_scratch_heed(w->tok, stop); }
+
 /* ---- rendering ---- */
 
 static mt_value list_of(const mt_value *items, size_t n)
@@ -309,6 +311,7 @@ mt_rc mt_sampler_run(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
         rc = run_text(s, w, record, reason, odd, err);
     else
         rc = run_chat(s, w, record, reason, odd, err);
+    if (rc == MT_ERANGE && *reason == MT_REASON_NONE) *reason = MT_REASON_TOKENIZER; /* from mt_tokenizer_encode */
     if (*reason != MT_REASON_NONE) return MT_OK;
     return rc ? rc : hand_out(s, w, samples, n, err);
 }
@@ -330,7 +333,9 @@ mt_rc mt_sampler_prompt(const mt_sampler *s, mt_sampler_scratch *w, const mt_val
     if (s->thought_in_prompt) mt_str_add(&w->full, s->thought, s->n_thought);
     if (!mt_str_ok(&w->full)) return mt_no_memory(err, "the samples of a record");
     w->tokens.n = 0;
-    MT_TRY(mt_tokenizer_encode(s->tok, w->tok, w->full.n ? w->full.s : "", w->full.n, MT_ENCODE_RANGES, &w->tokens, err));
+    rc = mt_tokenizer_encode(s->tok, w->tok, w->full.n ? w->full.s : "", w->full.n, MT_ENCODE_RANGES, &w->tokens, err);
+    if (rc == MT_ERANGE) *reason = MT_REASON_TOKENIZER;
+    if (rc) return rc == MT_ERANGE ? MT_OK : rc;
     MT_TRY(sampler_keep(s, w, &w->full, 0, w->tokens.n, NULL, 0, err));
     return hand_out(s, w, sample, &n, err);
 }

@@ -39,7 +39,8 @@ typedef struct mt_sampler_scratch mt_sampler_scratch;
     X(NO_ANSWER, "no answer to train on")                                                                                        \
     X(NO_ROOM, "no answer token left within max_seq_len")                                                                        \
     X(TOO_LONG, "longer than max_seq_len")                                                                                       \
-    X(TEMPLATE, "the chat template refused it")
+    X(TEMPLATE, "the chat template refused it")                                                                                  \
+    X(TOKENIZER, "the tokenizer refused it")
 
 typedef enum mt_reason {
 #define MT_REASON_ENUM(name, text) MT_REASON_##name,
@@ -112,6 +113,8 @@ const char *mt_sampler_end(const mt_sampler *s);
 
 mt_rc mt_sampler_scratch_create(mt_sampler_scratch **out, const mt_sampler *s, mt_err *err);
 void mt_sampler_scratch_free(mt_sampler_scratch *scratch);
+/* As mt_tok_scratch_heed. */
+void mt_sampler_scratch_heed(mt_sampler_scratch *scratch, const atomic_bool *stop);
 
 /* All samples of one record: *samples points at *n of them.  MT_OK with *reason != NONE: the record is bad, *n is 0, and err->msg
  * says why (without file and line, which the caller knows).  Any other error is fatal: a template that changes answer text, no

@@ -178,7 +178,11 @@ static mt_rc store_build_prepare(build *b, mt_err *err)
     b->scratches = mt_calloc((size_t)b->n_workers, sizeof *b->scratches);
     if (!b->slots || !b->done || !b->workers || !b->scratches)
         return mt_no_memory(err, "tokenizing with %d threads", b->n_workers);
-    for (int i = 0; i < b->n_workers; i++) MT_TRY(b->job->maker.scratch_create(b->job->maker.ctx, &b->scratches[i], err));
+    const mt_sample_maker *maker = &b->job->maker;
+    for (int i = 0; i < b->n_workers; i++) {
+        MT_TRY(maker->scratch_create(maker->ctx, &b->scratches[i], err));
+        if (maker->heed) maker->heed(b->scratches[i], b->job->stop);
+    }
     return mt_records_open(&b->records, b->job->path, &b->job->records, err);
 }
 

@@ -86,6 +86,27 @@ static void a_signal_while_tokenizing_stops_and_leaves_nothing(void **state)
     a_signal_ends_tokenizing(*state, "data", SIGINT);
 }
 
+/* One text, and a pattern that may take minutes' worth of steps on it. */
+static void a_signal_ends_a_search_of_a_regular_expression(void **state)
+{
+    enum { N = 60000000 };
+    const char *root = *state;
+    make_slow_data(root);
+    workspace_write(
+        root, "slow/tokenizer.json",
+        "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(?:(?=a*c)b|a)*d|a\"}},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"<|im_end|>\":1},\"merges\":[]}}");
+    workspace_write(root, "slow/tokenizer_config.json", "{\"eos_token\": \"<|im_end|>\"}");
+    char *text = malloc(N + 16);
+    assert_non_null(text);
+    int at = sprintf(text, "{\"text\": \"");
+    memset(text + at, 'a', N);
+    strcpy(text + at + N, "\"}\n");
+    workspace_write(root, "chat.jsonl", text);
+    free(text);
+    a_signal_ends_tokenizing(root, "data", SIGINT);
+}
+
 static void start_rehearsal(program *p, const char *root)
 {
     set_up(p, root, "train");
@@ -197,6 +218,7 @@ static void a_store_that_outgrows_the_cache_ends_while_it_is_made(void **state)
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(a_signal_while_tokenizing_stops_and_leaves_nothing), RUNS(a_run_that_waits_for_another_can_be_stopped),
-             RUNS(a_rehearsal_that_is_stopped_leaves_no_directory), RUNS(the_next_rehearsal_removes_what_a_killed_one_left),
-             RUNS(rows_that_no_bytes_stand_for_end_the_reading), RUNS(a_store_that_outgrows_the_cache_ends_while_it_is_made))
+MT_TEST_MAIN(RUNS(a_signal_while_tokenizing_stops_and_leaves_nothing), RUNS(a_signal_ends_a_search_of_a_regular_expression),
+             RUNS(a_run_that_waits_for_another_can_be_stopped), RUNS(a_rehearsal_that_is_stopped_leaves_no_directory),
+             RUNS(the_next_rehearsal_removes_what_a_killed_one_left), RUNS(rows_that_no_bytes_stand_for_end_the_reading),
+             RUNS(a_store_that_outgrows_the_cache_ends_while_it_is_made))

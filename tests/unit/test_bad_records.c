@@ -278,8 +278,40 @@ static void what_is_too_long_is_cut_or_left_out_and_counted(void **state)
     rig_close(&r);
 }
 
+/* "a*b|a" takes quadratic work on a's: the one text that is too long for it is bad, and the others are used. */
+static void a_text_past_a_bound_of_the_tokenizer_is_bad(void **state)
+{
+    static const char json[] =
+        "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"a*b|a\"}},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}";
+    enum { N = 200000 };
+    rig r = { .data = mt_path_join(*state, "data.jsonl"), .path = mt_path_join(*state, "store") };
+    mt_err err = { 0 };
+    mt_str text = { 0 };
+    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_ALPACA);
+    layout.text = "text";
+    layout.text_only = true;
+    mt_str_puts(&text, "{\"text\": \"aaa\"}\n{\"text\": \"");
+    for (int i = 0; i < N; i++) mt_str_putc(&text, 'a');
+    mt_str_puts(&text, "\"}\n{\"text\": \"aa\"}\n");
+    write_bytes(r.data, text.s);
+    assert_ok(mt_tokenizer_open_json(&r.tok, json, sizeof json - 1, "hostile.json", &err));
+    assert_ok(mt_sampler_open(&r.sampler, r.tok, &layout, &(mt_sampler_config){ 0 }, &err));
+    r.job = (mt_store_job){ .what = "data", .path = r.data, .maker = mt_sample_maker_of(r.sampler), .vocab = 8, .n_workers = 1 };
+    assert_ok(mt_store_build(r.path, 1, &r.job, &err));
+    assert_ok(mt_store_map(&r.store, r.path, 1, &err));
+    const mt_store_counts *c = mt_store_counted(r.store);
+    assert_int_equal(c->n_samples, 2);
+    assert_int_equal(c->by_reason[MT_REASON_TOKENIZER], 1);
+    assert_int_equal(mt_store_bad(c), 1);
+    assert_non_null(strstr(mt_store_bad_text(r.store, 0), "line 2"));
+    assert_non_null(strstr(mt_store_bad_text(r.store, 0), "takes too many steps on a text of 200000 bytes"));
+    rig_close(&r);
+    mt_str_free(&text);
+}
+
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(every_kind_of_bad_record_is_named_and_counted), IN_TEMPDIR(three_are_shown_and_all_are_counted),
              IN_TEMPDIR(formats_without_lines_name_the_row), IN_TEMPDIR(records_of_one_line_are_told_apart_by_their_number),
              IN_TEMPDIR(odd_records_are_used_and_counted), IN_TEMPDIR(an_empty_input_adds_no_line),
-             IN_TEMPDIR(what_is_too_long_is_cut_or_left_out_and_counted))
+             IN_TEMPDIR(what_is_too_long_is_cut_or_left_out_and_counted), IN_TEMPDIR(a_text_past_a_bound_of_the_tokenizer_is_bad))
