@@ -9,6 +9,7 @@
 #include "base/split.h"
 #include "ckpt/model_files.h"
 #include "ckpt/safetensors_write.h"
+#include "plan/search.h"
 
 #include <sched.h>
 #include <stdatomic.h>
