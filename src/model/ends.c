@@ -230,14 +230,16 @@ size_t mt_ends_carve(mt_ends_work *out, char *base, const mt_model *m, mt_dtype 
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-static size_t ends_scratch(const mt_config *c, const mt_scratch_shape *s, int64_t head_rows)
+static size_t ends_scratch(const mt_model *m, const mt_scratch_shape *s, int64_t head_rows)
 {
     float *some = (float *)1; /* present; never read */
-    size_t most = 0;
+    const mt_config *c = m->config;
+    const mt_product head = head_product(m);
+    const mt_scratch_shape of_head = { .t = s->t, .rows = head_rows };
+    size_t most = mt_product_scratch(&head, NULL, &of_head);
 #define CONSIDER(op, ...) most = max_size(most, mt_##op##_scratch(&(mt_##op){ .t = s->t, __VA_ARGS__ }))
     CONSIDER(embed, .N = s->rows, .D = c->D, .V = c->V);
     CONSIDER(norm, .N = s->rows, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL);
-    CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
     CONSIDER(rows, .N = s->rows, .n_picked = s->rows, .D = c->D);
     CONSIDER(cross_entropy, .N = head_rows, .V = c->V);
     if (c->norm_head) CONSIDER(normhead, .N = head_rows, .V = c->V, .D = c->D);
@@ -248,7 +250,6 @@ static size_t ends_scratch(const mt_config *c, const mt_scratch_shape *s, int64_
 size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_t n_docs, int64_t longest, int64_t head_rows,
                         const mt_attention_use *attention)
 {
-    const mt_config *c = m->config;
     const mt_scratch_shape shape = { .t = t,
                                      .rows = rows.micro,
                                      .chunk = rows.chunk,
@@ -257,12 +258,12 @@ size_t mt_model_scratch(const mt_model *m, mt_dtype t, mt_work_rows rows, int64_
                                      .longest = longest,
                                      .router_loss = rows.router_loss,
                                      .attention = attention };
-    size_t most = ends_scratch(c, &shape, head_rows);
-    for (int k = 0; k < m->n_kinds; k++) {
-        const mt_layer_spec *s = &m->kinds[k].spec;
-        most = max_size(most, mt_frame.scratch(c, s, &shape));
-        most = max_size(most, s->mixer->part.scratch(c, s, &shape));
-        most = max_size(most, s->ffn->part.scratch(c, s, &shape));
+    size_t most = ends_scratch(m, &shape, head_rows);
+    for (const mt_layer_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++) {
+        const mt_part *parts[] = { &mt_frame, &k->spec.mixer->part, &k->spec.ffn->part };
+        for (size_t i = 0; i < MT_COUNT(parts); i++)
+            if (parts[i]->scratch) most = max_size(most, parts[i]->scratch(m->config, &k->spec, &shape));
+        for (int i = 0; i < k->n_products; i++) most = max_size(most, mt_product_scratch(&k->products[i], &k->spec, &shape));
     }
     return most;
 }

@@ -154,23 +154,13 @@ static int experts_work(const mt_config *c, const mt_layer_spec *s, mt_work_item
 
 static size_t experts_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
 {
-    float *some = (float *)1; /* present; never read */
+    (void)c;
     int32_t *counts = shape->router_loss ? (int32_t *)1 : NULL;
-    const int64_t n = shape->rows, E = s->E, T = s->T, packed = shape->pass * mt_min_i64(T, s->unit_experts),
-                  c1 = s->unit_experts;
+    const int64_t n = shape->rows, E = s->E, T = s->T, packed = shape->pass * mt_min_i64(T, s->unit_experts);
     const size_t needs[] = {
-        mt_linear_scratch(
-            &(mt_linear){ .t = shape->t, .M = n, .N = E, .K = c->D, .dw = some, .db = c->moe.router_bias ? some : NULL }),
-        mt_linear_scratch(&(mt_linear){ .t = MT_DTYPE_F32, .M = n, .N = E, .K = c->D, .dw = some }),
-        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = 2 * s->Is, .K = c->D, .dw = some, .db = some }),
-        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = c->D, .K = s->Is, .dw = some, .db = some }),
-        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = n, .N = 1, .K = c->D, .dw = some }),
         mt_expert_sort_scratch(&(mt_expert_sort){ .N = shape->pass, .T = T, .E = E }),
         mt_expert_sort_scratch(&(mt_expert_sort){ .N = n, .T = 1, .E = 1 }),
         mt_route_scratch(&(mt_route){ .N = n, .E = E, .T = T, .aux_counts = counts }),
-        mt_grouped_linear_scratch(
-            &(mt_grouped_linear){ .t = shape->t, .M = packed, .N = 2 * s->I, .K = c->D, .c = c1, .dw = some }),
-        mt_grouped_linear_scratch(&(mt_grouped_linear){ .t = shape->t, .M = packed, .N = c->D, .K = s->I, .c = c1, .dw = some }),
         mt_activation_scratch(&(mt_activation){ .t = shape->t, .N = packed, .F = s->I }),
         mt_activation_scratch(&(mt_activation){ .t = shape->t, .N = n, .F = s->Is }),
     };

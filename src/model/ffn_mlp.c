@@ -71,17 +71,7 @@ static int mlp_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *ou
 
 static size_t mlp_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
 {
-    float *some = (float *)1; /* present; never read */
-    const size_t needs[] = {
-        mt_linear_scratch(
-            &(mt_linear){ .t = shape->t, .M = shape->chunk, .N = gate_up_width(c, s), .K = c->D, .dw = some, .db = some }),
-        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->chunk, .N = c->D, .K = s->F, .dw = some, .db = some }),
-        mt_activation_scratch(&(mt_activation){ .t = shape->t, .act = c->act, .N = shape->chunk, .F = s->F }),
-    };
-    size_t most = 0;
-    for (size_t i = 0; i < MT_COUNT(needs); i++)
-        if (needs[i] > most) most = needs[i];
-    return most;
+    return mt_activation_scratch(&(mt_activation){ .t = shape->t, .act = c->act, .N = shape->chunk, .F = s->F });
 }
 
 /* -- arguments ------------------------------------------------------------------------------------- */

@@ -141,9 +141,6 @@ static size_t attention_scratch(const mt_config *c, const mt_layer_spec *s, cons
     att.use = *shape->attention;
     att.ldq = att.ldk = att.ldv = att.ldo = att.ld_d = 0; /* for any strides */
     const size_t needs[] = {
-        mt_linear_scratch(
-            &(mt_linear){ .t = shape->t, .M = shape->rows, .N = qkv_width(c, s), .K = c->D, .dw = some, .db = some }),
-        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = c->D, .K = q_width(s), .dw = some, .db = some }),
         mt_qk_prepare_scratch(&(mt_qk_prepare){ .t = shape->t,
                                                 .N = shape->rows,
                                                 .H = s->H,

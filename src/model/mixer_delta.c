@@ -130,8 +130,6 @@ static size_t delta_scratch(const mt_config *c, const mt_layer_spec *s, const mt
     rule.n_docs = conv.n_docs = shape->docs;
     rule.dA_log = rule.ddt_bias = conv.dw = some;
     const size_t needs[] = {
-        mt_linear_scratch(&(mt_linear){ .t = t, .M = shape->rows, .N = proj_width(c), .K = c->D, .dw = some }),
-        mt_linear_scratch(&(mt_linear){ .t = t, .M = shape->rows, .N = c->D, .K = value_width(c), .dw = some }),
         mt_conv_scratch(&conv),
         mt_delta_rule_scratch(&rule),
         mt_gated_norm_scratch(&(mt_gated_norm){ .t = t, .N = shape->rows, .H = c->delta.H, .D = c->delta.Dv, .dw = some }),

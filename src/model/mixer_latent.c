@@ -170,10 +170,6 @@ static size_t latent_scratch(const mt_config *c, const mt_layer_spec *s, const m
     att.longest = shape->longest;
     att.use = *shape->attention;
     const size_t needs[] = {
-        mt_linear_scratch(&(mt_linear){ .t = t, .M = rows, .N = proj_width(c, s), .K = c->D, .dw = some, .db = some }),
-        mt_linear_scratch(&(mt_linear){ .t = t, .M = rows, .N = q_width(s), .K = l->q_rank, .dw = some }),
-        mt_linear_scratch(&(mt_linear){ .t = t, .M = rows, .N = kv_width(c, s), .K = l->kv_rank, .dw = some }),
-        mt_linear_scratch(&(mt_linear){ .t = t, .M = rows, .N = c->D, .K = value_width(c, s), .dw = some, .db = some }),
         mt_norm_scratch(&(mt_norm){ .t = t, .N = rows, .D = l->q_rank, .dw = some }),
         mt_norm_scratch(&(mt_norm){ .t = t, .N = rows, .D = l->kv_rank, .dw = some }),
         mt_attention_scratch(&att),

@@ -108,8 +108,9 @@ struct mt_part {
     int (*products)(const mt_config *c, const mt_layer_spec *s, mt_product out[MT_MAX_PRODUCTS]);
     int (*arrays)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array out[MT_MAX_ARRAYS]);
     int (*work)(const mt_config *c, const mt_layer_spec *s, mt_work_item out[MT_MAX_WORK]);
-    int forward_kernels, backward_kernels;                                                        /* queued for a micro-batch */
-    size_t (*scratch)(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape); /* bytes of its ops */
+    int forward_kernels, backward_kernels; /* queued for a micro-batch */
+    /* Bytes of the scratch of its ops other than products; NULL: none. */
+    size_t (*scratch)(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape);
 };
 
 struct mt_mixer {

@@ -12,6 +12,26 @@ static int64_t width_of(const mt_product *f)
     return width;
 }
 
+/* -- scratch --------------------------------------------------------------------------------------- */
+
+static int64_t rows_at_once(const mt_product *f, const mt_layer_spec *s, const mt_scratch_shape *shape)
+{
+    if (of_experts(f)) return shape->pass * mt_min_i64(s->T, s->unit_experts);
+    return f->rows == MT_EXTENT_CHUNK ? shape->chunk : shape->rows;
+}
+
+size_t mt_product_scratch(const mt_product *f, const mt_layer_spec *s, const mt_scratch_shape *shape)
+{
+    float *some = (float *)1; /* present; never read */
+    bool biased = false;
+    for (int i = 0; i < MT_PRODUCT_WEIGHTS; i++) biased |= f->of[i].n && f->of[i].b != MT_ROLES;
+    const int64_t rows = rows_at_once(f, s, shape), N = width_of(f);
+    if (of_experts(f))
+        return mt_grouped_linear_scratch(
+            &(mt_grouped_linear){ .t = shape->t, .M = rows, .N = N, .K = f->k, .c = s->unit_experts, .dw = some });
+    return mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = rows, .N = N, .K = f->k, .dw = some, .db = biased ? some : NULL });
+}
+
 /* -- the numbers of a role ------------------------------------------------------------------------- */
 
 static bool is_exact(const mt_pass *p, mt_role w) { return p->r->t == MT_DTYPE_BF16 && p->l->exact_at[w] >= 0; }

@@ -50,6 +50,9 @@ mt_rc mt_product_forward(const mt_pass *p, int product, const mt_product_io *io,
 /* Computes what has a place: dx, and with x the gradients of those weights that train. */
 mt_rc mt_product_backward(const mt_pass *p, int product, const mt_product_io *io, mt_err *err);
 
+/* Bytes of op scratch. */
+size_t mt_product_scratch(const mt_product *f, const mt_layer_spec *s, const mt_scratch_shape *shape);
+
 /* True if the product computes in fp32, from rows in fp32, while all else is bf16: its weight is exact (mt_weight.exact). */
 bool mt_product_is_exact(const mt_pass *p, int product);
 

@@ -138,13 +138,6 @@ static int average_work(const mt_config *c, const mt_layer_spec *s, mt_work_item
     return 3;
 }
 
-static size_t toy_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
-{
-    float *some = (float *)1;
-    (void)s;
-    return mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = c->D, .K = c->D, .dw = some, .db = some });
-}
-
 static average average_args(const mt_pass *p, const void *h)
 {
     return (average){ .t = p->r->t,
@@ -190,8 +183,7 @@ static const mt_mixer average_mixer = {
               .arrays = average_arrays,
               .work = average_work,
               .forward_kernels = 2,
-              .backward_kernels = 3,
-              .scratch = toy_scratch },
+              .backward_kernels = 3 },
     .forward = average_forward,
     .output = average_output,
     .backward_output = average_backward_output,
@@ -283,8 +275,7 @@ static const mt_ffn square_ffn = {
               .arrays = square_arrays,
               .work = square_work,
               .forward_kernels = 2,
-              .backward_kernels = 3,
-              .scratch = toy_scratch },
+              .backward_kernels = 3 },
     .forward = square_forward,
     .output = square_output,
     .backward = square_backward,
