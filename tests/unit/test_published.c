@@ -1,10 +1,10 @@
-/* Published models by their config.json: the right family, parameter count and unit sizes, to the last parameter, without any
+/* Published models by their config.json: the right family, parameter count, unit sizes and work, to the last parameter, without any
  * weights. published/make_published.py wrote the table, with the sizes transformers gives. */
 #include "test.h"
 
 #include "base/json.h"
 #include "model/flops.h"
-#include "model/model.h"
+#include "model/layer.h"
 #include "plan/shapes.h"
 
 #include <math.h>
@@ -51,6 +51,26 @@ static bool has_its_sizes(const char *name, const mt_value *row, const mt_model 
     return ok & (head == 0 || is(name, "the head", n_params(&m->units[m->head]), head));
 }
 
+/* What a layer's parts list as work has the products that they compute. */
+static bool counts_its_products(const char *name, const mt_model *m)
+{
+    bool ok = true;
+    for (const mt_layer_kind *k = m->kinds; k < m->kinds + m->n_kinds; k++) {
+        double computed = 0, counted = 0;
+        for (int i = 0; i < k->n_products; i++) {
+            const mt_product *f = &k->products[i];
+            const int64_t experts = f->rows == MT_EXTENT_PASS ? k->spec.T : 1;
+            for (int j = 0; j < MT_PRODUCT_WEIGHTS; j++) computed += (double)(experts * f->of[j].n * f->k);
+        }
+        for (int i = 0; i < k->n_work; i++)
+            if (k->work[i].kind == MT_WORK_PRODUCT && k->work[i].when == MT_IN_FORWARD) counted += k->work[i].n * k->work[i].k;
+        if (computed == counted) continue;
+        print_error("%s: a row of a layer has %.0f multiplications with weights, counted as %.0f\n", name, computed, counted);
+        ok = false;
+    }
+    return ok;
+}
+
 static void published_models_are_known_and_have_their_sizes(void **state)
 {
     (void)state;
@@ -70,7 +90,7 @@ static void published_models_are_known_and_have_their_sizes(void **state)
         assert_ok(mt_model_create(&m, c, NULL, &err));
         assert_string_equal(c->family->name, mt_json_string(mt_value_get(row, "family")));
         assert_int_equal(c->n_assumptions, 0);
-        ok &= has_its_sizes(name, row, m);
+        ok &= has_its_sizes(name, row, m) & counts_its_products(name, m);
         mt_model_free(m);
         mt_config_close(c);
         mt_str_free(&text);
