@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make test: the whole suite in the release build, then the same code under the sanitizers: address and undefined behavior over
 # everything, threads over what runs threads.  What the release build has drawn at length is drawn less often there: fewer random cases
-# (MT_DRAWS), kills (MT_KILLS) and power failures (MT_STATES), and every 19th fault instead of each (MT_FAULT_STRIDE).  Under
+# and rows of tables (MT_DRAWS), kills (MT_KILLS) and power failures (MT_STATES), and every 19th fault instead of each (MT_FAULT_STRIDE).  Under
 # ThreadSanitizer it is every 61st: threads meet in few places after a fault, and each costs five times as much there.  Cases that
 # need what the machine lacks (a GPU, a pseudo-terminal) say so and are counted.
 #

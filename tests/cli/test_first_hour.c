@@ -117,8 +117,9 @@ static void the_banner_counts_the_samples_to_evaluate_on(void **state)
     RUN(*state, "train", "my.yaml", "--val-size", "4");
     expect(0, "700 samples, 175 steps per epoch, up to ");
     expect(0, "; 4 samples to evaluate on\n");
-    RUN(*state, "train", "my.yaml", "--overwrite", "--val-size", "1", "--num-steps", "1", "--batch-size", "703");
-    expect(0, "703 samples, 1 step per epoch, up to ");
+    RUN(*state, "train", "my.yaml", "--overwrite", "--val-size", "1", "--num-steps", "1", "--max-samples", "8", "--batch-size",
+        "7");
+    expect(0, "7 samples, 1 step per epoch, up to ");
     expect(0, "; 1 sample to evaluate on\n");
     expect(0, "done: 1 step; the model is in");
 }
@@ -135,9 +136,9 @@ static void a_run_that_diverges_prints_nan_without_a_sign(void **state)
 static void quiet_leaves_results_and_warnings(void **state)
 {
     const char *dir = *state;
-    RUN(dir, "train", "my.yaml", "--quiet", "--batch-size", "1000");
+    RUN(dir, "train", "my.yaml", "--quiet", "--max-samples", "8", "--batch-size", "9");
     expect(0, "the model is in runs/my/final");
-    assert_printed(&p, "warning: a step of 1000 samples");
+    assert_printed(&p, "warning: a step of 9 samples");
     assert_false(printed("parameters"));
     assert_false(printed("training 2/2"));
     RUN(dir, "generate", "runs/my/final", "--prompt", "one", "--max-new-tokens", "2", "--device", "cpu", "--quiet");

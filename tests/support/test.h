@@ -13,7 +13,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MT_FIXTURE(name) (MT_TESTS_DIR "/fixtures/" name)
@@ -37,6 +39,15 @@
         print_message("skipped: %s\n", why);                                                                                     \
         skip();                                                                                                                  \
     } while (0)
+
+/* Is the i-th of n cases tried?  All of them are, or MT_DRAWS of them, spread evenly (scripts/test.sh: few under the sanitizers,
+ * which look at the code of answers that the release build proves). */
+static inline bool test_tries(size_t i, size_t n)
+{
+    const char *draws = getenv("MT_DRAWS");
+    size_t most = draws ? strtoull(draws, NULL, 10) : n;
+    return most >= n || i * most / n != (i + 1) * most / n;
+}
 
 #define MT_TEST_MAIN(...)                                                                                                        \
     int main(void)                                                                                                               \

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/rng.h"
 #include "plan/gpus.h"
 #include "plan/machine.h"
 #include "plan/search.h"
@@ -134,7 +135,10 @@ static void every_config_reads_and_plans(void **state)
         if (!open_ready(&c, e->d_name)) continue;
         n++;
         for (size_t i = 0; i < c.s.dataset.name.n; i++) assert_non_null(mt_value_get(registry, c.s.dataset.name.items[i]));
-        if (strcmp(c.name, "demo") != 0) plans(&c, published), n_planned++;
+        if (strcmp(c.name, "demo") != 0) {
+            if (test_tries(mt_hash(c.name, strlen(c.name), 0) % 64, 64)) plans(&c, published);
+            n_planned++;
+        }
         close_ready(&c);
     }
     closedir(d);
@@ -232,7 +236,7 @@ static void what_the_readme_says_a_machine_trains_it_trains(void **state)
     mt_err err = { 0 };
     char *readme, words[80], range[80], configs[300];
     const mt_value *published;
-    size_t n_rows = 0;
+    size_t n_rows = 0, n_named = 0;
     assert_ok(mt_json_read(&published, MT_TESTS_DIR "/unit/published/published.json", &err));
     assert_ok(mt_file_read(&readme, NULL, MT_TESTS_DIR "/../README.md", 1 << 20, &err));
     const char *row = strstr(readme, "| you have |");
@@ -245,7 +249,7 @@ static void what_the_readme_says_a_machine_trains_it_trains(void **state)
         for (char *name = strtok(configs, "`, "); name; name = strtok(NULL, "`, ")) {
             char file[96];
             snprintf(file, sizeof file, "%s.yaml", name);
-            fits_on(&machine, words, largest_in(range), file, published);
+            if (test_tries(n_named++ % 32, 32)) fits_on(&machine, words, largest_in(range), file, published);
         }
     }
     assert_int_equal(n_rows, MT_COUNT(machines));

@@ -54,6 +54,7 @@ static void a_120b_fits_one_h200_and_1500_gb_without_clipping(void **state)
 {
     (void)state;
     mt_err err = { 0 };
+    if (!test_tries(0, 32)) return; /* dozens of plans of a large model, made by code that smaller ones run too */
     subject s = open_shape("gpt-oss-120b");
     mt_question q = question(&s, machine("h200", 1.5e12, 64), false, 1024, 64);
     mt_plan *plan;
@@ -364,7 +365,7 @@ static void merged_layers_are_timed_as_all_of_them(void **state)
         { "h200", 12e12, 32, 524288, MT_MOMENTS_8BIT, true, false, 2 },
     };
     const bool thorough = getenv("MT_THOROUGH") != NULL;
-    size_t n = 0, seen = 0;
+    size_t n = 0, tried = 0, seen = 0;
     mt_err err = { 0 };
     for (size_t i = 0; i < mt_n_shapes; i++) {
         subject s = open_shape(mt_shapes[i].name);
@@ -384,6 +385,7 @@ static void merged_layers_are_timed_as_all_of_them(void **state)
             job.lanes = on[k].lanes;
             const bool sure = job.lanes > 1 && strcmp(mt_shapes[i].name, "mixtral-8x22b-v0.1") == 0;
             if (!thorough && !sure && n++ % 5 != 0) continue; /* each takes a while */
+            if (!test_tries(tried++ % 32, 32)) continue;
             mt_rc rc = mt_plan_search(&plan, (mt_plan_inputs){ s.model, &job, &a, &q.machine }, &err);
             if (rc == MT_ENOMEM) continue;
             assert_ok(rc);
@@ -394,7 +396,7 @@ static void merged_layers_are_timed_as_all_of_them(void **state)
         }
         close_shape(&s);
     }
-    assert_true(seen > 5);
+    assert_true(seen > 5 || !test_tries(0, 32));
 }
 
 /* A few percent more or less free memory must not change a run's bits. */
