@@ -182,7 +182,7 @@ static mt_rc train(app *a, mt_err *err)
         if (a->server) mt_dashboard_keep(a->server, a->s.save.output_dir);
         rc = run(a, t, err);
         if (rc) mt_train_screen_keep(&a->screen, err->msg);
-        save_report(a);
+        if (mt_trainer_has_dir(t)) save_report(a);
     }
     mt_trainer_close(t);
     mt_server_close(a->server);

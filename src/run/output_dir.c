@@ -84,6 +84,12 @@ static mt_rc lock(mt_output_dir *d, mt_err *err)
     mt_rc rc = mt_disk_open(&d->lock, file, O_RDWR | O_CREAT | O_NOFOLLOW, err);
     mt_free(file);
     if (rc) return mt_note(err, "locking %s", d->path);
+    d->dir = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->dir < 0) {
+        rc = mt_fail_errno(err, MT_EIO, "opening %s", d->path);
+        close(d->lock);
+        return rc;
+    }
     d->locked = true;
     int code = flock(d->lock, LOCK_EX | LOCK_NB) ? errno : 0;
     if (code == EWOULDBLOCK) return in_use(d, err);
@@ -111,9 +117,40 @@ mt_rc mt_output_dir_join(mt_output_dir *d, const char *path, mt_err *err)
 
 void mt_output_dir_close(mt_output_dir *d)
 {
-    if (d->locked) close(d->lock);
+    if (d->locked) close(d->lock), close(d->dir);
     mt_free(d->path);
     *d = (mt_output_dir){ 0 };
+}
+
+static mt_rc lost(const mt_output_dir *d, bool replaced, mt_err *err)
+{
+    static const char gone[] = " (deleted)";
+    char fd[64], now[1024];
+    const char *other = replaced ? ", and something else has its name" : "";
+    snprintf(fd, sizeof fd, "/proc/self/fd/%d", d->dir);
+    ssize_t n = readlink(fd, now, sizeof now - 1);
+    now[n > 0 ? n : 0] = '\0';
+    if (n <= 0)
+        return mt_fail(err, MT_ENOENT, "the output directory %s was moved or removed while the run wrote there%s", d->path,
+                       other);
+    if (mt_ends_with(now, gone) && access(now, F_OK))
+        return mt_fail(
+            err, MT_ENOENT,
+            "the output directory %s was removed while the run wrote there%s: its checkpoints are gone, and nothing was "
+            "written elsewhere",
+            d->path, other);
+    return mt_fail(err, MT_ENOENT,
+                   "the output directory %s was moved while the run wrote there%s: it is now %s.  Nothing was written elsewhere; "
+                   "--resume --output-dir %s continues from its newest checkpoint, if it has one",
+                   d->path, other, now, now);
+}
+
+mt_rc mt_output_dir_check(const mt_output_dir *d, mt_err *err)
+{
+    struct stat held, named;
+    if (!d->locked || fstat(d->dir, &held)) return MT_OK;
+    if (stat(d->path, &named)) return errno == ENOENT || errno == ENOTDIR ? lost(d, false, err) : MT_OK;
+    return held.st_dev == named.st_dev && held.st_ino == named.st_ino ? MT_OK : lost(d, true, err);
 }
 
 /* -- contents --------------------------------------------------------------------------------- */
@@ -395,6 +432,7 @@ static mt_rc check_no_link(const mt_output_dir *d, const char *name, mt_err *err
 
 mt_rc mt_output_dir_own(const mt_output_dir *d, const char *name, mt_err *err)
 {
+    MT_TRY(mt_output_dir_check(d, err));
     MT_TRY(check_no_link(d, name, err));
     return mt_run_files_add(d->path, name, err);
 }
@@ -402,6 +440,7 @@ mt_rc mt_output_dir_own(const mt_output_dir *d, const char *name, mt_err *err)
 mt_rc mt_output_dir_own_made(void *user, const char *made, const char *path, mt_err *err)
 {
     const mt_output_dir *d = user;
+    MT_TRY(mt_output_dir_check(d, err));
     return mt_run_files_add_tree(d->path, mt_path_base(path), made, err);
 }
 

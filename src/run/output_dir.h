@@ -1,5 +1,8 @@
 /* output_dir.h - the directory of a run: locked during the run, and never overwritten unless requested.
  *
+ * The directory is written by its path, which may come to lead elsewhere while the run continues.  check() notices that; a run
+ * calls it before it writes a file there, and again before a checkpoint or the finished model gets its name.
+ *
  * The lock is the kernel's (flock on OUTPUT/.lock), so it ends with the process, however that ends.  The file contains the
  * holder's process id, for the message only. */
 #ifndef MT_RUN_OUTPUT_DIR_H
@@ -9,7 +12,7 @@
 
 typedef struct mt_output_dir {
     char *path;
-    int lock; /* valid while `locked` */
+    int lock, dir; /* valid while `locked`: OUTPUT/.lock, and the directory itself */
     bool locked;
     uint64_t to_come; /* bytes that clearing will free */
 } mt_output_dir;
@@ -22,6 +25,9 @@ mt_rc mt_output_dir_check_place(const char *path, mt_err *err);
 /* Opens it without a lock: another rank of the same run has locked it. */
 mt_rc mt_output_dir_join(mt_output_dir *d, const char *path, mt_err *err);
 void mt_output_dir_close(mt_output_dir *d); /* accepts a zeroed or closed one */
+/* MT_ENOENT: its path no longer leads to the directory that was opened, because that was moved, removed or replaced; says where it
+ * is now.  A link in its place that leads to it is as good.  Without a lock (join): MT_OK. */
+mt_rc mt_output_dir_check(const mt_output_dir *d, mt_err *err);
 
 /* True if a run was here: its plan, its metrics, a checkpoint or the finished model. */
 mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err);

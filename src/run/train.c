@@ -71,6 +71,8 @@ void mt_trainer_info(const mt_trainer *t, mt_train_info *out)
     t->exec.dev->api->info(t->exec.dev, &out->device);
 }
 
+bool mt_trainer_has_dir(const mt_trainer *t) { return !mt_output_dir_check(&t->dir, &(mt_err){ 0 }); }
+
 mt_engine *mt_trainer_engine(mt_trainer *t) { return t->exec.engine; }
 
 mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err)
@@ -264,6 +266,7 @@ static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
     if (t->at.n_skipped) mt_metrics_int(m, "skipped_steps", t->at.n_skipped);
     if (t->s->logging.enable_timing) log_timing(t, s);
     mt__train_watch_memory(t);
+    MT_TRY(mt_output_dir_check(&t->dir, err));
     t->at.window_loss = 0;
     t->at.window_steps = 0;
     t->window = (window){ 0 };
@@ -375,6 +378,7 @@ mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
 {
     *out = (mt_train_result){ .checkpoint = "", .model_dir = "" };
     if (train_run(t, out, err)) {
+        if (err->rc == MT_EIO) (void)mt_output_dir_check(&t->dir, err); /* why a file could not be written there */
         t->comm->api->fail(t->comm, err);
         (void)mt__train_saved(t, true, &(mt_err){ 0 }); /* a checkpoint that is being written may still become complete */
         return mt__train_note_last(t, err);

@@ -148,6 +148,8 @@ mt_rc mt_trainer_check_output(const mt_settings *s, mt_err *err);
 mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err);
 void mt_trainer_info(const mt_trainer *t, mt_train_info *out);
 mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err);
+/* False once its output directory was moved, removed or replaced: then nothing may be written under its name any more. */
+bool mt_trainer_has_dir(const mt_trainer *t);
 void mt_trainer_close(mt_trainer *t); /* accepts NULL and half-built ones */
 
 /* Makes one step and one checkpoint, written and verified; hooks->stop ends it before either (MT_ESTOPPED).  The caller removes

@@ -124,7 +124,9 @@ static void *saver_main(void *arg)
     s->snapshot = NULL;
     mt_state_unlock_all(s->trained); /* in every case, the run can continue */
     /* C4: only now may an older one be removed.  If it stays, that costs disk space, not the run. */
-    if (!rc && s->first && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
+    if (!rc && s->first && !mt_output_dir_check(s->ckpt.user, &s->warning) &&
+        !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning))
+        s->warning = (mt_err){ 0 };
     if (!rc) s->error = (mt_err){ 0 }; /* an error of an optional attempt */
     s->seconds = mt_now_s() - s->start_s;
     atomic_store(&s->finished, true);
@@ -205,6 +207,7 @@ mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err)
 {
     saver *s = &t->saver;
     MT_TRY(mt__train_saved(t, true, err));
+    MT_TRY(mt_output_dir_check(&t->dir, err));
     mt_rc rc = train_save_prepare(t, goes_on, err);
     if (!rc) rc = open_writer(t, err);
     if (!rc) rc = mt_engine_lock(t->exec.engine, err);
@@ -271,6 +274,7 @@ mt_rc mt_train_write_model(mt_engine *e, const mt_export *x, const char *dir, mt
 mt_rc mt__train_export(mt_trainer *t, mt_err *err)
 {
     mt_outdir d = { 0 };
+    MT_TRY(mt_output_dir_check(&t->dir, err));
     char *path = mt_path_join(t->dir.path, "final"), *tmp = NULL;
     if (!path) return mt_no_memory(err, "a name");
     const bool first = t->comm->rank == 0;
@@ -299,7 +303,7 @@ mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err)
 {
     char msg[MT_ERR_MSG_BYTES];
     mt_rc rc = err->rc;
-    if (!mt_comm_speaks(t->comm)) return rc;
+    if (!mt_comm_speaks(t->comm) || mt_output_dir_check(&t->dir, &(mt_err){ 0 })) return rc; /* the latter says where it is */
     memcpy(msg, err->msg, sizeof msg);
     if (t->made.checkpoint)
         return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume continues from it", msg, t->made.checkpoint);

@@ -16,10 +16,11 @@
 
 typedef struct setup {
     mt_settings s;
-    int64_t stop_at;     /* stop after this step; 0: never */
-    int64_t stop_on;     /* stop when asked for this time; 0: never */
-    int64_t step, asked; /* so far */
-    int64_t kill_at;     /* SIGKILL after this step; 0: never */
+    int64_t stop_at;                       /* stop after this step; 0: never */
+    int64_t stop_on;                       /* stop when asked for this time; 0: never */
+    int64_t step, asked;                   /* so far */
+    int64_t kill_at;                       /* SIGKILL after this step; 0: never */
+    void (*meddle)(const struct setup *u); /* after step 6, when checkpoint-4 is there; NULL: nothing happens */
     test_path out;
     pthread_t opener;
     size_t loaded, to_load;
@@ -39,6 +40,10 @@ static void after_step(void *user, const mt_train_step *step)
     setup *u = user;
     u->step = step->step;
     if (step->step <= (int64_t)MT_COUNT(u->reported)) u->reported[step->step - 1] = *step;
+    if (u->meddle && step->step == 6) {
+        await_checkpoint(u, 4);
+        u->meddle(u);
+    }
     if (u->kill_at != step->step) return;
     await_checkpoint(u, 4);
     raise(SIGKILL);
@@ -693,6 +698,90 @@ static void steps_without_trained_tokens_are_no_speed(void **state)
     assert_true(out.result.compared.tokens_s < 10 / a.reported[4].seconds);
 }
 
+static test_path elsewhere(const setup *u) { return workspace_path("%s-moved", u->out.s); }
+
+static void move_away(const setup *u) { assert_int_equal(rename(u->out.s, elsewhere(u).s), 0); }
+
+static void remove_all(const setup *u)
+{
+    mt_err err = { 0 };
+    assert_ok(mt_dir_remove(u->out.s, &err));
+}
+
+static void move_and_make_anew(const setup *u)
+{
+    move_away(u);
+    assert_int_equal(mkdir(u->out.s, 0777), 0);
+}
+
+/* A link to an empty directory in its place. */
+static void move_and_link_astray(const setup *u)
+{
+    test_path other = workspace_path("%s-other", u->out.s);
+    move_away(u);
+    assert_int_equal(mkdir(other.s, 0777), 0);
+    assert_int_equal(symlink(other.s, u->out.s), 0);
+}
+
+static void move_and_link_there(const setup *u)
+{
+    move_away(u);
+    assert_int_equal(symlink(elsewhere(u).s, u->out.s), 0);
+}
+
+static bool is_empty(const char *dir) { return rmdir(dir) == 0; /* which refuses any other */ }
+
+/* C13: the run ends, says where its directory is, and writes nothing under the old name. */
+static void a_directory_that_is_moved_or_removed_ends_the_run(void **state)
+{
+    static const struct {
+        const char *name;
+        void (*meddle)(const setup *u);
+        const char *says;
+    } cases[] = { { "mv", move_away, "was moved while the run wrote there: it is now " },
+                  { "rm", remove_all, "was removed while the run wrote there: " },
+                  { "anew", move_and_make_anew, "was moved while the run wrote there, and something else has its name: " },
+                  { "link", move_and_link_astray, "was moved while the run wrote there, and something else has its name: " } };
+    setup a, b;
+    set_up(&a, *state, "whole");
+    const outcome whole = run_ok(&a);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        outcome out = { 0 };
+        set_up(&b, *state, cases[i].name);
+        b.meddle = cases[i].meddle;
+        assert_int_equal(run(&b, &out, &err), MT_ENOENT);
+        assert_says(cases[i].says);
+        const test_path moved = elsewhere(&b), link = workspace_path("%s-other", b.out.s);
+        if (b.meddle == move_and_link_astray) assert_true(is_empty(link.s));
+        if (b.meddle == move_and_make_anew)
+            assert_true(is_empty(b.out.s));
+        else if (b.meddle != move_and_link_astray)
+            assert_int_not_equal(access(b.out.s, F_OK), 0);
+        if (b.meddle == remove_all) continue;
+        assert_says(moved.s);
+        assert_null(strstr(err.msg, "last complete checkpoint is"));
+        set_up(&b, *state, workspace_path("%s-moved", cases[i].name).s);
+        set(&b, "save.resume", "latest");
+        const outcome rest = run_ok(&b);
+        assert_true(rest.resumed);
+        assert_same(&whole, &rest);
+        assert_same_files(&a, &b);
+    }
+}
+
+static void a_link_to_a_moved_directory_is_as_good(void **state)
+{
+    setup a, b;
+    set_up(&a, *state, "whole");
+    const outcome whole = run_ok(&a);
+    set_up(&b, *state, "parts");
+    b.meddle = move_and_link_there;
+    const outcome linked = run_ok(&b);
+    assert_same(&whole, &linked);
+    assert_same_files(&a, &b);
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 int main(int argc, char **argv)
@@ -716,6 +805,8 @@ int main(int argc, char **argv)
         RUNS(another_form_of_moments_is_refused),
         RUNS(offloaded_inputs_change_no_bit),
         RUNS(a_frozen_tensor_is_saved_and_resumed),
+        RUNS(a_directory_that_is_moved_or_removed_ends_the_run),
+        RUNS(a_link_to_a_moved_directory_is_as_good),
         RUNS(steps_without_trained_tokens_are_no_speed),
         RUNS(steps_that_are_not_finite_end_the_run_and_are_never_saved),
     };
