@@ -1,7 +1,10 @@
 #define _GNU_SOURCE /* pthread_getattr_np */
 #include "base/stack.h"
 
+#include "base/units.h"
+
 #include <pthread.h>
+#include <sys/resource.h>
 
 /* Room for leaf calls: error messages are formatted on the stack, by us and by the C library. */
 enum { RESERVED_BYTES = 40 << 10 };
@@ -19,6 +22,18 @@ static uintptr_t lowest_address(void)
 #else
     return 0;
 #endif
+}
+
+mt_rc mt_stack_raise(mt_err *err)
+{
+    enum { USUAL = 8 << 20 };
+    struct rlimit l;
+    if (getrlimit(RLIMIT_STACK, &l) || l.rlim_cur >= MT_STACK_LEAST) return MT_OK;
+    const rlim_t was = l.rlim_cur;
+    l.rlim_cur = l.rlim_max < USUAL ? l.rlim_max : USUAL;
+    if (l.rlim_cur >= MT_STACK_LEAST && setrlimit(RLIMIT_STACK, &l) == 0) return MT_OK;
+    return mt_fail(err, MT_ENOMEM, "the stack is limited to %s (ulimit -s), and at least %s are needed: raise that limit",
+                   mt_bytes_text(was).s, mt_bytes_text(MT_STACK_LEAST).s);
 }
 
 uintptr_t mt_stack_floor(void)

@@ -7,8 +7,16 @@
 #ifndef MT_BASE_STACK_H
 #define MT_BASE_STACK_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Bytes that the program needs of a stack; threads of ours get no less (thread.h). */
+enum { MT_STACK_LEAST = 256 << 10 };
+
+/* For main(): raises a lower limit on its stack (ulimit -s); fails if the system does not allow that. */
+mt_rc mt_stack_raise(mt_err *err);
 
 /* The lowest address that a recursion of this thread may reach.  Leaf calls have room below it.  1: the stack is unknown. */
 uintptr_t mt_stack_floor(void);

@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include "base/fault.h"
+#include "base/stack.h"
 
 #include <stdlib.h>
 
@@ -36,7 +37,15 @@ bool mt_thread_start(pthread_t *out, void *(*run)(void *arg), void *arg)
     beginning *b = malloc(sizeof *b); /* not mt_malloc: to callers this is a thread that did not start */
     if (!b) return false;
     *b = (beginning){ run, arg };
-    if (pthread_create(out, NULL, begin, b) == 0) return true;
-    free(b);
-    return false;
+    pthread_attr_t attr;
+    bool started = pthread_attr_init(&attr) == 0;
+    if (started) {
+        size_t bytes = 0; /* the default, which follows ulimit -s */
+        if (pthread_attr_getstacksize(&attr, &bytes) == 0 && bytes < MT_STACK_LEAST)
+            (void)pthread_attr_setstacksize(&attr, MT_STACK_LEAST);
+        started = pthread_create(out, &attr, begin, b) == 0;
+        pthread_attr_destroy(&attr);
+    }
+    if (!started) free(b);
+    return started;
 }

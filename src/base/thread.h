@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Start run(arg) on a new thread.  False: the system refused it, or a test did (MT_FAULT_THREAD). */
+/* Start run(arg) on a new thread, with a stack of at least MT_STACK_LEAST.  False: the system refused it, or a test did (MT_FAULT_THREAD). */
 bool mt_thread_start(pthread_t *out, void *(*run)(void *arg), void *arg);
 
 /* Switch the calling thread to the C locale; returns the locale to give back to mt_locale_leave. */

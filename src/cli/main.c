@@ -1,6 +1,7 @@
 /* main.c - megatrain COMMAND ...: the table of commands, and the setup that all of them share. */
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/stack.h"
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
@@ -134,6 +135,8 @@ static int main_finish(int status)
 int main(int argc, char **argv)
 {
     hold_streams();
+    mt_err err = { 0 };
+    if (mt_stack_raise(&err)) return mt_cli_failed(&err);
     mt_blas_reexec(argv);
     mt_fault_from_env();
     mt_lost_page_explain();

@@ -2,6 +2,7 @@
  * there before is still there. */
 #include "ckpt/manifest.h"
 #include "process.h"
+#include "program.h"
 #include "workspace.h"
 
 #include <errno.h>
@@ -1132,6 +1133,27 @@ static void weights_are_loaded_with_a_small_stack(void **state)
 #endif
 }
 
+/* With fresh data: its template is parsed and rendered. */
+static void a_tiny_stack_is_raised_or_refused(void **state)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    (void)state;
+    mt_skip("sanitizers want more memory themselves");
+#else
+    const char *root = *state, *const none[] = { NULL };
+    char out[1024];
+    struct rlimit own, small;
+    workspace_write(root, "chat.json", "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}]");
+    assert_int_equal(getrlimit(RLIMIT_STACK, &own), 0);
+    small = (struct rlimit){ 64 << 10, own.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_STACK, &small), 0);
+    train_demo(root, "tiny", none, 0);
+    assert_int_equal(setrlimit(RLIMIT_STACK, &own), 0);
+    assert_int_equal(run_shell("ulimit -s 128 && '" MT_BINARY "' --version 2>&1", out, sizeof out), 1);
+    assert_non_null(strstr(out, "the stack is limited to 128.0 KiB (ulimit -s), and at least 256.0 KiB are needed"));
+#endif
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
@@ -1157,6 +1179,6 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(files_that_no_model_can_be_saved_with_are_refused_first), RUNS(a_gguf_file_trains_as_its_conversion_does),
              RUNS(a_model_chats_as_it_was_trained), RUNS(samples_are_shown_and_change_no_bit),
              RUNS(prompts_without_room_for_a_cache_are_not_answered), RUNS(weights_are_loaded_with_a_small_stack),
-             RUNS(epochs_may_be_the_measure_of_saving_and_evaluating), RUNS(evaluations_are_told_by_their_steps),
-             RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
-             RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))
+             RUNS(a_tiny_stack_is_raised_or_refused), RUNS(epochs_may_be_the_measure_of_saving_and_evaluating),
+             RUNS(evaluations_are_told_by_their_steps), RUNS(a_yaml_file_with_mistakes_is_refused_by_line),
+             RUNS(no_room_is_known_before_the_first_step), RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))
