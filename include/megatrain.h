@@ -176,8 +176,8 @@ typedef struct megatrain_outcome {
     int64_t n_skipped;     /* of them: not finite, or nothing to train on */
     bool stopped;          /* hooks->stop ended the run before its last step */
     double loss;           /* of the last step */
-    char checkpoint[1024]; /* the newest checkpoint; "": there is none */
-    char model_dir[1024];  /* the finished model; "": the run was stopped */
+    char checkpoint[4096]; /* the newest checkpoint; "": there is none.  No path that can be opened is longer */
+    char model_dir[4096];  /* the finished model; "": the run was stopped */
 } megatrain_outcome;
 
 /* Train from a configuration to its last step, or until hooks->stop() returns true.  hooks and out may be NULL.  A directory
@@ -244,8 +244,8 @@ typedef struct megatrain_result {
  * cuts them into micro-batches.  out may be NULL.  Needs MEGATRAIN_TRAIN. */
 megatrain_status megatrain_model_step(megatrain_model *model, const megatrain_document *documents, size_t n_documents,
                                       megatrain_result *out, megatrain_error *error);
-/* Use this learning rate from the next step on, instead of training.learning_rate and training.lr_scheduler.  A negative one
- * returns to them.  Past training.num_steps a schedule follows its formula: a cosine rises again. */
+/* Use this learning rate from the next step on, instead of training.learning_rate and training.lr_scheduler.  It has the bounds of
+ * training.learning_rate; a negative one returns to the settings.  Past training.num_steps a schedule follows its formula: a cosine rises again. */
 megatrain_status megatrain_model_set_learning_rate(megatrain_model *model, double learning_rate, megatrain_error *error);
 /* Loss and accuracy; changes nothing. */
 megatrain_status megatrain_model_evaluate(megatrain_model *model, const megatrain_document *documents, size_t n_documents,
@@ -288,7 +288,7 @@ megatrain_status megatrain_model_encode(megatrain_model *model, const char *text
  * says, up to where the answer begins. */
 megatrain_status megatrain_model_encode_chat(megatrain_model *model, const char *system_text, const char *user_text,
                                              int32_t *tokens, size_t room, size_t *n_out, megatrain_error *error);
-/* The text of tokens, special ones left out.  *n_out is its length in bytes without the final 0 byte; `room` counts that byte. */
+/* The text of tokens, special ones left out; a number that is not a token of the model is an error.  *n_out is its length in bytes without the final 0 byte; `room` counts that byte. */
 megatrain_status megatrain_model_decode(megatrain_model *model, const int32_t *tokens, size_t n_tokens, char *text, size_t room,
                                         size_t *n_out, megatrain_error *error);
 

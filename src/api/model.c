@@ -188,7 +188,7 @@ megatrain_status megatrain_model_checksum(megatrain_model *model, uint64_t *out,
 static mt_rc set_learning_rate(megatrain_model *m, double lr, mt_err *err)
 {
     MT_TRY(mt__api_need(m, "model", err));
-    if (!isfinite(lr)) return mt_fail(err, MT_ERANGE, "a learning rate of %g; a finite number expected", lr);
+    if (!(lr < 0 && isfinite(lr))) MT_TRY(mt_settings_check_number("training", "learning_rate", lr, err));
     m->given_lr = lr;
     return MT_OK;
 }
@@ -219,7 +219,8 @@ static mt_rc model_save(megatrain_model *m, const char *dir, mt_err *err)
     if (!(m->uses & MEGATRAIN_TRAIN))
         return mt_fail(err, MT_EINVAL, "the model was opened without MEGATRAIN_TRAIN, so it is still what %s holds: copy that",
                        mt_settings_model_dir(&m->o.s));
-    if (!*dir || mt_dir_exists(dir) || mt_file_exists(dir))
+    if (!*dir) return mt_fail(err, MT_EINVAL, "cannot save to \"\": the path is empty; name a directory that does not exist");
+    if (mt_dir_exists(dir) || mt_file_exists(dir))
         return mt_fail(err, MT_EINVAL, "cannot save to \"%s\": it exists already; name a directory that does not", dir);
     MT_TRY(mt_engine_settle(m->engine, err));
     mt_rc rc = write_dir(m, dir, err);

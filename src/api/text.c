@@ -71,6 +71,11 @@ static mt_rc decode_tokens(megatrain_model *m, const int32_t *tokens, size_t n, 
     MT_TRY(mt__api_need(m, "model", err));
     MT_TRY(mt__api_need(tokens, "tokens", err));
     MT_TRY(mt__model_tokenizer(m, err));
+    const int64_t most = mt_max_i64(m->o.config->V, (int64_t)mt_tokenizer_vocab_size(m->tok));
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= most)
+            return mt_fail(err, MT_ERANGE, "tokens[%zu] is %ld; the model has tokens 0 to %lld", i, (long)tokens[i],
+                           (long long)most - 1);
     MT_TRY(mt_tokenizer_decode(m->tok, tokens, n, true, out, err));
     return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "the text of %zu tokens", n);
 }

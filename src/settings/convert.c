@@ -41,6 +41,18 @@ static mt_rc number(const mt_setting *row, const char *text, bool whole, double 
     return MT_OK;
 }
 
+mt_rc mt_settings_check_number(const char *section, const char *key, double value, mt_err *err)
+{
+    const mt_setting *row = mt__setting_find(section, key);
+    if (value >= row->min && value <= row->max) return MT_OK; /* which no NaN is */
+    mt_str expected = { 0 };
+    mt__setting_expected(&expected, row);
+    mt_rc rc = mt_fail(err, MT_ERANGE, "%s: expected %s, found %g", mt__setting_key(row).s,
+                       expected.s ? expected.s : "another number", value);
+    mt_str_free(&expected);
+    return rc;
+}
+
 static mt_rc bytes(const mt_setting *row, const char *text, uint64_t *out)
 {
     double v;

@@ -292,6 +292,9 @@ bool mt_settings_given(const mt_settings *s, const char *key);
 /* Where a setting came from: "qwen.yaml:12", "--batch-size" or "default". */
 void mt_settings_where(const mt_settings *s, const char *key, mt_str *out);
 
+/* A number that does not come from a file or a flag: MT_ERANGE if the setting does not allow it. */
+mt_rc mt_settings_check_number(const char *section, const char *key, double value, mt_err *err);
+
 /* The word of a setting that is a choice ("cosine" for "training.lr_scheduler"); NULL for any other key. */
 const char *mt_settings_choice(const mt_settings *s, const char *key);
 

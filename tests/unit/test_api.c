@@ -272,6 +272,8 @@ static void a_saved_model_computes_the_same(void **state)
     assert_done(megatrain_model_save(m, out.s, &error));
     assert_status(megatrain_model_save(m, out.s, &error), MEGATRAIN_EINVAL);
     assert_message("exists already");
+    assert_status(megatrain_model_save(m, "", &error), MEGATRAIN_EINVAL);
+    assert_message("the path is empty");
     assert_done(megatrain_model_save(m, workspace_path("%s/slash/", dir).s, &error));
     assert_true(mt_file_exists(workspace_path("%s/slash/config.json", dir).s));
     assert_done(megatrain_model_step(m, d.items, N_DOCS, NULL, &error)); /* it continues after saving */
@@ -368,6 +370,12 @@ static void text_becomes_tokens_and_text_again(void **state)
     assert_string_equal(text, "Add 3 and 4.");
     assert_int_equal(bytes, strlen(text));
     assert_status(megatrain_model_decode(m, tokens, n, text, bytes, &bytes, &error), MEGATRAIN_ERANGE);
+    static const int32_t bad[][2] = { { 1, -5 }, { 1, 9999999 } };
+    for (size_t i = 0; i < MT_COUNT(bad); i++) {
+        assert_status(megatrain_model_decode(m, bad[i], 2, text, sizeof text, &bytes, &error), MEGATRAIN_ERANGE);
+        assert_message(i ? "tokens[1] is 9999999; the model has tokens 0 to 447"
+                         : "tokens[1] is -5; the model has tokens 0 to 447");
+    }
     assert_done(megatrain_model_encode_chat(m, NULL, "Add 3 and 4.", tokens, 64, &again, &error));
     assert_true(again > n); /* the template is around it */
     megatrain_model_close(m);
@@ -435,6 +443,19 @@ static void a_stopped_run_continues_to_the_same_bits(void **state)
     assert_true(!part.stopped && part.loss == whole.loss && w.steps == 6);
     char *difference = workspace_difference(whole.model_dir, part.model_dir);
     if (difference) fail_msg("%s", difference);
+    megatrain_config_free(c);
+}
+
+/* Five folders of 240 letters: all of a path comes back. */
+static void long_paths_are_not_cut(void **state)
+{
+    megatrain_outcome out;
+    test_path below = { "" };
+    for (int i = 0; i < 5; i++) snprintf(below.s + 241 * i, sizeof below.s - (size_t)(241 * i), "%0240d/", i);
+    megatrain_config *c = run_config(*state, workspace_path("%srun", below.s).s);
+    assert_done(megatrain_train(c, NULL, &out, &error));
+    assert_string_equal(out.checkpoint, workspace_path("%s/%srun/checkpoint-6", (char *)*state, below.s).s);
+    assert_string_equal(out.model_dir, workspace_path("%s/%srun/final", (char *)*state, below.s).s);
     megatrain_config_free(c);
 }
 
@@ -572,7 +593,11 @@ static void wrong_sizes_and_tokens_change_nothing(void **state)
     assert_message("training.batch_size");
     assert_status(megatrain_model_step(m, five, SIZE_MAX, &r, &error), MEGATRAIN_ERANGE);
     assert_status(megatrain_model_logits(m, d.tokens[0], 2, logits, 97, &error), MEGATRAIN_ERANGE);
-    assert_status(megatrain_model_set_learning_rate(m, 0.0 / 0.0, &error), MEGATRAIN_ERANGE);
+    static const double rates[] = { 0.0 / 0.0, 1 / 0.0, -1 / 0.0, 1e300, 1000.1 };
+    for (size_t i = 0; i < MT_COUNT(rates); i++) {
+        assert_status(megatrain_model_set_learning_rate(m, rates[i], &error), MEGATRAIN_ERANGE);
+        assert_message("training.learning_rate: expected a number from 0 to 1000, found ");
+    }
     assert_status(megatrain_model_generate(m, tokens, 2, NULL, out, 4, &n, &error), MEGATRAIN_ERANGE);
     assert_int_equal(n, 0);
     assert_status(megatrain_model_generate(m, d.tokens[0], 0, NULL, out, 4, &n, &error), MEGATRAIN_ERANGE);
@@ -769,8 +794,8 @@ MT_TEST_MAIN(cmocka_unit_test(a_wrong_setting_is_refused_by_name), IN_WORKSPACE(
              cmocka_unit_test(a_model_that_is_not_trained_evaluates_and_generates),
              cmocka_unit_test(a_continuation_ends_where_the_sequence_is_full),
              cmocka_unit_test(text_becomes_tokens_and_text_again), cmocka_unit_test(a_model_without_a_tokenizer_says_so),
-             IN_WORKSPACE(a_stopped_run_continues_to_the_same_bits), IN_WORKSPACE(a_locale_with_commas_changes_nothing),
-             cmocka_unit_test(every_null_is_an_error), cmocka_unit_test(wrong_sizes_and_tokens_change_nothing),
-             IN_WORKSPACE(what_cannot_be_opened_says_why), IN_WORKSPACE(after_a_failure_every_call_returns_it),
-             IN_WORKSPACE(whatever_fails_is_an_error_and_leaks_nothing),
+             IN_WORKSPACE(a_stopped_run_continues_to_the_same_bits), IN_WORKSPACE(long_paths_are_not_cut),
+             IN_WORKSPACE(a_locale_with_commas_changes_nothing), cmocka_unit_test(every_null_is_an_error),
+             cmocka_unit_test(wrong_sizes_and_tokens_change_nothing), IN_WORKSPACE(what_cannot_be_opened_says_why),
+             IN_WORKSPACE(after_a_failure_every_call_returns_it), IN_WORKSPACE(whatever_fails_is_an_error_and_leaks_nothing),
              cmocka_unit_test(models_in_two_threads_do_not_see_each_other), cmocka_unit_test(notices_reach_their_receiver))
