@@ -147,6 +147,21 @@ static void train_count(mt_trainer *t, const mt_step_result *r)
     t->made.loss = r->loss;
 }
 
+/* Warns once when the loss explodes.  A model that guesses has a loss of ln V: below twice that, a hundred times the first loss is
+ * a small number, too. */
+static void watch_loss(mt_trainer *t, const mt_step_result *r)
+{
+    outcome *made = &t->made;
+    if (!isfinite(r->loss) || r->empty) return;
+    if (!made->first_loss) made->first_loss = r->loss, made->first_at = t->at.step;
+    if (made->diverged || r->loss < 100 * made->first_loss || r->loss < 2 * log((double)t->net.config->V)) return;
+    made->diverged = true;
+    mt_warn("step %" PRId64 " has a loss of %.4g, more than 100 times that of step %" PRId64
+            " (%.4g): training diverges.  Stop it and continue from an earlier checkpoint, or begin again, with a lower "
+            "learning_rate or a longer warm-up",
+            t->at.step, r->loss, made->first_at, made->first_loss);
+}
+
 static void count_loads(mt_trainer *t, const mt_step_result *r)
 {
     const int64_t E = t->net.model->routed.E;
@@ -208,6 +223,7 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     train_count(t, &r);
     count_speed(t, &r, seconds, got_data - asked);
     mt__train_note_result(t, &r);
+    watch_loss(t, &r);
     if (r.empty) mt_warn("step %" PRId64 " has no token to train on (all are masked): nothing was updated", t->at.step);
     count_loads(t, &r);
     *out = report_of(t, &r, h.lr);

@@ -153,6 +153,9 @@ typedef struct rank_wishes {
 /* Results so far. */
 typedef struct outcome {
     double loss;                  /* of the newest step */
+    double first_loss;            /* of the first step since this start that had one; 0: none yet */
+    int64_t first_at;             /* that step */
+    bool diverged;                /* a loss was far above it, and the warning was given */
     int64_t step;                 /* step of the newest checkpoint, which may still be being written; -1: none */
     char *checkpoint, *model_dir; /* NULL: none */
 } outcome;

@@ -3,6 +3,7 @@
 #include "rig.h"
 #include "workspace.h"
 
+#include "base/log.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/safetensors.h"
 #include "data/source_tokens.h"
@@ -698,6 +699,29 @@ static void steps_without_trained_tokens_are_no_speed(void **state)
     assert_true(out.result.compared.tokens_s < 10 / a.reported[4].seconds);
 }
 
+static void count_diverging(void *user, mt_log_level level, const char *text)
+{
+    if (level == MT_LOG_WARN && strstr(text, "more than 100 times that of step 1 (")) ++*(int *)user;
+}
+
+/* A learning rate of 50 makes the loss thousands, without a number that is not finite; one line says so. */
+static void a_loss_that_explodes_is_warned_of_once(void **state)
+{
+    static const char *const rates[] = { "3e-3", "50" };
+    for (int i = 0; i < 2; i++) {
+        setup a;
+        int n = 0;
+        set_up(&a, *state, rates[i]);
+        set(&a, "training.learning_rate", rates[i]);
+        set(&a, "training.lr_scheduler", "constant");
+        mt_log_set_sink(count_diverging, &n);
+        const outcome out = run_ok(&a);
+        mt_log_set_sink(NULL, NULL);
+        assert_int_equal(out.result.n_skipped, 0);
+        assert_int_equal(n, i);
+    }
+}
+
 static test_path elsewhere(const setup *u) { return workspace_path("%s-moved", u->out.s); }
 
 static void move_away(const setup *u) { assert_int_equal(rename(u->out.s, elsewhere(u).s), 0); }
@@ -805,6 +829,7 @@ int main(int argc, char **argv)
         RUNS(another_form_of_moments_is_refused),
         RUNS(offloaded_inputs_change_no_bit),
         RUNS(a_frozen_tensor_is_saved_and_resumed),
+        RUNS(a_loss_that_explodes_is_warned_of_once),
         RUNS(a_directory_that_is_moved_or_removed_ends_the_run),
         RUNS(a_link_to_a_moved_directory_is_as_good),
         RUNS(steps_without_trained_tokens_are_no_speed),
