@@ -17,6 +17,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Files that runs write, besides checkpoint-N. */
@@ -65,11 +66,14 @@ bool mt_output_dir_uses(const char *name)
     return used;
 }
 
+/* Reads the holder's process id, which it writes right after it has locked the file. */
 static mt_rc in_use(const mt_output_dir *d, mt_err *err)
 {
+    enum { TRIES = 500, PAUSE_NS = 10000000 };
     char who[32] = "";
-    ssize_t n = mt_disk_read(d->lock, who, sizeof who - 1, 0);
-    if (n > 0) who[strcspn(who, "\n")] = '\0';
+    for (int i = 0; i < TRIES && mt_disk_read(d->lock, who, sizeof who - 1, 0) == 0; i++)
+        nanosleep(&(struct timespec){ 0, PAUSE_NS }, NULL);
+    who[strcspn(who, "\n")] = '\0';
     return mt_fail(err, MT_EBUSY, "%s is in use by another run (process %s); wait for it, or choose another --output-dir",
                    d->path, *who ? who : "unknown");
 }

@@ -9,15 +9,33 @@
 #include "run/run_files.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/file.h>
+#include <time.h>
 
 static int lock_says; /* 0: it is ours, else errno */
+
+static bool late; /* the holder of the lock writes its id only after we were refused */
+static pthread_t holder;
+
+static void *write_id(void *arg)
+{
+    int *fd = arg;
+    nanosleep(&(struct timespec){ 0, 50000000 }, NULL);
+    if (pwrite(*fd, "4711\n", 5, 0) != 5) abort();
+    close(*fd);
+    return NULL;
+}
 
 /* In the place of the system's. */
 int flock(int fd, int operation)
 {
-    (void)fd;
+    static int again;
     (void)operation;
+    if (late) {
+        again = dup(fd);
+        if (pthread_create(&holder, NULL, write_id, &again)) abort();
+    }
     errno = lock_says;
     return lock_says ? -1 : 0;
 }
@@ -51,6 +69,22 @@ static void a_file_system_without_locks_is_used_with_a_warning(void **state)
     mt_free(path);
 }
 
+static void a_run_that_has_just_begun_is_named(void **state)
+{
+    char *path = mt_path_join(*state, "out");
+    mt_err err = { 0 };
+    mt_output_dir d;
+    lock_says = EWOULDBLOCK;
+    late = true;
+    assert_int_equal(mt_output_dir_open(&d, path, &err), MT_EBUSY);
+    assert_says("in use by another run (process 4711)");
+    pthread_join(holder, NULL);
+    late = false;
+    mt_output_dir_close(&d);
+    assert_ok(mt_dir_remove(path, &err));
+    mt_free(path);
+}
+
 /* A kill or a full disk came within a line of the list. */
 static void a_list_that_ends_within_a_line_goes_on_with_a_whole_one(void **state)
 {
@@ -69,5 +103,5 @@ static void a_list_that_ends_within_a_line_goes_on_with_a_whole_one(void **state
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(a_file_system_without_locks_is_used_with_a_warning),
+MT_TEST_MAIN(IN_TEMPDIR(a_file_system_without_locks_is_used_with_a_warning), IN_TEMPDIR(a_run_that_has_just_begun_is_named),
              IN_TEMPDIR(a_list_that_ends_within_a_line_goes_on_with_a_whole_one))
