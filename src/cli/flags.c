@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "settings/settings.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,8 +90,8 @@ static mt_rc store(const mt_usage *u, const mt_flag *f, const char *text, mt_err
     return MT_OK;
 }
 
-/* One option at argv[*i]; its value may follow an = or be the next word. */
-static mt_rc take_option(const mt_usage *u, int argc, char **argv, int *i, mt_err *err)
+/* One option at argv[*i]; its value may follow an = or be the next word.  given[flag]: its value so far, NULL: none. */
+static mt_rc take_option(const mt_usage *u, int argc, char **argv, int *i, const char **given, mt_err *err)
 {
     const char *word = argv[*i], *eq = strchr(word, '='), *value = NULL;
     const mt_flag *f = flags_find(u, word, eq ? (size_t)(eq - word) : strlen(word));
@@ -103,6 +104,11 @@ static mt_rc take_option(const mt_usage *u, int argc, char **argv, int *i, mt_er
         if (!value) return mt_fail(err, MT_EINVAL, "%s: %s needs a value (%s)", u->command, f->name, f->value);
     } else if (eq)
         return mt_fail(err, MT_EINVAL, "%s: %s takes no value", u->command, f->name);
+    const char **before = &given[f - u->flags];
+    if (value && f->type != MT_FLAG_STRS && *before && strcmp(*before, value) != 0)
+        return mt_fail(err, MT_EINVAL, "%s: %s is given twice, as %s and as %s; give it once", u->command, f->name, *before,
+                       value);
+    *before = value;
     return store(u, f, value, err);
 }
 
@@ -160,8 +166,11 @@ static mt_rc extra_word(const mt_usage *u, const char *word, mt_err *err)
 
 static mt_rc flags_parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
 {
+    enum { MOST_FLAGS = 64 };
+    const char *given[MOST_FLAGS] = { 0 };
     int found = 0;
     *help = false;
+    assert(u->n_flags <= MOST_FLAGS);
     for (int i = 1; i < argc; i++) {
         if (asks_for_help(argv[i])) {
             print_help(u, strcmp(argv[i], "--help-all") == 0);
@@ -169,7 +178,7 @@ static mt_rc flags_parse(const mt_usage *u, int argc, char **argv, const char **
             return MT_OK;
         }
         if (argv[i][0] == '-' && argv[i][1])
-            MT_TRY(take_option(u, argc, argv, &i, err));
+            MT_TRY(take_option(u, argc, argv, &i, given, err));
         else if (!positional_name(u, found).s[0] && flags_find(u, "...", 3))
             MT_TRY(add_str(flags_find(u, "...", 3), argv[i], err));
         else if (!positional_name(u, found).s[0])

@@ -407,9 +407,7 @@ mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, mt_record_layou
     if (path_exists(path)) return MT_OK;
     char near[MT_NEAREST_PATH];
     mt_nearest_path(near, path);
-    if (*near) return mt_fail(err, MT_ENOENT, "dataset.path: no file or folder %s; did you mean %s?", path, near);
-    return mt_fail(
-        err, MT_ENOENT,
-        "dataset.path: no file or folder %s.  If it is the name of a dataset in dataset_info.json, give it as dataset.name",
-        path);
+    if (*near) return mt_fail(err, MT_ENOENT, "no file or folder %s; did you mean %s?", path, near);
+    return mt_fail(err, MT_ENOENT,
+                   "no file or folder %s.  If it is the name of a dataset in dataset_info.json, give it as dataset.name", path);
 }

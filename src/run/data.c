@@ -25,7 +25,10 @@ static bool holds_token_rows(const char *path)
 }
 
 /* Datasets by name have priority over a path. */
-static bool reads_token_rows(const mt_settings *s) { return !s->dataset.name.n && holds_token_rows(s->dataset.path); }
+static bool reads_token_rows(const mt_settings *s)
+{
+    return !s->dataset.name.n && s->dataset.path.n == 1 && holds_token_rows(s->dataset.path.items[0]);
+}
 
 static mt_rc check_rows(const mt_settings *s, mt_err *err)
 {
@@ -34,7 +37,7 @@ static mt_rc check_rows(const mt_settings *s, mt_err *err)
         err, MT_EINVAL,
         "eval.dataset: %s holds all rows of tokens in one object, and no other dataset is read beside it: hold some rows "
         "out with eval.val_size, or write one record a line, {\"input_ids\": [...]}",
-        s->dataset.path);
+        s->dataset.path.items[0]);
 }
 
 static int64_t samples_per_step(const mt_settings *s) { return s->training.batch_size * s->training.gradient_accumulation_steps; }
@@ -44,7 +47,7 @@ static mt_rc open_rows(mt_source **out, const mt_settings *s, const mt_config *c
     MT_TRY(check_rows(s, err));
     return mt_source_tokens_open(
         out,
-        &(mt_source_tokens_options){ .path = s->dataset.path,
+        &(mt_source_tokens_options){ .path = s->dataset.path.items[0],
                                      .vocab = c->V,
                                      .samples_per_step = samples_per_step(s),
                                      .max_seq_len = s->dataset.max_seq_len,

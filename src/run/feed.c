@@ -59,16 +59,26 @@ static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *n
     };
 }
 
-/* dataset.path: a file or folder, otherwise a dataset of the hub, as in MegaTrain.  A mistyped file name such as data/train.jsonl
- * looks like ORG/NAME, too, but the hub is not asked for it. */
-static mt_rc find_direct(const mt_settings *s, mt_dataset_entry *out, mt_err *err)
+/* A path of dataset.path: a file or folder, otherwise a dataset of the hub, as in MegaTrain.  A mistyped file name such as
+ * data/train.jsonl looks like ORG/NAME, too, but the hub is not asked for it. */
+static mt_rc find_direct(const mt_settings *s, const char *path, const char *setting, mt_dataset_entry *out, mt_err *err)
 {
-    const mt_dataset_settings *d = &s->dataset;
-    bool here = mt_file_exists(d->path) || mt_dir_exists(d->path);
-    if (here || !is_hub_name(NULL, d->path) || mt_dataset_is_file_name(d->path))
-        return mt_dataset_direct(out, d->path, direct_layout(d), err);
-    hub_entry(out, s, d->path);
+    bool here = mt_file_exists(path) || mt_dir_exists(path);
+    if (here || !is_hub_name(NULL, path) || mt_dataset_is_file_name(path)) {
+        mt_rc rc = mt_dataset_direct(out, path, direct_layout(&s->dataset), err);
+        return rc ? mt_note(err, "%s", setting) : MT_OK;
+    }
+    hub_entry(out, s, path);
     return MT_OK;
+}
+
+/* Files of one name in several folders go by their paths. */
+static void part_names(dataset *sets, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && sets[i].entry.path; k++)
+            if (k != i && strcmp(sets[i].entry.name, mt_path_base(sets[k].entry.path ? sets[k].entry.path : "")) == 0)
+                sets[i].entry.name = sets[i].entry.path;
 }
 
 static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options *o, const char *name, mt_dataset_entry *out,
@@ -86,6 +96,14 @@ static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options 
     mt_rc rc = mt_registry_find(f->registry, name, out, err);
     if (rc || !f->only_checks) mt_registry_warn_of_typos(f->registry, name); /* once, and before the error that a typo leads to */
     return rc;
+}
+
+/* A file to evaluate on needs no registry. */
+static mt_rc find_eval(mt_feed *f, const mt_settings *s, const mt_feed_options *o, const char *name, mt_dataset_entry *out,
+                       mt_err *err)
+{
+    if (mt_dataset_is_file_name(name) || mt_file_exists(name)) return find_direct(s, name, "eval.dataset", out, err);
+    return find_entry(f, s, o, name, out, err);
 }
 
 /* A dataset of the hub that is not downloaded yet. */
@@ -130,13 +148,16 @@ static mt_rc check_subset(const mt_settings *s, const mt_dataset_entry *e, mt_er
 static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
 {
     const mt_strs *train = &s->dataset.name, *eval = &s->eval.dataset;
-    f->n_train = train->n ? train->n : 1;
+    const mt_strs *paths = &s->dataset.path;
+    f->n_train = train->n ? train->n : paths->n;
     f->n_eval = eval->n;
     f->sets = mt_calloc(f->n_train + f->n_eval, sizeof *f->sets);
     if (!f->sets) return mt_no_memory(err, "the data of a run");
-    if (train->n == 0) MT_TRY(find_direct(s, &f->sets[0].entry, err));
+    for (size_t i = 0; !train->n && i < paths->n; i++)
+        MT_TRY(find_direct(s, paths->items[i], "dataset.path", &f->sets[i].entry, err));
+    if (!train->n) part_names(f->sets, f->n_train);
     for (size_t i = 0; i < train->n; i++) MT_TRY(find_entry(f, s, o, train->items[i], &f->sets[i].entry, err));
-    for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
+    for (size_t i = 0; i < eval->n; i++) MT_TRY(find_eval(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         f->sets[i].records = records_options(s, &f->sets[i].entry, i < f->n_train);
         f->sets[i].detect = f->sets[i].entry.layout.direct && !f->sets[i].entry.layout.named;

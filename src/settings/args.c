@@ -67,19 +67,47 @@ static mt_rc row_value(const mt_setting *row, const flag *f, const char **value,
     return MT_OK;
 }
 
-static mt_rc set_pair(mt_settings *s, const char *pair, mt_err *err)
+/* The settings, and what this command line has given each of them so far. */
+typedef struct line {
+    mt_settings *s;
+    struct {
+        const char *by, *value; /* the flag, or "--set"; NULL: not given */
+    } given[MT_SETTINGS_MAX];
+} line;
+
+/* A list that is given again grows.  Of two other values one would be ignored. */
+static mt_rc line_set(line *l, const mt_setting *row, const char *value, const char *by, mt_err *err)
+{
+    const size_t i = (size_t)(row - mt__settings);
+    const mt_flag_text key = mt__setting_key(row);
+    const bool again = l->given[i].by, grows = again && mt__setting_is_list(row);
+    if (again && !grows && strcmp(l->given[i].value, value) != 0)
+        return mt_fail(err, MT_EINVAL, "%s is given twice, as %.80s (%s) and as %.80s (%s); give it once", key.s,
+                       l->given[i].value, l->given[i].by, value, by);
+    const mt__setting_list before = grows ? mt__setting_list_of(l->s, row) : (mt__setting_list){ 0 };
+    MT_TRY(mt_settings_set(l->s, key.s, value, by, err));
+    if (grows) MT_TRY(mt__setting_prepend(l->s, row, &before, err));
+    l->given[i].by = l->s->sources[i].origin == MT_ORIGIN_FLAG ? l->s->sources[i].name : "--set";
+    l->given[i].value = value;
+    return MT_OK;
+}
+
+static mt_rc set_pair(line *l, const char *pair, mt_err *err)
 {
     const char *eq = strchr(pair, '=');
     if (!eq) return mt_fail(err, MT_EINVAL, "--set %.80s: write --set section.key=value", pair);
     char *key = mt_strndup(pair, (size_t)(eq - pair));
     if (!key) return mt_no_memory(err, "--set");
-    mt_rc rc = mt_settings_set(s, key, eq + 1, "--set", err);
+    const mt_setting *row = NULL;
+    for (size_t i = 0; i < mt__n_settings && !row; i++)
+        if (strcmp(mt__setting_key(&mt__settings[i]).s, key) == 0) row = &mt__settings[i];
+    mt_rc rc = row ? line_set(l, row, eq + 1, "--set", err) : mt_settings_set(l->s, key, eq + 1, "--set", err);
     mt_free(key);
     return rc;
 }
 
 /* A setting's flag, or --no-... of a switch; *used = 0: not one of ours. */
-static mt_rc take_row(mt_settings *s, const flag *f, int *used, mt_err *err)
+static mt_rc take_row(line *l, const flag *f, int *used, mt_err *err)
 {
     const mt_setting *row = mt__setting_by_flag(f->name, f->name_n);
     const char *value = "false";
@@ -95,18 +123,18 @@ static mt_rc take_row(mt_settings *s, const flag *f, int *used, mt_err *err)
     }
     char typed[64];
     snprintf(typed, sizeof typed, "--%.*s", (int)mt_min_i64((int64_t)f->name_n, 60), f->name);
-    return mt_settings_set(s, mt__setting_key(row).s, value, typed, err);
+    return line_set(l, row, value, typed, err);
 }
 
-static mt_rc take_flag(mt_settings *s, const flag *f, int *used, mt_err *err)
+static mt_rc take_flag(line *l, const flag *f, int *used, mt_err *err)
 {
     const char *value;
     if (is_named(f, "config")) return need_value(f, &value, used, err); /* read before all others */
     if (is_named(f, "set")) {
         MT_TRY(need_value(f, &value, used, err));
-        return set_pair(s, value, err);
+        return set_pair(l, value, err);
     }
-    return take_row(s, f, used, err);
+    return take_row(l, f, used, err);
 }
 
 /* Arguments that a flag takes, itself included; 1 for flags of the command. */
@@ -140,6 +168,7 @@ static mt_rc find_config(int argc, char **argv, const char **path, mt_err *err)
 mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err)
 {
     const char *path;
+    line l = { .s = s };
     MT_TRY(find_config(*argc, argv, &path, err));
     if (path) MT_TRY(mt_settings_read(s, path, err));
     int kept = *argc > 0;
@@ -151,7 +180,7 @@ mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err)
         }
         if (strncmp(argv[i], "--", 2) == 0) {
             flag f = split_flag(argv[i], i + 1 < *argc ? argv[i + 1] : NULL);
-            MT_TRY(take_flag(s, &f, &used, err));
+            MT_TRY(take_flag(&l, &f, &used, err));
         }
         if (argv[i] == path) used = 1;
         if (used)

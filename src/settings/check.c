@@ -127,8 +127,9 @@ static mt_rc check_mix(mt_settings *s, mt_err *err)
 {
     const mt_dataset_settings *d = &s->dataset;
     if (!d->interleave_probs.n) return MT_OK;
-    if (d->interleave_probs.n != d->name.n)
-        return refuse(s, "dataset", "interleave_probs", err, "give one probability for each entry of dataset.name");
+    if (d->interleave_probs.n != (d->name.n ? d->name.n : d->path.n))
+        return refuse(s, "dataset", "interleave_probs", err,
+                      "give one probability for each entry of dataset.name, or of dataset.path");
     double sum = 0;
     for (size_t i = 0; i < d->interleave_probs.n; i++) sum += d->interleave_probs.items[i];
     if (fabs(sum - 1) > 1e-3) return refuse(s, "dataset", "interleave_probs", err, "the probabilities must add up to 1");
@@ -142,8 +143,12 @@ static mt_rc check_home(mt_settings *s, mt_err *err)
 {
     for (size_t i = 0; i < mt__n_settings; i++) {
         const mt_setting *row = &mt__settings[i];
-        if (row->path && strncmp(*(const char **)mt__setting_field(s, row), "~/", 2) == 0)
-            return refuse(s, row->section, row->key, err, "it begins with ~/ and HOME is not set; write the whole path");
+        const bool is_list = row->type == MT_SETTING_STRS;
+        const mt_strs one = { row->path && !is_list ? mt__setting_field(s, row) : NULL, 1 },
+                      *paths = is_list ? mt__setting_field(s, row) : &one;
+        for (size_t k = 0; row->path && k < paths->n; k++)
+            if (strncmp(paths->items[k], "~/", 2) == 0)
+                return refuse(s, row->section, row->key, err, "it begins with ~/ and HOME is not set; write the whole path");
     }
     return MT_OK;
 }
@@ -159,14 +164,14 @@ static mt_rc check_delimiter(mt_settings *s, mt_err *err)
 static mt_rc check_dataset(mt_settings *s, int needs, mt_err *err)
 {
     const mt_dataset_settings *d = &s->dataset;
-    if ((needs & MT_NEED_DATA) && !d->name.n && !*d->path)
+    if ((needs & MT_NEED_DATA) && !d->name.n && !d->path.n)
         return mt_fail(err, MT_EINVAL,
                        "no data: set dataset.name (an entry of dataset_info.json) or dataset.path (a file or folder), or give "
                        "--dataset-name "
                        "or --dataset-path");
     bool named_sets = d->name.n;
-    if (d->name.n && *d->path) MT_TRY(check_rivals(s, "dataset", "name", "path", "name the data", &named_sets, err));
-    if (named_sets && *d->path) MT_TRY(mt__settings_notice(s, err, "dataset.path is ignored: dataset.name is set"));
+    if (d->name.n && d->path.n) MT_TRY(check_rivals(s, "dataset", "name", "path", "name the data", &named_sets, err));
+    if (named_sets && d->path.n) MT_TRY(mt__settings_notice(s, err, "dataset.path is ignored: dataset.name is set"));
     if (*d->system_prompt && *d->default_system)
         MT_TRY(mt__settings_notice(s, err, "dataset.default_system has no effect: system_prompt replaces every system message"));
     if (d->train_on_prompt && d->mask_history)

@@ -2,6 +2,7 @@
  * expected and what was found. */
 #include "settings/table.h"
 
+#include "base/file.h"
 #include "base/units.h"
 #include "base/utf8.h"
 
@@ -97,6 +98,19 @@ static mt_rc device(const char *text, mt_set_device *out)
     return MT_OK;
 }
 
+/* Shells expand "~/x" in a word alone, but neither in --output-dir=~/x nor in a file. */
+static const char *keep_text(mt_settings *s, const mt_setting *row, const char *text)
+{
+    const char *home = row->path && strncmp(text, "~/", 2) == 0 ? getenv("HOME") : NULL;
+    const char *rest = home ? text + 1 : text;
+    size_t n_home = home ? strlen(home) : 0, n = strlen(rest);
+    char *copy = mt_arena_alloc(&s->arena, n_home + n + 1);
+    if (!copy) return NULL;
+    if (home) memcpy(copy, home, n_home);
+    memcpy(copy + n_home, rest, n + 1);
+    return copy;
+}
+
 /* Items of a list: a YAML list of scalars, or one text split at commas if the row says so. */
 typedef struct items {
     const char **text;
@@ -120,11 +134,22 @@ static mt_rc split_text(items *out, mt_arena *a, const char *text, bool split)
     return MT_OK;
 }
 
+static bool is_file(const mt_setting *row, const char *text)
+{
+    return row->path && (mt_file_exists(text) || mt_dir_exists(text));
+}
+
+/* A file may have a comma in its name. */
+static bool splits(const mt_setting *row, const char *text)
+{
+    return row->type != MT_SETTING_STRS || (row->split && !is_file(row, text));
+}
+
 static mt_rc list_items(items *out, mt_arena *a, const mt_setting *row, const mt_yaml *node)
 {
     *out = (items){ 0 };
     if (node->kind == MT_YAML_MAP) return MT_EINVAL;
-    if (node->kind == MT_YAML_SCALAR) return split_text(out, a, node->text, row->split || row->type != MT_SETTING_STRS);
+    if (node->kind == MT_YAML_SCALAR) return split_text(out, a, node->text, splits(row, node->text));
     size_t max = 0;
     for (const mt_yaml_item *it = node->items; it; it = it->next, max++)
         if (it->value->kind != MT_YAML_SCALAR) return MT_EINVAL;
@@ -163,6 +188,8 @@ static mt_rc list(mt_settings *s, const mt_setting *row, const mt_yaml *node, vo
     MT_TRY(list_items(&parts, &s->arena, row, node));
     if (row->type == MT_SETTING_INTS) return ints(field, &s->arena, row, &parts);
     if (row->type == MT_SETTING_FLOATS) return floats(field, &s->arena, row, &parts);
+    for (size_t i = 0; row->path && i < parts.n; i++)
+        if (!(parts.text[i] = keep_text(s, row, parts.text[i]))) return MT_ENOMEM;
     *(mt_strs *)field = (mt_strs){ parts.text, parts.n };
     return MT_OK;
 }
@@ -211,27 +238,13 @@ static mt_rc tree(mt_value *out, mt_arena *a, const mt_yaml *node, int *budget)
     return MT_OK;
 }
 
-/* Shells expand "~/x" in a word alone, but neither in --output-dir=~/x nor in a file. */
-static mt_rc text(mt_settings *s, const mt_setting *row, const mt_yaml *node, const char **field)
-{
-    const char *home = row->path && strncmp(node->text, "~/", 2) == 0 ? getenv("HOME") : NULL;
-    const char *rest = home ? node->text + 1 : node->text;
-    size_t n_home = home ? strlen(home) : 0, n = strlen(rest);
-    char *copy = mt_arena_alloc(&s->arena, n_home + n + 1);
-    if (!copy) return MT_ENOMEM;
-    if (home) memcpy(copy, home, n_home);
-    memcpy(copy + n_home, rest, n + 1);
-    *field = copy;
-    return MT_OK;
-}
-
 static mt_rc scalar(mt_settings *s, const mt_setting *row, const mt_yaml *node, void *field)
 {
     double d = 0;
     int i = 0;
     mt_rc rc = MT_EINVAL;
     switch (row->type) {
-    case MT_SETTING_STR: return text(s, row, node, field);
+    case MT_SETTING_STR: return (*(const char **)field = keep_text(s, row, node->text)) ? MT_OK : MT_ENOMEM;
     case MT_SETTING_BOOL: return mt_yaml_bool(node->text, field) ? MT_OK : MT_EINVAL;
     case MT_SETTING_INT:
         rc = number(row, node->text, true, &d);
@@ -265,7 +278,7 @@ mt_rc mt__setting_convert(mt_settings *s, const mt_setting *row, const mt_yaml *
     void *field = mt__setting_field(s, row);
     mt_rc rc = MT_EINVAL;
     int budget = MT_SETTING_MAP_VALUES;
-    if (row->type == MT_SETTING_STRS || row->type == MT_SETTING_INTS || row->type == MT_SETTING_FLOATS)
+    if (mt__setting_is_list(row))
         rc = list(s, row, node, field);
     else if (row->type == MT_SETTING_MAP) {
         if (node->kind == MT_YAML_MAP) rc = tree(field, &s->arena, node, &budget);
@@ -275,10 +288,45 @@ mt_rc mt__setting_convert(mt_settings *s, const mt_setting *row, const mt_yaml *
     return rc == MT_ENOMEM ? mt_no_memory(err, "the value of %s", where) : unexpected(row, node, rc, where, err);
 }
 
+static void *joined(mt_settings *s, const void *first, size_t n_first, const void *then, size_t n_then, size_t size)
+{
+    char *all = mt_arena_calloc(&s->arena, n_first + n_then + 1, size);
+    if (all && n_first) memcpy(all, first, n_first * size);
+    if (all && n_then) memcpy(all + n_first * size, then, n_then * size);
+    return all;
+}
+
+mt__setting_list mt__setting_list_of(const mt_settings *s, const mt_setting *row)
+{
+    const void *field = mt__setting_value(s, row);
+    if (row->type == MT_SETTING_STRS) return (mt__setting_list){ .strs = *(const mt_strs *)field };
+    if (row->type == MT_SETTING_INTS) return (mt__setting_list){ .ints = *(const mt_ints *)field };
+    return (mt__setting_list){ .floats = *(const mt_floats *)field };
+}
+
+mt_rc mt__setting_prepend(mt_settings *s, const mt_setting *row, const mt__setting_list *before, mt_err *err)
+{
+    void *field = mt__setting_field(s, row), *all = NULL;
+    if (row->type == MT_SETTING_STRS) {
+        mt_strs *l = field;
+        all = joined(s, before->strs.items, before->strs.n, l->items, l->n, sizeof *l->items);
+        *l = (mt_strs){ all, before->strs.n + l->n };
+    } else if (row->type == MT_SETTING_INTS) {
+        mt_ints *l = field;
+        all = joined(s, before->ints.items, before->ints.n, l->items, l->n, sizeof *l->items);
+        *l = (mt_ints){ all, before->ints.n + l->n };
+    } else {
+        mt_floats *l = field;
+        all = joined(s, before->floats.items, before->floats.n, l->items, l->n, sizeof *l->items);
+        *l = (mt_floats){ all, before->floats.n + l->n };
+    }
+    return all ? MT_OK : mt_no_memory(err, "a list of settings");
+}
+
 mt_rc mt__setting_convert_text(mt_settings *s, const mt_setting *row, const char *value, const char *where, mt_err *err)
 {
     if (!mt_utf8_valid(value, strlen(value), NULL)) return mt_fail(err, MT_EINVAL, "%s: the value is not valid UTF-8", where);
-    bool collection = row->type >= MT_SETTING_STRS && (*value == '[' || *value == '{');
+    bool collection = row->type >= MT_SETTING_STRS && (*value == '[' || *value == '{') && !is_file(row, value);
     if (!collection)
         return mt__setting_convert(s, row, &(mt_yaml){ .kind = MT_YAML_SCALAR, .line = 1, .text = value }, where, err);
     mt_arena a = { 0 };

@@ -20,6 +20,7 @@ static const char head[] =
     "- A path that begins with `~/` begins in the home directory.\n"
     "- Sizes take units: `64M`, `1.5G` (10^9 bytes) or `80Gi` (2^30 bytes).\n"
     "- A list is `[a, b]`; on the command line `a,b` will do, except for `sample_prompts`, which may have commas in them.\n"
+    "- A setting may be given once on the command line; a list, several times, and each adds to it.\n"
     "- An unknown key, a key given twice, a wrong type and a value out of range stop the run with file and line.\n"
     "- Anchors, aliases and merge keys (`<<: *name`) work; top-level keys that begin with `x-` are a place to keep them.\n"
     "- On `--resume`, settings of class *data*, *model* and *state* must be as they were, *arithmetic* may change and then the "

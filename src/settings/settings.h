@@ -89,7 +89,7 @@ typedef struct mt_model_settings {
 typedef struct mt_dataset_settings {
     mt_strs name;                    /* entries of dataset_info.json or names on the hub, joined */
     const char *dataset_dir;         /* where dataset_info.json is */
-    const char *path;                /* a file or folder read directly; used when `name` is empty */
+    mt_strs path;                    /* files, folders or hub names read directly, joined; used when `name` is empty */
     const char *split;               /* "": what the registry says, else train */
     const char *subset;              /* "": what the registry says, else the default configuration */
     mt_sample_by sample_by;          /* what of a text file is a document */
@@ -180,7 +180,7 @@ typedef struct mt_memory_settings {
 typedef struct mt_eval_settings {
     double val_size;     /* below 1: share of the data held out; from 1: number of samples; 0: none */
     int64_t val_seed;    /* of the split; negative: training.seed */
-    mt_strs dataset;     /* entries like dataset.name, instead of val_size */
+    mt_strs dataset;     /* entries like dataset.name, or files, instead of val_size */
     int64_t eval_steps;  /* updates between evaluations, or MT_EVERY_EPOCH; 0: only at the start and the end */
     bool at_start;       /* evaluate before the first step */
     int64_t max_samples; /* evaluate on the first N only; 0: all */
@@ -265,7 +265,8 @@ mt_rc mt_settings_set(mt_settings *s, const char *key, const char *value, const 
 
 /* Take what belongs to the settings out of argv (--config FILE or a FILE.yaml alone, --set section.key=value, and every
  * setting's own flag, as --flag VALUE or --flag=VALUE); the rest moves up and *argc shrinks.  argv[0] and everything from `--`
- * on stay; argv must end in NULL, as main's does.  The file is read first, wherever it stands. */
+ * on stay; argv must end in NULL, as main's does.  The file is read first, wherever it stands.  A setting may be given once; a
+ * list any number of times, each of which adds to it. */
 mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err);
 /* For an unknown flag: the closest known one ("--batch-size") in out, or "". */
 void mt_settings_nearest_flag(const char *typed, char out[48]);

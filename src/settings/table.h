@@ -34,9 +34,9 @@ typedef struct mt_setting {
     const char *const *choices; /* ENUM and DTYPE: NULL-terminated */
     const char *word;           /* numbers, sizes, dtypes: a word that stands for word_value ("auto") */
     double word_value;
-    bool path;        /* STR: "~/x" is x in the home directory */
+    bool path;        /* STR and STRS: "~/x" is x in the home directory */
     bool memory;      /* BYTES that something is to run in: mt_memory_parse */
-    bool split;       /* STRS: "a,b" is two items */
+    bool split;       /* STRS: "a,b" is two items, unless a file has that name */
     bool common;      /* --help shows it; the others are for --help-all */
     bool flag_only;   /* not in files */
     const char *flag; /* without dashes; NULL: the key with - for _ */
@@ -71,7 +71,20 @@ mt_flag_text mt__setting_key(const mt_setting *row); /* "training.batch_size" */
 
 /* convert.c: a value as written becomes the field.  `where` begins every message. */
 mt_rc mt__setting_convert(mt_settings *s, const mt_setting *row, const mt_yaml *node, const char *where, mt_err *err);
-/* The same from a word on the command line. */
+/* The value of a row of STRS, INTS or FLOATS. */
+typedef union mt__setting_list {
+    mt_strs strs;
+    mt_ints ints;
+    mt_floats floats;
+} mt__setting_list;
+static inline bool mt__setting_is_list(const mt_setting *row)
+{
+    return row->type == MT_SETTING_STRS || row->type == MT_SETTING_INTS || row->type == MT_SETTING_FLOATS;
+}
+mt__setting_list mt__setting_list_of(const mt_settings *s, const mt_setting *row);
+/* Puts the items of `before` in front of the row's own. */
+mt_rc mt__setting_prepend(mt_settings *s, const mt_setting *row, const mt__setting_list *before, mt_err *err);
+/* The same as mt__setting_convert from a word on the command line. */
 mt_rc mt__setting_convert_text(mt_settings *s, const mt_setting *row, const char *text, const char *where, mt_err *err);
 
 /* settings.c: the row's default, and that as its source. */

@@ -24,6 +24,8 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("grad --help", 0, "--device-memory SIZE");
     expect_program("grad " MODEL " --tokns x", 2, "did you mean --tokens?");
     expect_program("grad " MODEL " --out x", 2, "--tokens FILE is needed");
+    expect_program("grad " MODEL " --tokens x --out y --tokens z", 2,
+                   "grad: --tokens is given twice, as x and as z; give it once");
     expect_program("grad " MODEL " --tokens", 2, "--tokens needs a value");
     expect_program("grad", 2, "MODEL is missing");
     expect_program("inspect a b", 2, "is an extra argument");
@@ -80,7 +82,10 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("families --help", 0, "\nList the known model families");
 }
 
-#define BENCH "bench --model " MODEL " --device cpu --ram 1G --seq-len 16 --tokens-per-step 64 --steps 2 --warmup 1 "
+#define BENCH_MODEL(model) "bench --device cpu --model " model " "
+#define BENCH_SIZES        "--ram 1G --seq-len 16 --tokens-per-step 64 "
+#define BENCH_STEPS        "--steps 2 --warmup 1 "
+#define BENCH              BENCH_MODEL(MODEL) BENCH_SIZES BENCH_STEPS
 
 static void bench_says_how_fast_and_where_the_time_went(void **state)
 {
@@ -100,8 +105,9 @@ static void bench_says_how_fast_and_where_the_time_went(void **state)
     expect_program(BENCH "--head-rows -1", 2, "--micro-tokens and --head-rows of at least 0");
     expect_program(BENCH "--adam-state 8bit", 0, "tokens/s");
     expect_program(BENCH "--adam-state f8", 2, "float32, bf16 or 8bit expected");
-    expect_program(BENCH "--model " MT_TESTS_DIR "/golden/models/gpt2 --seq-len 64", 2, "the model has 32 positions");
-    expect_program(BENCH "--ram 64", 2, "--ram: \"64\" is 64 B");
+    expect_program(BENCH_MODEL(MT_TESTS_DIR "/golden/models/gpt2") BENCH_STEPS "--ram 1G --tokens-per-step 64 --seq-len 64", 2,
+                   "the model has 32 positions");
+    expect_program(BENCH_MODEL(MODEL) BENCH_STEPS "--ram 64", 2, "--ram: \"64\" is 64 B");
     expect_program("bench --shape qwen2.5-7b --device cpu --ram 1G", 1, "max_grad_norm: 0 is --no-clip");
 }
 
@@ -112,7 +118,7 @@ static void what_bench_prints_for_programs_is_json_whatever_the_model_is_called(
     const mt_value *line;
     snprintf(path, sizeof path, "%s/a \"model\"", (const char *)*state);
     assert_int_equal(symlink(MODEL, path), 0);
-    snprintf(args, sizeof args, BENCH "--json --model '%s'", path);
+    snprintf(args, sizeof args, BENCH_MODEL("'%s'") BENCH_SIZES BENCH_STEPS "--json", path);
     assert_int_equal(run_program(args, out, sizeof out), 0);
     assert_ok(mt_json_parse(&line, out, strlen(out), "what bench printed", &err));
     assert_true(mt_value_is_number(mt_value_get(line, "version")));
@@ -124,12 +130,13 @@ static void what_bench_prints_for_programs_is_json_whatever_the_model_is_called(
 static void bench_times_the_traced_step_where_steps_are_long(void **state)
 {
     (void)state;
-    expect_program(BENCH "--steps 0", 2, "--steps 0: at least 1 expected (or 0 with --table");
-    expect_program(BENCH "--seq-len 1", 2, "--seq-len 1: at least 2 expected");
-    expect_program(BENCH "--warmup -1", 2, "--warmup -1: at least 0 expected");
-    expect_program(BENCH "--steps 999999 --warmup 2", 2, "at most 1000000 in all");
-    expect_program(BENCH "--steps 0 --warmup 0 --table", 0, "64 tokens a step (60 trained), 0.");
-    expect_program(BENCH "--steps 0 --warmup 1 --warmup-tokens 20 --table", 0, "64 tokens a step (60 trained), 0.");
+    expect_program(BENCH_MODEL(MODEL) BENCH_SIZES "--steps 0", 2, "--steps 0: at least 1 expected (or 0 with --table");
+    expect_program(BENCH_MODEL(MODEL) BENCH_STEPS "--ram 1G --seq-len 1", 2, "--seq-len 1: at least 2 expected");
+    expect_program(BENCH_MODEL(MODEL) BENCH_SIZES "--warmup -1", 2, "--warmup -1: at least 0 expected");
+    expect_program(BENCH_MODEL(MODEL) BENCH_SIZES "--steps 999999 --warmup 2", 2, "at most 1000000 in all");
+    expect_program(BENCH_MODEL(MODEL) BENCH_SIZES "--steps 0 --warmup 0 --table", 0, "64 tokens a step (60 trained), 0.");
+    expect_program(BENCH_MODEL(MODEL) BENCH_SIZES "--steps 0 --warmup 1 --warmup-tokens 20 --table", 0,
+                   "64 tokens a step (60 trained), 0.");
     expect_program(BENCH "--warmup-tokens 20", 0, "64 tokens a step (60 trained), 0.");
     expect_program(BENCH "--warmup-tokens 1", 2, "--warmup-tokens of at least 2");
 }
@@ -209,8 +216,8 @@ static void bench_runs_several_in_one_process(void **state)
     first = strstr(out, "error: "), second = strstr(out, "\"tokens_per_step\": 32");
     assert_true(first && second && strstr(out, "\"tokens_per_step\": 64"));
     /* micro-batches that were looked at and did not fit are not an error of a run that fits */
-    assert_int_equal(run_program(BENCH
-                                 "--json --tokens-per-step 4096 --device-memory 1650K --warmup 0 --and --tokens-per-step 32",
+    assert_int_equal(run_program(BENCH_MODEL(MODEL) "--ram 1G --seq-len 16 --steps 2 --json --tokens-per-step 4096 "
+                                                    "--device-memory 1650K --warmup 0 --and --tokens-per-step 32",
                                  out, sizeof out),
                      0);
     assert_true(strstr(out, "\"tokens_per_step\": 4096") && strstr(out, "\"tokens_per_step\": 32") && !strstr(out, "error"));

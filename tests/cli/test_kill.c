@@ -353,8 +353,7 @@ static test_path start_endless(program *p, const char *root)
 {
     test_path dir = workspace_case(root, "case");
     set_up(p, root, dir.s, false);
-    program_arg(p, "--set");
-    program_arg(p, "training.num_steps=1000000");
+    program_arg(p, "--num-steps=1000000");
     program_start(p);
     return dir;
 }
@@ -364,10 +363,8 @@ static test_path start_rare(program *p, const char *root)
 {
     test_path dir = workspace_case(root, "case");
     set_up(p, root, dir.s, false);
-    program_arg(p, "--set");
-    program_arg(p, "training.num_steps=1000000");
-    program_arg(p, "--set");
-    program_arg(p, "save.save_steps=0");
+    program_arg(p, "--num-steps=1000000");
+    program_arg(p, "--save-steps=0");
     program_start(p);
     return dir;
 }

@@ -24,8 +24,27 @@ typedef struct program {
     char text[PROGRAM_MAX_TEXT]; /* what it said, or the end of that */
 } program;
 
+/* A setting may be given once: an option that is there already leaves, with its value. */
+static inline void program_drop(program *p, const char *option)
+{
+    option += strncmp(option, "--no-", 5) == 0 ? 5 : 2;
+    const size_t n = strcspn(option, "=");
+    int first = p->n_args;
+    while (first > 1 && strcmp(p->args[first - 1], ":") != 0) first--; /* mpirun's: another program's words follow */
+    for (int i = first; i < p->n_args; i++) {
+        if (strncmp(p->args[i], "--", 2) != 0) continue;
+        const char *word = p->args[i] + (strncmp(p->args[i], "--no-", 5) == 0 ? 5 : 2);
+        if (strncmp(word, option, n) != 0 || (word[n] && word[n] != '=')) continue;
+        const int width = !word[n] && i + 1 < p->n_args && strncmp(p->args[i + 1], "--", 2) != 0 ? 2 : 1;
+        memmove(&p->args[i], &p->args[i + width], (size_t)(p->n_args - i - width + 1) * sizeof *p->args);
+        p->n_args -= width;
+        return;
+    }
+}
+
 static inline void program_arg(program *p, const char *arg)
 {
+    if (strncmp(arg, "--", 2) == 0 && arg[2] && strcmp(arg, "--set") != 0) program_drop(p, arg);
     assert_true(p->n_args + 1 < PROGRAM_MAX_ARGS);
     p->args[p->n_args++] = arg;
     p->args[p->n_args] = NULL;

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "run/feed.h"
 
+#include <sys/stat.h>
+
 #define DATASETS                                                                                                                 \
     "metamathqa,open_platypus,mathinstruct,codealpaca,alpaca,sharegpt4,ultrachat_200k,openthoughts_114k,openr1_math_94k"
 
@@ -143,6 +145,55 @@ static mt_rc fetch_nothing(const mt_hub_query *q, mt_hub_dataset *out, mt_err *e
     return mt_fail(err, MT_EIO, "the hub was asked for %s", q->name);
 }
 
+static void write_records(const char *dir, const char *name, const char *word, int n)
+{
+    char *path = mt_path_join(dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < n; i++) fprintf(f, "{\"question\": \"%s %d\", \"answer\": \"yes\"}\n", word, i);
+    assert_int_equal(fclose(f), 0);
+    mt_free(path);
+}
+
+/* Several files are several datasets, mixed like registered ones; the same list in each of the ways it can be given. */
+static void several_files_need_no_registry(void **state)
+{
+    const char *dir = *state;
+    char *sub = mt_path_join(dir, "more"), list[4][600];
+    assert_int_equal(mkdir(sub, 0700), 0);
+    write_records(dir, "a.jsonl", "one", 5);
+    write_records(dir, "b,c.jsonl", "two", 3); /* not two files */
+    write_records(sub, "a.jsonl", "three", 4);
+    snprintf(list[0], sizeof list[0], "[\"%s/a.jsonl\", \"%s/b,c.jsonl\", \"%s/a.jsonl\"]", dir, dir, sub);
+    snprintf(list[1], sizeof list[1], "%s/a.jsonl,%s/a.jsonl", dir, sub);
+    snprintf(list[2], sizeof list[2], "%s/b,c.jsonl", dir);
+    snprintf(list[3], sizeof list[3], "%s/*.jsonl", dir);
+    static const int n_sets[] = { 3, 2, 1, 1 }, n_samples[] = { 12, 9, 3, 8 };
+    for (int i = 0; i < 4; i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        mt_feed *f;
+        mt_pipeline_facts facts;
+        settings_of_path(&s, dir, list[i]);
+        if (i == 0) set(&s, "eval.dataset", list[2]);
+        assert_ok(mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, &err));
+        mt_pipeline_facts_of(mt_feed_pipeline(f), &facts);
+        assert_int_equal(mt_pipeline_stores(mt_feed_pipeline(f)), n_sets[i] + (i == 0));
+        assert_int_equal(facts.n_train, n_samples[i]);
+        if (i == 0) assert_int_equal(facts.n_eval, 3); /* a file by path, without a registry */
+        if (i < 2) {                                   /* files of one name in two folders go by their paths */
+            assert_string_not_equal(mt_pipeline_name(mt_feed_pipeline(f), 0), "a.jsonl");
+            assert_string_not_equal(mt_pipeline_name(mt_feed_pipeline(f), 0),
+                                    mt_pipeline_name(mt_feed_pipeline(f), (size_t)n_sets[i] - 1));
+        }
+        mt_feed_close(f);
+        mt_settings_deinit(&s);
+    }
+    empty(sub);
+    assert_int_equal(rmdir(sub), 0);
+    mt_free(sub);
+}
+
 static void the_hub_is_not_asked_for_a_file_name(void **state)
 {
     mt_err err = { 0 };
@@ -246,7 +297,7 @@ static void text_is_cut_as_the_settings_say(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name),
-             IN_TEMPDIR(what_lint_stops_is_refused), IN_TEMPDIR(a_subset_is_chosen_by_the_settings_or_by_the_registry),
-             IN_TEMPDIR(the_hub_is_not_asked_for_a_file_name), IN_TEMPDIR(a_mistyped_key_of_a_registry_is_warned_of_once),
-             IN_TEMPDIR(a_part_of_a_split_is_a_part_of_the_samples), IN_TEMPDIR(text_is_cut_as_the_settings_say),
-             IN_TEMPDIR(records_are_found_in_a_field_and_between_delimiters))
+             IN_TEMPDIR(several_files_need_no_registry), IN_TEMPDIR(what_lint_stops_is_refused),
+             IN_TEMPDIR(a_subset_is_chosen_by_the_settings_or_by_the_registry), IN_TEMPDIR(the_hub_is_not_asked_for_a_file_name),
+             IN_TEMPDIR(a_mistyped_key_of_a_registry_is_warned_of_once), IN_TEMPDIR(a_part_of_a_split_is_a_part_of_the_samples),
+             IN_TEMPDIR(text_is_cut_as_the_settings_say), IN_TEMPDIR(records_are_found_in_a_field_and_between_delimiters))

@@ -298,6 +298,51 @@ static void flags_win_over_the_file(void **state)
     mt_settings_deinit(&s);
 }
 
+/* A list grows; of two other values none is dropped without a word. */
+static void a_flag_given_twice_is_a_list_or_an_error(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args, *says;
+    } cases[] = {
+        { "--batch-size 4 --batch-size 8", "training.batch_size is given twice, as 4 (--batch-size) and as 8 (--batch-size)" },
+        { "--batch-size 4 --set training.batch_size=8", "as 4 (--batch-size) and as 8 (--set); give it once" },
+        { "--set training.batch_size=8 --batch-size=4", "as 8 (--set) and as 4 (--batch-size)" },
+        { "--shuffle --no-shuffle", "dataset.shuffle is given twice, as true (--shuffle) and as false (--no-shuffle)" },
+        { "--model-name a --model-name b", "model.name is given twice" },
+        { "--packing --packing false", "dataset.packing is given twice" },
+        { "--template-kwargs {a:1} --template-kwargs {b:1}", "dataset.template_kwargs is given twice" },
+        { "--dashboard 9000 --dashboard off", "logging.dashboard is given twice" },
+        { "--batch-size 4 --batch-size 4 --shuffle --shuffle", NULL },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        char rest[512];
+        mt_settings s = open_settings(NULL);
+        assert_int_equal(args(&s, cases[i].args, rest, &err), cases[i].says ? MT_EINVAL : MT_OK);
+        if (cases[i].says) assert_says(cases[i].says);
+        mt_settings_deinit(&s);
+    }
+    mt_err err = { 0 };
+    char rest[512];
+    mt_settings s = open_settings("dataset: {path: [x.jsonl]}\ntraining: {batch_size: 2}");
+    assert_ok(
+        args(&s,
+             "--dataset-path a.jsonl --batch-size 3 --dataset-path=b.jsonl,c.jsonl --set dataset.path=[d.jsonl] "
+             "--eval-dataset e --eval-dataset f --interleave-probs 0.5 --interleave-probs 0.25,0.25 --devices 0 --devices 1",
+             rest, &err));
+    static const char *const paths[] = { "a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl" };
+    assert_int_equal(s.dataset.path.n, MT_COUNT(paths)); /* the file's is replaced, as any value of it */
+    for (size_t i = 0; i < MT_COUNT(paths); i++) assert_string_equal(s.dataset.path.items[i], paths[i]);
+    assert_int_equal(s.eval.dataset.n, 2);
+    assert_int_equal(s.dataset.interleave_probs.n, 3);
+    assert_true(s.dataset.interleave_probs.items[2] == 0.25);
+    assert_int_equal(s.model.devices.n, 2);
+    assert_int_equal(s.model.devices.items[1], 1);
+    assert_int_equal(s.training.batch_size, 3);
+    mt_settings_deinit(&s);
+}
+
 static void switches_take_a_value_only_when_it_is_one(void **state)
 {
     (void)state;
@@ -317,8 +362,10 @@ static void switches_take_a_value_only_when_it_is_one(void **state)
     assert_true(s.logging.tensorboard);
     assert_ok(args(&s,
                    "--dashboard 9000 --no-packing --resume runs/a/checkpoint-5 --template-kwargs {\"a\":\"x\",\"b\":[1]} --set "
-                   "dataset.name=[p,q] --dashboard off --set training.seed=null",
+                   "dataset.name=[p,q] --set training.seed=null",
                    rest, &err));
+    assert_int_equal(s.logging.dashboard, 9000);
+    assert_ok(args(&s, "--dashboard off", rest, &err));
     assert_int_equal(s.logging.dashboard, 0);
     assert_ok(mt_settings_set(&s, "logging.dashboard", "yes", "--set", &err));
     assert_int_equal(s.logging.dashboard, 8088);
@@ -345,7 +392,7 @@ static void paths_may_begin_in_the_home_directory(void **state)
     assert_string_equal(s.dataset.system_prompt, "~/x"); /* a text */
     assert_ok(args(&s, "--output-dir=~/b --dataset-path=~/c.jsonl --cache-dir ~c --metrics-file a/~/d", rest, &err));
     assert_string_equal(s.save.output_dir, "/home/ada/b");
-    assert_string_equal(s.dataset.path, "/home/ada/c.jsonl");
+    assert_string_equal(s.dataset.path.items[0], "/home/ada/c.jsonl");
     assert_string_equal(s.dataset.cache_dir, "~c");
     assert_string_equal(s.logging.metrics_file, "a/~/d");
     mt_settings_deinit(&s);
@@ -446,7 +493,7 @@ static void a_flag_counts_over_the_file(void **state)
     assert_true(s.training.epochs == 2);
     assert_int_equal(s.training.warmup_steps, 0);
     assert_int_equal(s.dataset.name.n, 0);
-    assert_string_equal(s.dataset.path, "b.jsonl");
+    assert_string_equal(s.dataset.path.items[0], "b.jsonl");
     assert_int_equal(s.model.device.kind, MT_SET_DEVICE_CPU);
     assert_true(noticed(&s, "--epochs counts: training.num_steps (c.yaml:1) is ignored"));
     assert_true(noticed(&s, "--warmup-ratio counts: training.warmup_steps (c.yaml:1) is ignored"));
@@ -523,6 +570,7 @@ MT_TEST_MAIN(cmocka_unit_test(defaults_are_the_originals), cmocka_unit_test(the_
              cmocka_unit_test(new_keys_are_read_in_every_kind), cmocka_unit_test(anchors_and_merges_fill_sections),
              cmocka_unit_test(several_devices_are_read), cmocka_unit_test(devices_are_a_list_or_all),
              cmocka_unit_test(a_batch_per_device_is_known_as_such), cmocka_unit_test(flags_win_over_the_file),
+             cmocka_unit_test(a_flag_given_twice_is_a_list_or_an_error),
              cmocka_unit_test(switches_take_a_value_only_when_it_is_one), cmocka_unit_test(paths_may_begin_in_the_home_directory),
              cmocka_unit_test(unknown_flags_stay_and_the_nearest_is_known), cmocka_unit_test(notices_tell_what_is_different),
              cmocka_unit_test(flags_that_contradict_each_other_are_refused), cmocka_unit_test(a_flag_counts_over_the_file),
