@@ -220,12 +220,12 @@ int mt_cmd_generate(int argc, char **argv)
     const mt_flag flags[] = {
         { "--prompt", MT_FLAG_STRS, &o.prompts, "TEXT", "a prompt; may be given several times, they share passes", false },
         { "--prompts", MT_FLAG_STR, &o.file, "FILE",
-          "a prompt a line; a .json list, or .jsonl lines, of texts or records; - is standard input", false },
+          "a data file that train reads, such as .jsonl or .parquet, or a prompt a line; - is standard input", false },
         { "--chat", MT_FLAG_BOOL, &o.chat, NULL, "treat a prompt as the user's message: wrap it in the model's chat template",
           false },
         { "--system", MT_FLAG_STR, &o.system, "TEXT", "with --chat: the system message", false },
         { "--check", MT_FLAG_BOOL, &o.check, NULL,
-          "compare with the records' outputs; print the fraction of correct answers, by task", false },
+          "compare with the records' last answers; print the fraction of correct ones, by task", false },
         { "--json", MT_FLAG_BOOL, &o.json, NULL, "print JSON for scripts when all prompts are answered (docs/scripting.md)",
           false },
         { "--max-new-tokens", MT_FLAG_INT, &o.max_new_tokens, "N", "end an answer after N tokens (default 256)", false },
@@ -246,8 +246,9 @@ int mt_cmd_generate(int argc, char **argv)
         "MODEL --prompt TEXT [options]",
         "Continue each prompt, or answer it with --chat, and print the text as it comes.\n"
         "The end tokens come from generation_config.json; its sampling settings are not used.\n"
-        "Without a prompt, standard input is the prompt.  Records are objects with instruction, input,\n"
-        "output and, to report results by kind, task.",
+        "Without a prompt, standard input is the prompt.  Records are those one trains on: conversations,\n"
+        "whose last answer is expected, or questions (instruction and input, prompt, ...) with an answer.\n"
+        "A task in each reports results by kind.",
         "MODEL",
         flags,
         MT_COUNT(flags),

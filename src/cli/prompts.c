@@ -4,6 +4,9 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/utf8.h"
+#include "data/messages.h"
+#include "data/records.h"
+#include "data/registry.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,50 +30,122 @@ static mt_rc add_text(mt_asks *a, const char *text, size_t n, mt_err *err)
 
 mt_rc mt_asks_add(mt_asks *a, const char *text, mt_err *err) { return add_text(a, text, strlen(text), err); }
 
-/* A record's text under the first of the keys it has; NULL: none of them. */
-static const mt_value *first_of(const mt_value *record, const char *const *keys)
+static char *copy(mt_asks *a, const mt_value *v) { return mt_arena_strndup(&a->arena, v->str.s, v->str.n); }
+
+/* -- records --------------------------------------------------------------------------------------- */
+
+/* The first of the keys under which the record has a text; NULL: none of them. */
+static const char *first_of(const mt_value *record, const char *const *keys)
 {
     for (; *keys; keys++) {
         const mt_value *v = mt_value_get(record, *keys);
-        if (v && v->type == MT_VALUE_STR) return v;
+        if (v && v->type == MT_VALUE_STR) return *keys;
     }
     return NULL;
 }
 
-static char *copy(mt_asks *a, const mt_value *v) { return mt_arena_strndup(&a->arena, v->str.s, v->str.n); }
-
-/* Question and input as LLaMA-Factory joins them. */
-static char *prompts_join(mt_asks *a, const mt_value *question, const mt_value *input)
+/* Of a kept value, all in the arena. */
+static mt_rc keep_value(mt_asks *a, mt_value v, const mt_value **out, mt_err *err)
 {
-    if (!input || !input->str.n) return copy(a, question);
-    char *s = mt_arena_alloc(&a->arena, question->str.n + input->str.n + 2);
-    if (!s) return NULL;
-    memcpy(s, question->str.s, question->str.n);
-    s[question->str.n] = '\n';
-    memcpy(s + question->str.n + 1, input->str.s, input->str.n);
-    s[question->str.n + 1 + input->str.n] = 0;
-    return s;
+    mt_value *kept = mt_arena_calloc(&a->arena, 1, sizeof *kept);
+    *out = kept;
+    return kept && mt_value_copy(kept, &a->arena, &v) ? MT_OK : mt_no_memory(err, "the prompts");
+}
+
+/* The conversation up to its last answer, which is expected.  A question alone is a text. */
+static mt_rc add_chat(mt_asks *a, const mt_chat *chat, bool answered, const char *task, mt_err *err)
+{
+    size_t n = chat->n, asked = n;
+    mt_ask ask = { .task = task };
+    const mt_message *last = n ? &chat->items[n - 1] : NULL;
+    if (last && last->role == MT_ROLE_ASSISTANT) {
+        const bool text = answered && (last->content.str.n || last->calls.type != MT_VALUE_LIST);
+        if (text && !(ask.expected = copy(a, &last->content))) return mt_no_memory(err, "the prompts");
+        n--;
+    }
+    while (asked && (asked > n || chat->items[asked - 1].role != MT_ROLE_USER)) asked--;
+    if (!asked) return mt_fail(err, MT_EFORMAT, "nothing is asked in it");
+    if (!(ask.text = copy(a, &chat->items[asked - 1].content))) return mt_no_memory(err, "the prompts");
+    mt_value turns = { .type = MT_VALUE_LIST };
+    turns.list.items = chat->maps;
+    turns.list.n = n;
+    if (n > 1 || chat->tools.type == MT_VALUE_LIST) MT_TRY(keep_value(a, turns, &ask.turns, err));
+    if (chat->tools.type == MT_VALUE_LIST) MT_TRY(keep_value(a, chat->tools, &ask.tools, err));
+    return prompts_add(a, &ask, err);
+}
+
+/* A record of a question, read like those to train on; one without an answer is given an empty one for that. */
+static mt_rc question_layout(mt_record_layout *l, mt_value *record, bool *answered, mt_pair *pairs, mt_err *err)
+{
+    static const char *const questions[] = { "instruction", "prompt", "query", "question", "problem", "input", "text", NULL };
+    static const char *const answers[] = { "output", "completion", "response", "answer", "solution", NULL };
+    static const char no_answer[] = "(none)";
+    const char *question = first_of(record, questions), *answer = question ? first_of(record, answers) : NULL;
+    if (!question)
+        return mt_fail(err, MT_EFORMAT,
+                       "neither a text nor a record with \"messages\" or \"conversations\", or with \"instruction\" (and "
+                       "\"input\"), \"prompt\", \"query\", \"question\", \"problem\", \"input\" or \"text\"");
+    *answered = answer;
+    *l = mt_record_layout_direct(question, answer ? answer : no_answer);
+    l->query = strcmp(question, "input") != 0 ? "input" : NULL;
+    l->history = "history";
+    if (answer) return MT_OK;
+    memcpy(pairs, record->map.pairs, record->map.n * sizeof *pairs);
+    pairs[record->map.n] = (mt_pair){ no_answer, sizeof no_answer - 1, mt__text_value("", 0) };
+    *record = mt__map_of(pairs, record->map.n + 1);
+    return MT_OK;
+}
+
+static mt_rc read_record(mt_asks *a, mt_arena *arena, mt_value record, mt_err *err)
+{
+    static const char *const tasks[] = { "task", NULL };
+    mt_record_layout l;
+    char words[MT_LAYOUT_WORDS], *task = NULL;
+    bool answered = true;
+    mt_chat chat;
+    mt_reason reason;
+    const char *key = first_of(&record, tasks);
+    if (key && !(task = copy(a, mt_value_get(&record, key)))) return mt_no_memory(err, "the prompts");
+    if (mt_record_layout_detect(&l, words, &record, &(mt_err){ 0 }) || !l.messages) {
+        mt_pair *pairs = mt_arena_calloc(arena, (record.type == MT_VALUE_MAP ? record.map.n : 0) + 1, sizeof *pairs);
+        if (!pairs) return mt_no_memory(err, "the prompts");
+        MT_TRY(question_layout(&l, &record, &answered, pairs, err));
+    }
+    MT_TRY(mt_chat_read(&chat, arena, &l, &(mt_chat_rules){ .as_is = true }, &record, &reason, err));
+    return reason ? err->rc : add_chat(a, &chat, answered, task, err);
 }
 
 static mt_rc add_record(mt_asks *a, const mt_value *record, mt_err *err)
 {
-    static const char *const questions[] = { "instruction", "prompt", "query", "question", "problem", NULL }, *const inputs[] = {
-        "input", NULL
-    };
-    static const char *const answers[] = { "output", "completion", "response", "answer", "solution", NULL }, *const tasks[] = {
-        "task", NULL
-    };
-    if (record->type == MT_VALUE_STR) return add_text(a, record->str.s, record->str.n, err);
-    const mt_value *question = first_of(record, questions), *answer = first_of(record, answers), *task = first_of(record, tasks);
-    if (!question)
-        return mt_fail(err, MT_EFORMAT,
-                       "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\", \"question\" or "
-                       "\"problem\"");
-    mt_ask ask = { .text = prompts_join(a, question, first_of(record, inputs)),
-                   .expected = answer ? copy(a, answer) : NULL,
-                   .task = task ? copy(a, task) : NULL };
-    if (!ask.text || (answer && !ask.expected) || (task && !ask.task)) return mt_no_memory(err, "the prompts");
-    return prompts_add(a, &ask, err);
+    mt_arena arena = { 0 };
+    mt_rc rc =
+        record->type == MT_VALUE_STR ? add_text(a, record->str.s, record->str.n, err) : read_record(a, &arena, *record, err);
+    mt_arena_free(&arena);
+    return rc;
+}
+
+/* A file or folder as it is read to train on. */
+static mt_rc add_records(mt_asks *a, mt_records *r, mt_err *err)
+{
+    mt_arena arena = { 0 };
+    mt_value record;
+    mt_record_place where = { 0 };
+    mt_rc rc = MT_OK;
+    while (!rc) {
+        char place[500];
+        mt_arena_reset(&arena);
+        rc = mt_records_next(r, &arena, &record, &where, err);
+        if (rc || where.state == MT_RECORD_END) break;
+        if (where.state == MT_RECORD_BAD) {
+            rc = err->rc ? err->rc : MT_EFORMAT;
+            break;
+        }
+        rc = add_record(a, &record, err);
+        mt_record_place_text(place, sizeof place, &where);
+        if (rc) mt_note(err, "%s", place);
+    }
+    mt_arena_free(&arena);
+    return rc;
 }
 
 static mt_rc add_json(mt_asks *a, const char *text, size_t n, const char *path, mt_err *err)
@@ -130,24 +205,53 @@ static mt_rc slurp_stdin(mt_str *out, mt_err *err)
     return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "the prompts");
 }
 
-static mt_rc add_file(mt_asks *a, const char *text, size_t n, const char *path, mt_err *err)
+/* JSON whose parts may be texts: a list, or a value on each line. */
+static bool may_hold_texts(const char *path, const char *text, size_t n)
 {
-    if (mt_ends_with(path, ".json")) return add_json(a, text, n, path, err);
-    if (mt_ends_with(path, ".jsonl") || mt_ends_with(path, ".ndjson")) return add_json_lines(a, text, n, path, err);
-    return add_lines(a, text, n, err);
+    for (text += mt_utf8_mark(text, n); *text && strchr(" \t\r\n", *text);) text++;
+    return mt_ends_with(path, ".jsonl") || mt_ends_with(path, ".ndjson") || *text == '[';
+}
+
+static mt_rc read_text_file(mt_asks *a, const char *path, bool json, bool *done, mt_err *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    MT_TRY(mt_file_read(&text, &n, path, MAX_FILE_BYTES, err));
+    const bool lines = mt_ends_with(path, ".jsonl") || mt_ends_with(path, ".ndjson");
+    mt_rc rc = MT_OK;
+    *done = !json || may_hold_texts(path, text, n);
+    if (*done && !json)
+        rc = add_lines(a, text, n, err);
+    else if (*done)
+        rc = lines ? add_json_lines(a, text, n, path, err) : add_json(a, text, n, path, err);
+    mt_free(text);
+    return rc;
+}
+
+static mt_rc read_stdin_lines(mt_asks *a, mt_err *err)
+{
+    mt_str text = { 0 };
+    mt_rc rc = slurp_stdin(&text, err);
+    if (!rc) rc = add_lines(a, text.s, text.n, err);
+    mt_str_free(&text);
+    return rc;
 }
 
 mt_rc mt_asks_read(mt_asks *a, const char *path, mt_err *err)
 {
-    mt_str text = { 0 };
-    char *bytes = NULL;
-    size_t n = 0;
-    bool from_stdin = strcmp(path, "-") == 0;
-    mt_rc rc = from_stdin ? slurp_stdin(&text, err) : mt_file_read(&bytes, &n, path, MAX_FILE_BYTES, err);
-    if (!rc && from_stdin) rc = add_lines(a, text.s, text.n, err);
-    if (!rc && !from_stdin) rc = add_file(a, bytes, n, path, err);
-    mt_str_free(&text);
-    mt_free(bytes);
+    mt_records *r = NULL;
+    mt_err why = { 0 };
+    bool done = false;
+    if (strcmp(path, "-") == 0) return read_stdin_lines(a, err);
+    mt_rc rc = mt_records_open(&r, path, NULL, &why);
+    const char *format = rc ? "text" : mt_records_format(r);
+    const bool unnamed = mt_file_exists(path) && !mt_dataset_is_file_name(path); /* then it holds lines */
+    if (rc && !(unnamed && rc == MT_EFORMAT)) return mt_fail(err, rc, "%s", why.msg);
+    rc = MT_OK;
+    if (mt_file_exists(path) && (strcmp(format, "text") == 0 || strcmp(format, "json") == 0))
+        rc = read_text_file(a, path, strcmp(format, "json") == 0, &done, err);
+    if (!rc && !done) rc = add_records(a, r, err);
+    mt_records_close(r);
     return rc;
 }
 
@@ -183,8 +287,15 @@ static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, co
                         mt_err *err)
 {
     mt_tokens tokens = { 0 };
-    mt_rc rc = asker ? mt_chat_encode(asker, how->system, ask->text, &tokens, err)
-                     : mt_tokenizer_encode(how->tok, scratch, ask->text, strlen(ask->text), MT_ENCODE_SPECIAL, &tokens, err);
+    mt_rc rc;
+    if (asker && ask->turns)
+        rc = mt_chat_encode_turns(asker, how->system, ask->turns, ask->tools, &tokens, err);
+    else if (asker)
+        rc = mt_chat_encode(asker, how->system, ask->text, &tokens, err);
+    else if (ask->turns)
+        rc = mt_fail(err, MT_EINVAL, "it has several turns, a system message or tools; give --chat to show them to the model");
+    else
+        rc = mt_tokenizer_encode(how->tok, scratch, ask->text, strlen(ask->text), MT_ENCODE_SPECIAL, &tokens, err);
     if (!rc && !tokens.n) rc = mt_fail(err, MT_EINVAL, "the prompt is empty");
     if (!rc && !(ask->ids = mt_arena_alloc(&a->arena, tokens.n * sizeof *ask->ids))) rc = mt_no_memory(err, "the prompts");
     if (!rc) memcpy(ask->ids, tokens.ids, (ask->n_ids = tokens.n) * sizeof *ask->ids);

@@ -6,9 +6,11 @@
 #include "tokenizer/tokenizer.h"
 
 typedef struct mt_ask {
-    const char *text;     /* never NULL */
-    const char *expected; /* the record's answer; NULL: none */
-    const char *task;     /* the kind of task; NULL: not given */
+    const char *text;      /* what is asked, or in a conversation what is asked last; never NULL */
+    const mt_value *turns; /* the conversation before the answer, as chat templates take it; NULL: text is all of it */
+    const mt_value *tools; /* a list, or NULL */
+    const char *expected;  /* the record's answer; NULL: none */
+    const char *task;      /* the kind of task; NULL: not given */
     int32_t *ids;
     size_t n_ids;
     uint64_t stream; /* stream of random numbers: from the ids, and the number of earlier prompts with the same ids */
@@ -22,7 +24,9 @@ typedef struct mt_asks {
 
 /* Zero-initialize first.  Each call adds prompts. */
 mt_rc mt_asks_add(mt_asks *a, const char *text, mt_err *err);
-/* A file of lines, a list of texts or records (.json), or one on each line (.jsonl, .ndjson); "-": lines of standard input. */
+/* A data file or folder of any format that is trained on: records with a question, and with an answer if one is expected, or
+ * conversations, whose last answer is expected.  JSON files may hold texts, too; any other file has a prompt on each line, as
+ * has "-", standard input. */
 mt_rc mt_asks_read(mt_asks *a, const char *path, mt_err *err);
 /* All of standard input as one prompt. */
 mt_rc mt_asks_read_stdin(mt_asks *a, mt_err *err);

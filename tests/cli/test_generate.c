@@ -183,6 +183,16 @@ static void check_counts_what_is_right(void **state)
     expect_program(args, 0, "reverse         0 of    1 right");
     expect_program(args, 0, "expected  lwo");
     expect_program(args, 0, "right: 0 of 2, 0.0%");
+    snprintf(file, sizeof file, "%s/chat.jsonl", (const char *)*state); /* the records of the README */
+    f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"Who are you?\"}, {\"role\": \"assistant\", \"content\": "
+          "\"Rex.\"}]}\n",
+          f);
+    fclose(f);
+    snprintf(args, sizeof args, RANDOM "--chat --check --prompts %s", file);
+    expect_program(args, 0, "expected  Rex.");
+    expect_program(args, 0, "right: 0 of 1, 0.0%");
     snprintf(args, sizeof args, RANDOM "--check --prompt hello");
     expect_program(args, 2, "prompt 1 has none");
 }
