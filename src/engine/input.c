@@ -66,7 +66,7 @@ static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at,
             *cache_slot = at ? input_take(next, c->n_docs) : NULL, *rows = *next;
     const mt_job *job = &lane->plan->job;
     const int64_t short_rows =
-        mt_rope_short_rows(&lane->model->config->rope, at ? mt_job_cache_rows(job) : mt_job_positions(job));
+        mt_rope_short_rows(lane->model->config, at ? mt_job_cache_rows(job) : mt_job_positions(job));
     for (int64_t d = 0; d <= c->n_docs; d++) starts[d] = lane->input.deal.starts[c->first_doc + d] - (int32_t)c->first_row;
     const int64_t n_trained = gather_rows(lane, b, c, starts, ids, rows);
     sort_rows(lane, ids, order, c->n_rows);

@@ -206,7 +206,7 @@ static mt_rc open_rope(mt_lane *lane, mt_err *err)
 {
     const mt_config *c = lane->model->config;
     const mt_rope_spec *specs[] = { &c->rope, &c->rope_local };
-    int64_t longest = mt_job_positions(&lane->plan->job), short_rows = mt_rope_short_rows(&c->rope, longest);
+    int64_t longest = mt_job_positions(&lane->plan->job), short_rows = mt_rope_short_rows(c, longest);
     size_t n = (size_t)((short_rows + longest) * (c->rope.dr / 2)), n_tables = c->has_rope_local ? 2 : 1;
     if (n == 0) return MT_OK;
     float *device = mt_memory_find(lane->memory, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n * n_tables, sizeof *host);

@@ -34,7 +34,7 @@ typedef struct mt_rope_spec {
     bool truncate;                /* yarn: whole dimensions only */
     double mscale_all;            /* "mscale_all_dim"; 0: none */
     double attention_factor;      /* on cos and sin; already resolved, 1 unless yarn or longrope */
-    double long_attention_factor; /* longrope: of documents that turn by the long list */
+    double long_attention_factor; /* likewise, of documents that turn by the long list of longrope */
     double short_factor[MT_MAX_PAIRS], long_factor[MT_MAX_PAIRS]; /* longrope */
     bool backwards;                                               /* by the angles' negatives */
     double q_beta;                                                /* queries are scaled by position (ops.h); 0: not */
@@ -169,9 +169,10 @@ mt_rc mt_config_check_known(const mt_config *c, mt_err *err);
 void mt_config_close(mt_config *c);
 
 /* Longrope has two lists of factors: a document of more than original_positions rows turns by the long one, others by the short
- * one, as with transformers when it is alone in its batch.  (There the longest row of a batch decides for all of it.)  If the
- * longest document of a run is that long, tables begin with this many rows of the short list; 0: they have one part. */
-int64_t mt_rope_short_rows(const mt_rope_spec *rope, int64_t longest);
+ * one, as with transformers when it is alone in its batch.  (There the longest row of a batch decides for all of it.)  If either
+ * rotation of a model is a longrope and the longest document of a run is that long, both tables begin with this many rows of the
+ * short list; 0: they have one part. */
+int64_t mt_rope_short_rows(const mt_config *c, int64_t longest);
 /* cos and sin, [short_rows + longest, dr/2] each, scaled; rotations without two lists are the same in both parts.
  * prompt: rows of the longest prompt that will be continued, 0 if there is none.  Past the model's positions, "dynamic" turns a
  * prompt by frequencies for its length, and each later row by those for the length up to it, as transformers does with a cache. */

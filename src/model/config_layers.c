@@ -259,6 +259,12 @@ mt_rc mt__config_read_rope(mt__config_reader *r)
                            "%s: %lld columns of a head rotate on layers with full attention and %lld on those with windows; only "
                            "the same number is supported",
                            r->path, (long long)c->rope.dr, (long long)c->rope_local.dr);
+        if (c->rope.type == MT_ROPE_LONG && c->rope_local.type == MT_ROPE_LONG &&
+            c->rope.original_positions != c->rope_local.original_positions)
+            return mt_fail(r->err, MT_EUNSUPPORTED,
+                           "%s: longrope with \"original_max_position_embeddings\" of %g on layers with full attention and %g on "
+                           "those with windows; only the same number is supported",
+                           r->path, c->rope.original_positions, c->rope_local.original_positions);
         for (int64_t i = 0; i < c->L; i++)
             if (c->layers[i].window) c->layers[i].rope = MT_LAYER_ROPE_LOCAL, c->has_rope_local = true;
     }

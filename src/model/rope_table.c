@@ -43,15 +43,22 @@ static double frequency(const mt_rope_spec *r, int64_t i, bool far)
     return theta;
 }
 
-int64_t mt_rope_short_rows(const mt_rope_spec *r, int64_t longest)
+static int64_t rope_short_rows(const mt_rope_spec *r, int64_t longest)
 {
     return r->type == MT_ROPE_LONG && (double)longest > r->original_positions ? (int64_t)r->original_positions : 0;
+}
+
+/* Where both are longropes, their original_positions are the same (config_layers.c). */
+int64_t mt_rope_short_rows(const mt_config *c, int64_t longest)
+{
+    const int64_t n = rope_short_rows(&c->rope, longest);
+    return n || !c->has_rope_local ? n : rope_short_rows(&c->rope_local, longest);
 }
 
 static void rope_table_fill(const mt_rope_spec *r, bool far, int64_t n_positions, float *cos_out, float *sin_out)
 {
     int64_t half = r->dr / 2;
-    double factor = far ? r->long_attention_factor : r->attention_factor;
+    double factor = far && r->type == MT_ROPE_LONG ? r->long_attention_factor : r->attention_factor;
     for (int64_t i = 0; i < half; i++) {
         float theta = (float)frequency(r, i, far);
         for (int64_t p = 0; p < n_positions; p++) {
@@ -86,8 +93,9 @@ static void fill_dynamic(const mt_rope_spec *r, int64_t n_positions, int64_t pro
 
 void mt_rope_tables(const mt_rope_spec *r, int64_t short_rows, int64_t longest, int64_t prompt, float *cos_out, float *sin_out)
 {
-    int64_t behind = short_rows * (r->dr / 2);
+    const int64_t behind = short_rows * (r->dr / 2);
     rope_table_fill(r, false, short_rows, cos_out, sin_out);
     rope_table_fill(r, short_rows > 0, longest, cos_out + behind, sin_out + behind);
-    if (r->type == MT_ROPE_DYNAMIC) fill_dynamic(r, longest, prompt, cos_out, sin_out);
+    if (r->type == MT_ROPE_DYNAMIC) fill_dynamic(r, short_rows, prompt, cos_out, sin_out);
+    if (r->type == MT_ROPE_DYNAMIC) fill_dynamic(r, longest, prompt, cos_out + behind, sin_out + behind);
 }

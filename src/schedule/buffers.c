@@ -411,7 +411,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     MT_TRY(plan_add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
                     mt_ends_carve(NULL, NULL, p->model, a->compute, a->micro_tokens, head_rows, j->train), err));
     MT_TRY(plan_add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch_bytes(p), err));
-    size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, positions) + positions);
+    size_t rope_rows = (size_t)(mt_rope_short_rows(c, positions) + positions);
     MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE,
                     (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
     size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t), sums = mt_plan_sums_bytes(p);

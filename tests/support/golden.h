@@ -32,7 +32,7 @@ static const char *const golden_cases[] = {
     "llama_sharded", "llama_bf16", "llama_fp16", "mistral_window", "mistral_full", "qwen2", "qwen2_tied", "qwen2_window",
     "qwen3", "qwen3_tied", "qwen3_bias", "phi3_window", "phi3_short", "phi3_long", "gemma", "gemma2", "gemma3", "gemma3_vl",
     "gemma3_vl_new", "glm", "glm4", "chatglm", "internlm2", "internlm2_bias", "baichuan", "baichuan_alibi", "baichuan2",
-    "baichuan2_alibi", "olmo2", "olmo3", "granite", "smollm3", "exaone4", "ernie4_5", "seed_oss", "arcee", "nemotron",
+    "baichuan2_alibi", "olmo2", "olmo3", "gemma3_long", "olmo3_long", "granite", "smollm3", "exaone4", "ernie4_5", "seed_oss", "arcee", "nemotron",
     "cohere", "cohere_qk_norm", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "stablelm_qk_norm", "phi",
     "gpt_neox", "gpt_neox_serial", "falcon_7b", "falcon_40b", "falcon_rw", "gpt2", "opt", "helium", "jais2", "cwm", "vaultgemma",
     "ministral", "mixtral", "mixtral_fused", "qwen3_moe", "qwen3_moe_fused", "qwen2_moe", "qwen2_moe_fused", "olmoe",

@@ -467,6 +467,11 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"deepseek_v3\", \"qk_rope_head_dim\": 7, " MOE SHAPE "}", "\"qk_rope_head_dim\" is 7, which is odd",
           MT_EUNSUPPORTED },
         { "{\"model_type\": \"deepseek_v3\", \"qk_nope_head_dim\": 500, " MOE SHAPE "}", "are 564 together", MT_ERANGE },
+        { "{\"model_type\": \"gemma3_text\", \"head_dim\": 16, \"rope_parameters\": {\"full_attention\": {\"rope_type\": "
+          "\"longrope\", "
+          "\"original_max_position_embeddings\": 64, " FACTORS "}, \"sliding_attention\": {\"rope_type\": \"longrope\", "
+          "\"original_max_position_embeddings\": 32, " FACTORS "}}, \"num_key_value_heads\": 2, " SHAPE "}",
+          "of 64 on layers with full attention and 32", MT_EUNSUPPORTED },
         { "{\"model_type\": \"deepseek_v3\", \"v_head_dim\": 1000, " MOE SHAPE "}", "\"v_head_dim\" is 1000", MT_ERANGE },
         { "{\"model_type\": \"deepseek_v3\", \"num_key_value_heads\": 2, " MOE SHAPE "}", "both should be equal",
           MT_EUNSUPPORTED },

@@ -62,6 +62,7 @@ SMALL = {
     "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 37,
     "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, "torch_dtype": "float32",
 }
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 4.0], "original_max_position_embeddings": 12}
 ABSENT = object()  # the key is left out of config.json
 MIXTURE = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 6, "shared_expert_intermediate_size": 7}
 # Gated delta nets: two layers of them, then attention; head widths that are no powers of two, documents around a chunk's 64 rows.
@@ -172,6 +173,12 @@ CASES = {
     "olmo3": small("olmo3", "Olmo3ForCausalLM", num_hidden_layers=3, sliding_window=5, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                    rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
                                     "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}),
+    # Longrope on one of the two rotations, and rows on both sides of its original length: of the full layers, and of those with windows.
+    "gemma3_long": small("gemma3_text", "Gemma3ForCausalLM", rows=(6, 17, 12), head_dim=4, sliding_window=5, query_pre_attn_scalar=12, layer_types=["sliding_attention", "full_attention"],
+                         rope_parameters={"full_attention": {**LONGROPE, "rope_theta": 1000.0}, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
+    "olmo3_long": small("olmo3", "Olmo3ForCausalLM", rows=(6, 17, 12), sliding_window=5, layer_types=["sliding_attention", "full_attention"],
+                        rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+                                         "sliding_attention": {**LONGROPE, "rope_theta": 500.0}}),
     "granite": small("granite", "GraniteForCausalLM", embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.4,
                      logits_scaling=2.5, tie_word_embeddings=True),
     "smollm3": small("smollm3", "SmolLM3ForCausalLM", num_hidden_layers=3, no_rope_layers=[1, 0, 1], use_sliding_window=True, sliding_window=5),
