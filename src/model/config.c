@@ -16,8 +16,7 @@ enum { MAX_DIM = 1 << 24, MAX_LAYERS = 4096, MAX_HEADS = 4096 };
 
 typedef mt__config_reader reader;
 
-static mt_rc assume(reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static mt_rc assume(reader *r, const char *fmt, ...)
+mt_rc mt__config_assume(reader *r, const char *fmt, ...)
 {
     char text[256];
     va_list ap;
@@ -44,6 +43,33 @@ const char *mt__config_spelling(const mt_value *doc, const char *const *names)
 }
 
 static const char *spelling(const reader *r, const char *const *names) { return mt__config_spelling(r->doc, names); }
+
+static bool listed(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names;
+}
+
+bool mt__config_type_is_known(const reader *r) { return !r->as && mt_family_by_model_type(r->c->model_type); }
+
+const char *mt__config_own_spelling(const reader *r, const char *const *names)
+{
+    bool usual = true;
+    for (const char *const *own = r->c->family->own_keys; *own; own++) {
+        if (!listed(names, *own)) continue;
+        if (!mt_json_missing(mt_value_get(r->doc, *own))) return *own;
+        usual = false;
+    }
+    if (usual && !mt_json_missing(mt_value_get(r->doc, names[0]))) return names[0];
+    return mt__config_type_is_known(r) ? NULL : spelling(r, names);
+}
+
+mt_rc mt__config_own_number(const reader *r, const char *const *names, double fallback, double *out)
+{
+    const char *key = mt__config_own_spelling(r, names);
+    *out = fallback;
+    return key ? mt_json_f64(r->doc, key, fallback, out, r->path, r->err) : MT_OK;
+}
 
 static mt_rc dimension(reader *r, int64_t *out, int64_t fallback, const char *const *names)
 {
@@ -108,10 +134,11 @@ static mt_rc read_activation(reader *r)
     } known[] = { { "silu", MT_ACT_SILU },          { "swish", MT_ACT_SILU },          { "gelu_pytorch_tanh", MT_ACT_GELU_TANH },
                   { "gelu_new", MT_ACT_GELU_TANH }, { "gelu_fast", MT_ACT_GELU_TANH }, { "gelu", MT_ACT_GELU_ERF },
                   { "relu", MT_ACT_RELU },          { "relu2", MT_ACT_RELU2 },         { "xielu", MT_ACT_XIELU } };
-    const char *own = r->c->family->act_key, *name;
-    const char *key = own ? own : spelling(r, MT__NAMES("hidden_act", "hidden_activation", "activation_function", "activation"));
+    const char *name;
+    const char *key =
+        mt__config_own_spelling(r, MT__NAMES("hidden_act", "hidden_activation", "activation_function", "activation"));
     r->c->act = r->c->family->default_act;
-    if (!key || mt_json_missing(mt_value_get(r->doc, key))) return MT_OK;
+    if (!key) return MT_OK;
     MT_TRY(mt_json_str(r->doc, key, "", &name, r->path, r->err));
     for (size_t i = 0; i < MT_COUNT(known); i++) {
         bool foreign = known[i].act == MT_ACT_XIELU && r->c->family->default_act != MT_ACT_XIELU; /* it has weights */
@@ -146,17 +173,25 @@ static void read_dropout(reader *r)
 
 static mt_rc read_traits(reader *r)
 {
+    static const char *const eps_names[] = {
+        "rms_norm_eps", "layernorm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps", NULL
+    };
     mt_config *c = r->c;
     const mt_family *f = c->family;
-    const char *eps = spelling(
-        r, MT__NAMES("rms_norm_eps", "layernorm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"));
-    MT_TRY(mt_json_f64(r->doc, eps ? eps : "rms_norm_eps", f->default_eps, &c->eps, r->path, r->err));
+    MT_TRY(mt__config_own_number(
+        r, MT__NAMES("rms_norm_eps", "layernorm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
+        f->default_eps, &c->eps));
     if (!(c->eps >= 0 && c->eps < 1))
-        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %g; 0 to 1 expected", r->path, eps, c->eps);
+        return mt_fail(r->err, MT_ERANGE, "%s: the norms' eps is %g; 0 to 1 expected", r->path, c->eps);
     MT_TRY(mt_json_bool(r->top, "tie_word_embeddings", f->default_tied, &c->tied, r->path, r->err));
     MT_TRY(mt_json_bool(r->doc, "tie_word_embeddings", c->tied, &c->tied, r->path, r->err));
-    const char *range = spelling(r, MT__NAMES("initializer_range", "init_std"));
-    MT_TRY(mt_json_f64(r->doc, range ? range : "initializer_range", 0.02, &c->init_range, r->path, r->err));
+    MT_TRY(mt__config_own_number(r, eps_names, f->default_eps, &c->eps));
+    if (!(c->eps >= 0 && c->eps < 1))
+        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %g; 0 to 1 expected", r->path, mt__config_own_spelling(r, eps_names),
+                       c->eps);
+    MT_TRY(mt_json_bool(r->top, "tie_word_embeddings", f->default_tied, &c->tied, r->path, r->err));
+    MT_TRY(mt_json_bool(r->doc, "tie_word_embeddings", c->tied, &c->tied, r->path, r->err));
+    MT_TRY(mt__config_own_number(r, MT__NAMES("initializer_range", "init_std"), 0.02, &c->init_range));
     c->init_branch = 1;
     MT_TRY(bias_by(r, f->qkv_bias, "attention_bias", &c->qkv_bias));
     MT_TRY(bias_by(r, f->o_bias, "attention_bias", &c->o_bias));
@@ -261,12 +296,6 @@ static int n_telling(const mt_value *doc, const mt_family *f)
     return n;
 }
 
-static bool listed(const char *const *names, const char *name)
-{
-    while (*names && strcmp(*names, name) != 0) names++;
-    return *names;
-}
-
 /* A key of config.json that belongs to other families and that this one would ignore.  NULL: none. */
 static const char *foreign_key(const mt_value *doc, const mt_family *f)
 {
@@ -307,18 +336,18 @@ static mt_rc guess_family(reader *r)
     c->decided_by = by_keys ? "config keys" : "nothing better";
     if (r->as) c->decided_by = r->as_told ? "model.family" : "tensor names";
     if (r->as_told)
-        return assume(r, "model_type \"%s\" is unknown; it is treated as %s because model.family says so", c->model_type,
-                      c->family->name);
+        return mt__config_assume(r, "model_type \"%s\" is unknown; it is treated as %s because model.family says so",
+                                 c->model_type, c->family->name);
     if (r->as)
-        return assume(
+        return mt__config_assume(
             r, "model_type \"%s\" is unknown; its tensors have the names and shapes of a %s model's, so it is treated as one",
             c->model_type, c->family->name);
     if (by_keys)
-        return assume(r, "model_type \"%s\" is unknown; its config has keys of %s, so it is treated as one", c->model_type,
-                      c->family->name);
-    return assume(r,
-                  "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves)",
-                  c->model_type);
+        return mt__config_assume(r, "model_type \"%s\" is unknown; its config has keys of %s, so it is treated as one",
+                                 c->model_type, c->family->name);
+    return mt__config_assume(
+        r, "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves)",
+        c->model_type);
 }
 
 static mt_rc find_family(reader *r)
@@ -337,8 +366,8 @@ static mt_rc find_family(reader *r)
     if (!r->as && (c->family = mt_family_by_model_type(c->model_type))) return MT_OK;
     c->decided_by = "architectures";
     if (!r->as && (c->family = mt_family_by_architecture(c->architecture)))
-        return assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type, c->architecture,
-                      c->family->name);
+        return mt__config_assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type,
+                                 c->architecture, c->family->name);
     return guess_family(r);
 }
 

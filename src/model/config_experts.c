@@ -34,10 +34,9 @@ static mt_rc read_number(reader *r, const char *key, int64_t fallback, int64_t *
     return MT_OK;
 }
 
-static mt_rc read_needed(reader *r, const char *const *names, int64_t most, int64_t *out)
+static mt_rc read_needed(reader *r, const char *key, const char *usual, int64_t most, int64_t *out)
 {
-    const char *key = mt__config_spelling(r->doc, names);
-    if (!key) return mt_fail(r->err, MT_EFORMAT, "%s: \"%s\" is missing; a mixture of experts needs it", r->path, names[0]);
+    if (!key) return mt_fail(r->err, MT_EFORMAT, "%s: \"%s\" is missing; a mixture of experts needs it", r->path, usual);
     MT_TRY(read_number(r, key, 0, out));
     if (*out < 1 || *out > most)
         return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; 1 to %lld expected", r->path, key, (long long)*out,
@@ -50,15 +49,16 @@ enum { MOST_WIDE = 1 << 24 };
 static mt_rc read_sizes(reader *r, mt_layer_spec *s)
 {
     const mt_expert_rules *rules = r->c->family->experts;
-    MT_TRY(read_needed(r, count_names, MT_ROUTE_EXPERTS, &s->E));
-    MT_TRY(read_needed(r, active_names, MOST_WIDE, &s->T));
+    const char *count = mt__config_spelling(r->doc, count_names), *active = mt__config_own_spelling(r, active_names);
+    MT_TRY(read_needed(r, count, count_names[0], MT_ROUTE_EXPERTS, &s->E));
+    MT_TRY(read_needed(r, active, active_names[0], MOST_WIDE, &s->T));
     if (s->T > s->E)
-        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld, but there are only %lld experts (\"%s\")", r->path,
-                       mt__config_spelling(r->doc, active_names), (long long)s->T, (long long)s->E,
-                       mt__config_spelling(r->doc, count_names));
+        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld, but there are only %lld experts (\"%s\")", r->path, active,
+                       (long long)s->T, (long long)s->E, count);
     s->I = r->c->F;
     if (rules->mlp_width && mt_json_missing(mt_value_get(r->doc, "moe_intermediate_size"))) return MT_OK;
-    return read_needed(r, MT__NAMES("moe_intermediate_size", "intermediate_size"), MOST_WIDE, &s->I);
+    const char *width = mt__config_spelling(r->doc, MT__NAMES("moe_intermediate_size", "intermediate_size"));
+    return read_needed(r, width, "moe_intermediate_size", MOST_WIDE, &s->I);
 }
 
 static mt_rc read_shared(reader *r, mt_layer_spec *s)

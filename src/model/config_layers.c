@@ -10,22 +10,37 @@ typedef mt__config_reader reader;
 
 /* -- windows --------------------------------------------------------------------------------------- */
 
+/* transformers' classes with these rules put the window on every layer, whatever layer_types says. */
+static bool layer_types_count(const reader *r)
+{
+    const mt_family *f = r->c->family;
+    if (f->window != MT_WINDOW_ALL && f->window != MT_WINDOW_USED) return true;
+    return !mt__config_type_is_known(r) || (f->typed_windows && strcmp(f->typed_windows, r->c->model_type) == 0);
+}
+
 static mt_rc window_from_layer_types(reader *r, const mt_value *types, int64_t width)
 {
     mt_config *c = r->c;
+    const bool ignored = !layer_types_count(r);
+    bool full = false;
     if (!mt_value_has(types, MT_VALUE_LIST) || mt_value_items(types) < (size_t)c->L)
         return mt_fail(r->err, MT_EFORMAT, "%s: \"layer_types\" should list all %lld layers", r->path, (long long)c->L);
     for (int64_t i = 0; i < c->L; i++) {
         const mt_value *v = mt_value_at(types, (size_t)i);
         const char *name = mt_value_has(v, MT_VALUE_STR) ? mt_json_string(v) : "";
-        if (strcmp(name, "sliding_attention") == 0)
-            c->layers[i].window = width;
-        else if (strcmp(name, "full_attention") != 0 && strcmp(name, "attention") != 0)
+        const bool slides = strcmp(name, "sliding_attention") == 0;
+        full |= !slides;
+        if (slides || ignored) c->layers[i].window = width;
+        if (!slides && strcmp(name, "full_attention") != 0 && strcmp(name, "attention") != 0)
             return mt_fail(r->err, MT_EUNSUPPORTED,
                            "%s: layer %lld is of type \"%s\"; only full and sliding attention are supported", r->path,
                            (long long)i, name);
     }
-    return MT_OK;
+    if (!ignored || !full) return MT_OK;
+    return mt__config_assume(r,
+                             "\"layer_types\" says that some layers have no window; transformers ignores it in a %s model, so "
+                             "all have sliding_window=%lld",
+                             c->family->name, (long long)width);
 }
 
 /* Every how many layers one is full: a number, or a string with a letter a layer ("LLLG"), the last of which is. */
@@ -183,7 +198,13 @@ static mt_rc read_longrope(reader *r, const mt_value *d, mt_rope_spec *rope)
 static mt_rc refuse_partial(const reader *r, double partial)
 {
     const mt_family *f = r->c->family;
-    if (partial == 1 || f->partial || f->default_partial || r->c->latent.kv_rank || r->guessed || r->as) return MT_OK;
+    if (partial != 1 && r->c->latent.kv_rank)
+        return mt_fail(
+            r->err, MT_EUNSUPPORTED,
+            "%s: \"partial_rotary_factor\" is %g; in latent attention all columns of \"qk_rope_head_dim\" rotate: set it "
+            "to 1",
+            r->path, partial);
+    if (partial == 1 || f->partial || f->default_partial || r->guessed || r->as) return MT_OK;
     return mt_fail(r->err, MT_EUNSUPPORTED,
                    "%s: \"partial_rotary_factor\" is %g, but a %s model rotates whole heads, and transformers ignores the key.  "
                    "Set it to 1 if the model was trained by transformers",
@@ -194,19 +215,18 @@ static mt_rc refuse_partial(const reader *r, double partial)
 static mt_rc read_rope_spec(reader *r, const mt_value *d, double theta, mt_rope_spec *rope)
 {
     const mt_config *c = r->c;
-    const char *partial_key = mt__config_spelling(r->doc, MT__NAMES("partial_rotary_factor", "rotary_pct", "rope_pct"));
     double partial;
     *rope = (mt_rope_spec){ .style = c->family->rope, .factor = 1, .attention_factor = 1, .theta = theta };
     if (!mt_json_missing(d) && !mt_value_has(d, MT_VALUE_MAP))
         return mt_fail(r->err, MT_EFORMAT, "%s: the rope settings should be an object", r->path);
-    MT_TRY(mt_json_f64(r->doc, partial_key ? partial_key : "partial_rotary_factor",
-                       c->family->default_partial ? c->family->default_partial : 1, &partial, r->path, r->err));
+    MT_TRY(mt__config_own_number(r, MT__NAMES("partial_rotary_factor", "rotary_pct", "rope_pct"),
+                                 c->family->default_partial ? c->family->default_partial : 1, &partial));
     if (!mt_json_missing(d)) {
         MT_TRY(mt_json_f64(d, "partial_rotary_factor", partial, &partial, r->path, r->err));
         MT_TRY(read_scaling(r, d, rope));
     }
     if (!(rope->theta > 1 && rope->theta < 1e15)) return mt_fail(r->err, MT_ERANGE, "%s: rope_theta is %g", r->path, rope->theta);
-    if (!c->latent.kv_rank && !(partial > 0 && partial <= 1))
+    if (!(partial > 0 && partial <= 1))
         return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g is not a share of head_dim, from 0 to 1", r->path,
                        partial);
     MT_TRY(refuse_partial(r, partial));
@@ -246,8 +266,7 @@ mt_rc mt__config_read_rope(mt__config_reader *r)
     bool keyed = mt_value_has(mt_value_get(both, "full_attention"), MT_VALUE_MAP);
     if (keyed) local = mt_value_get(both, "sliding_attention");
     if (mt_json_missing(d)) d = keyed ? mt_value_get(both, "full_attention") : both;
-    const char *theta_key = mt__config_spelling(r->doc, MT__NAMES("rope_theta", "rotary_emb_base"));
-    MT_TRY(mt_json_f64(r->doc, theta_key ? theta_key : "rope_theta", f->default_theta, &theta, r->path, r->err));
+    MT_TRY(mt__config_own_number(r, MT__NAMES("rope_theta", "rotary_emb_base"), f->default_theta, &theta));
     MT_TRY(read_rope_spec(r, d, theta, &c->rope));
     for (int64_t i = 0; i < c->L; i++) c->layers[i].rope = MT_LAYER_ROPE;
     if (f->local_rope) {

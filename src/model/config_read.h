@@ -19,6 +19,16 @@ typedef struct mt__config_reader {
 #define MT__NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 /* The first of them that is there; NULL: none. */
 const char *mt__config_spelling(const mt_value *doc, const char *const *names);
+/* The one that the family's class reads, of its own_keys or else the usual one; NULL: it is not there.  Others are ignored, as
+ * transformers ignores them, unless the type is unknown. */
+const char *mt__config_own_spelling(const mt__config_reader *r, const char *const *names);
+/* The number there. */
+mt_rc mt__config_own_number(const mt__config_reader *r, const char *const *names, double fallback, double *out);
+/* By "model_type", and neither given by the user nor guessed. */
+bool mt__config_type_is_known(const mt__config_reader *r);
+
+/* Records what is assumed, so that it is shown. */
+mt_rc mt__config_assume(mt__config_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* -- config_layers.c -- */
 mt_rc mt__config_read_windows(mt__config_reader *r);

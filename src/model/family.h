@@ -221,11 +221,12 @@ struct mt_family {
     mt_block_form form;
     bool plain_mlp, head_bias, learned_positions;
     mt_act default_act;
-    const char *act_key; /* the only one it reads; NULL: the usual ones */
+    const char *own_keys[5]; /* of keys with several spellings, those that its class reads; of the others, the usual one */
     mt_window_rule window;
-    int64_t default_window;   /* when the key is absent; 0: none */
-    int64_t window_pattern;   /* PATTERN: n when sliding_window_pattern is absent */
-    int64_t default_head_dim; /* when the key is absent; 0: D / H */
+    const char *typed_windows; /* ALL, USED: the model_type whose class reads layer_types; the others' ignore it */
+    int64_t default_window;    /* when the key is absent; 0: none */
+    int64_t window_pattern;    /* PATTERN: n when sliding_window_pattern is absent */
+    int64_t default_head_dim;  /* when the key is absent; 0: D / H */
     struct {
         int64_t D, F, L, H, K, V, positions;
     } shape;                    /* when keys of it are absent, as in the text_config of multimodal models; 0: they are

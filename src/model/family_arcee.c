@@ -32,6 +32,7 @@ const mt_family mt_family_nemotron = {
     .plain_mlp = true,
     .default_act = MT_ACT_RELU2,
     .shape = { .positions = 4096 },
+    .own_keys = { "norm_eps" },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .default_partial = 0.5,

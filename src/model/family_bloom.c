@@ -25,6 +25,7 @@ static mt_rc read_bloom(mt_config *c, const mt_keys *k)
     if (after)
         return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"apply_residual_connection_post_layernorm\" is not supported", k->path);
     c->alibi = 1;
+    c->act = MT_ACT_GELU_TANH; /* transformers reads no key for it */
     return MT_OK;
 }
 
@@ -43,6 +44,7 @@ const mt_family mt_family_bloom = {
     .plain_mlp = true,
     .default_act = MT_ACT_GELU_TANH,
     .default_mlp_factor = 4,
+    .own_keys = { "layer_norm_epsilon" },
     .default_eps = 1e-5,
     .default_tied = true,
     .prefix = "transformer.",

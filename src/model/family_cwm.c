@@ -36,6 +36,7 @@ const mt_family mt_family_cwm = {
     .telling = { "sliding_window" },
     .mlp_bias = MT_BIAS_BY_KEY,
     .window = MT_WINDOW_ALL,
+    .typed_windows = "cwm",
     .default_window = 8192,
     .shape = { .K = 8, .positions = 131072 },
     .default_head_dim = 128,

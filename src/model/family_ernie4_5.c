@@ -55,6 +55,7 @@ const mt_family mt_family_ernie4_5_moe = {
     .mlp_bias = MT_BIAS_BY_KEY,
     .bias_key = "use_bias",
     .shape = { .K = 4, .positions = 131072 },
+    .own_keys = { "num_experts_per_tok", "moe_k" },
     .default_eps = 1e-5,
     .default_pad = MT_PAD(0),
     .default_theta = 500000,

@@ -40,9 +40,10 @@ static mt_rc family_falcon_read(mt_config *c, const mt_keys *k);
         .architectures = { "FalconForCausalLM", "RWForCausalLM" }, .covers = "Falcon 7B, 40B, 180B, 11B, Falcon-RW 1B and 7B",   \
         .telling = { "new_decoder_architecture", "multi_query", "parallel_attn", "alibi", "n_head" },                            \
         .qkv_bias = MT_BIAS_BY_KEY, .o_bias = MT_BIAS_BY_KEY, .mlp_bias = MT_BIAS_BY_KEY, .bias_key = "bias",                    \
-        .layer_norm = true, .norm_bias = true, .plain_mlp = true, .default_act = MT_ACT_GELU_ERF, .act_key = "activation",       \
-        .default_mlp_factor = 4, .default_eps = 1e-5, .default_theta = 10000, .default_tied = true, .rope = MT_ROPE_HALF,        \
-        .prefix = "transformer.", .tensors = TENSORS, .read = family_falcon_read                                                 \
+        .layer_norm = true, .norm_bias = true, .plain_mlp = true, .default_act = MT_ACT_GELU_ERF,                                \
+        .own_keys = { "activation", "layer_norm_epsilon" }, .default_mlp_factor = 4, .default_eps = 1e-5,                        \
+        .default_theta = 10000, .default_tied = true, .rope = MT_ROPE_HALF, .prefix = "transformer.", .tensors = TENSORS,        \
+        .read = family_falcon_read                                                                                               \
     }
 
 const mt_family mt_family_falcon = FALCON(usual_names);

@@ -103,6 +103,7 @@ const mt_family mt_family_chatglm = {
     .architectures = { "ChatGLMModel", "ChatGLMForConditionalGeneration" },
     .covers = "GLM-4-9b-chat, ChatGLM2 and ChatGLM3 6B, CodeGeeX4, in their own layout",
     .telling = { "multi_query_group_num", "add_qkv_bias", "rope_ratio", "kv_channels" },
+    .own_keys = { "layernorm_epsilon" },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .default_partial = 0.5,

@@ -37,6 +37,7 @@ const mt_family mt_family_gpt_neox = {
     .norm_bias = true,
     .plain_mlp = true,
     .default_act = MT_ACT_GELU_ERF,
+    .own_keys = { "layer_norm_eps", "rotary_pct", "rotary_emb_base" },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .default_partial = 0.25,

@@ -65,6 +65,7 @@ const mt_family mt_family_hunyuan_v1_moe = {
     .o_bias = MT_BIAS_BY_KEY,
     .qk_norm = true,
     .qk_norm_last = true,
+    .own_keys = { "num_experts_per_tok", "moe_topk" },
     .default_eps = 1e-5,
     .default_pad = MT_PAD(0),
     .default_theta = 10000,

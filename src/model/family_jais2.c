@@ -14,6 +14,7 @@ const mt_family mt_family_jais2 = {
     .plain_mlp = true,
     .default_act = MT_ACT_RELU2,
     .shape = { .positions = 8192 },
+    .own_keys = { "layer_norm_eps" },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,

@@ -7,6 +7,7 @@ const mt_family mt_family_mistral = {
     .covers = "Mistral 7B v0.1 to v0.3, Nemo 12B, Small 22B and 24B, Ministral 8B",
     .telling = { "sliding_window" },
     .window = MT_WINDOW_ALL,
+    .typed_windows = "ministral",
     .default_window = 4096,
     .shape = { .K = 8, .positions = 131072 },
     .default_eps = 1e-6,

@@ -47,6 +47,7 @@ static mt_rc read_mpt(mt_config *c, const mt_keys *k)
     if (!(c->clip_qkv >= 0))
         return mt_fail(k->err, MT_ERANGE, "%s: \"clip_qkv\" is %g; a positive number or null expected", k->path, c->clip_qkv);
     c->alibi = 1;
+    c->act = MT_ACT_GELU_ERF; /* transformers reads no key for it */
     return MT_OK;
 }
 
@@ -60,6 +61,7 @@ const mt_family mt_family_mpt = {
     .plain_mlp = true,
     .default_act = MT_ACT_GELU_ERF,
     .default_mlp_factor = 4,
+    .own_keys = { "layer_norm_epsilon" },
     .default_eps = 1e-5,
     .default_tied = true,
     .prefix = "transformer.",

@@ -32,6 +32,7 @@ static mt_rc family_opt_read(mt_config *c, const mt_keys *k)
     if (!before) odd = "do_layer_norm_before";
     if (odd)
         return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" as in OPT 350M or Galactica's kin is not supported", k->path, odd);
+    c->eps = 1e-5; /* transformers reads no key for it */
     c->position_offset = OFFSET;
     c->position_rows = c->max_positions + OFFSET;
     return MT_OK;
@@ -52,7 +53,7 @@ const mt_family mt_family_opt = {
     .plain_mlp = true,
     .learned_positions = true,
     .default_act = MT_ACT_RELU,
-    .act_key = "activation_function",
+    .own_keys = { "activation_function", "init_std" },
     .default_eps = 1e-5,
     .default_pad = MT_PAD(1),
     .default_tied = true,

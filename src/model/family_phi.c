@@ -40,6 +40,7 @@ const mt_family mt_family_phi = {
     .plain_mlp = true,
     .head_bias = true,
     .default_act = MT_ACT_GELU_TANH,
+    .own_keys = { "layer_norm_eps" },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .default_partial = 0.5,

@@ -39,6 +39,7 @@ const mt_family mt_family_stablelm = {
     .layer_norm = true,
     .norm_bias = true,
     .shape = { .positions = 4096 },
+    .own_keys = { "layer_norm_eps" },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .default_partial = 0.25,

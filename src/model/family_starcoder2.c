@@ -32,6 +32,7 @@ const mt_family mt_family_starcoder2 = {
     .default_act = MT_ACT_GELU_TANH,
     .window = MT_WINDOW_ALL,
     .shape = { .K = 2, .positions = 4096 },
+    .own_keys = { "norm_epsilon" },
     .default_eps = 1e-5,
     .default_theta = 10000,
     .default_tied = true,

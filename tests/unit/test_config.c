@@ -127,6 +127,119 @@ static void an_activation_is_read_where_its_class_reads_it(void **state)
     }
 }
 
+/* A key has several spellings, and each class of transformers reads one.  Others are ignored, beside it or alone. */
+static void a_foreign_spelling_never_counts(void **state)
+{
+    (void)state;
+#define EXPERTS "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"num_key_value_heads\": 2, "
+    static const struct {
+        const char *type, *needs, *foreign, *own;
+        double eps; /* without the key */
+    } cases[] = {
+        { "llama", "", "\"layer_norm_eps\": 0.25, \"norm_eps\": 0.5", "rms_norm_eps", 1e-6 },
+        { "stablelm", "", "\"norm_eps\": 0.25, \"rope_pct\": 0.5", "layer_norm_eps", 1e-5 },
+        { "gpt_neox", "", "\"rms_norm_eps\": 0.25, \"rope_theta\": 55, \"partial_rotary_factor\": 0.5", "layer_norm_eps", 1e-5 },
+        { "cohere2", "", "\"rms_norm_eps\": 0.25", "layer_norm_eps", 1e-5 },
+        { "cohere", "", "\"layernorm_epsilon\": 0.25", "layer_norm_eps", 1e-5 },
+        { "phi", "", "\"rms_norm_eps\": 0.25", "layer_norm_eps", 1e-5 },
+        { "jais2", "", "\"rms_norm_eps\": 0.25", "layer_norm_eps", 1e-5 },
+        { "falcon", "", "\"layer_norm_eps\": 0.25, \"hidden_act\": \"relu\"", "layer_norm_epsilon", 1e-5 },
+        { "gpt2", "", "\"layer_norm_eps\": 0.25, \"rms_norm_eps\": 0.5", "layer_norm_epsilon", 1e-5 },
+        { "bloom", "", "\"layer_norm_eps\": 0.25, \"hidden_act\": \"relu\"", "layer_norm_epsilon", 1e-5 },
+        { "mpt", "", "\"layer_norm_eps\": 0.25, \"hidden_act\": \"relu\"", "layer_norm_epsilon", 1e-5 },
+        { "gptj", "\"rotary_dim\": 8, ", "\"rms_norm_eps\": 0.25", "layer_norm_epsilon", 1e-5 },
+        { "gpt_neo", "", "\"rms_norm_eps\": 0.25", "layer_norm_epsilon", 1e-5 },
+        { "gpt_bigcode", "", "\"rms_norm_eps\": 0.25", "layer_norm_epsilon", 1e-5 },
+        { "nemotron", "", "\"rms_norm_eps\": 0.25", "norm_eps", 1e-5 },
+        { "starcoder2", "", "\"rms_norm_eps\": 0.25, \"activation\": \"relu\"", "norm_epsilon", 1e-5 },
+        { "chatglm", "", "\"rms_norm_eps\": 0.25", "layernorm_epsilon", 1e-5 },
+        { "minimax_m2", EXPERTS, "\"rotary_pct\": 0.5, \"norm_eps\": 0.25", "rms_norm_eps", 1e-6 },
+        { "qwen3", "", "\"rotary_emb_base\": 55, \"rope_pct\": 0.5", "rms_norm_eps", 1e-6 },
+        { "opt", "", "\"layer_norm_eps\": 0.25, \"initializer_range\": 0.5", NULL, 1e-5 }, /* reads none */
+    };
+#undef EXPERTS
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        for (int given = 0; given < 2; given++) {
+            const char *own = given ? cases[i].own : NULL;
+            mt_err err = { 0 };
+            mt_config *c[2]; /* first without the foreign keys, then with them */
+            for (int foreign = 0; foreign < 2; foreign++) {
+                char text[1024];
+                snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s%s%s \"%s\": 0.125, " SHAPE "}", cases[i].type,
+                         cases[i].needs, foreign ? cases[i].foreign : "", foreign ? "," : "", own ? own : "x");
+                assert_ok(open_text(&c[foreign], text, &err));
+            }
+            if (c[1]->eps != (own ? 0.125 : cases[i].eps)) fail_msg("%s: eps is %g", cases[i].type, c[1]->eps);
+            assert_true(c[1]->rope.theta == c[0]->rope.theta && c[1]->rope.dr == c[0]->rope.dr && c[1]->act == c[0]->act);
+            assert_true(c[1]->init_range == c[0]->init_range);
+            mt_config_close(c[0]);
+            mt_config_close(c[1]);
+        }
+    }
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c,
+                        "{\"model_type\": \"hunyuan_v1_moe\", \"num_experts\": 4, \"moe_k\": 1, \"experts_per_token\": 1, "
+                        "\"moe_topk\": 3, " SHAPE "}",
+                        &err));
+    assert_int_equal(c->layers[0].T, 3); /* which no tensor's shape shows */
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"wombat\", \"norm_epsilon\": 0.25, \"rotary_emb_base\": 55, " SHAPE "}", &err));
+    assert_true(c->eps == 0.25 && c->rope.theta == 55); /* an unknown type may read any of them */
+    mt_config_close(c);
+}
+
+/* mistral, mixtral, phi3 and others have the window on every layer, or none, whatever layer_types says. */
+static void layer_types_count_where_their_class_reads_them(void **state)
+{
+    (void)state;
+#define EXPERTS "\"num_local_experts\": 4, \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 6, "
+    static const struct {
+        const char *type, *keys;
+        bool read;
+    } cases[] = {
+        { "mistral", "\"num_key_value_heads\": 2, ", false },
+        { "mixtral", EXPERTS "\"num_key_value_heads\": 2, ", false },
+        { "phi3", "", false },
+        { "phimoe", EXPERTS "\"num_key_value_heads\": 2, ", false },
+        { "qwen3_moe", EXPERTS "\"use_sliding_window\": true, ", false },
+        { "starcoder2", "", false },
+        { "ministral3",
+          "\"num_key_value_heads\": 2, \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 2, "
+          "\"llama_4_scaling_beta\": 0.1, \"original_max_position_embeddings\": 64}, ",
+          false },
+        { "ministral", "\"num_key_value_heads\": 2, ", true },
+        { "cwm", "\"num_key_value_heads\": 2, ", true },
+        { "qwen2", "\"use_sliding_window\": true, ", true },
+        { "gemma2", "", true },
+        { "a_new_one", "", true },
+    };
+#undef EXPERTS
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"%s\", %s \"sliding_window\": 7, \"layer_types\": "
+                 "[\"full_attention\", \"sliding_attention\", \"full_attention\"], " SHAPE "}",
+                 cases[i].type, cases[i].keys);
+        assert_ok(open_text(&c, text, &err));
+        for (int64_t l = 0; l < c->L; l++)
+            if (c->layers[l].window != (cases[i].read && l != 1 ? 0 : 7)) fail_msg("%s: layer %d", cases[i].type, (int)l);
+        const bool told = c->n_assumptions && strstr(c->assumptions[c->n_assumptions - 1], "\"layer_types\"");
+        assert_int_equal(told, !cases[i].read);
+        mt_config_close(c);
+    }
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c,
+                        "{\"model_type\": \"mistral\", \"sliding_window\": 7, \"num_key_value_heads\": 2, \"layer_types\": "
+                        "[\"sliding_attention\", \"sliding_attention\", \"sliding_attention\"], " SHAPE "}",
+                        &err));
+    assert_int_equal(c->n_assumptions, 0); /* both say the same */
+    mt_config_close(c);
+}
+
 static void both_spellings_of_the_rope_settings_mean_the_same(void **state)
 {
     (void)state;
@@ -467,6 +580,8 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"deepseek_v3\", \"qk_rope_head_dim\": 7, " MOE SHAPE "}", "\"qk_rope_head_dim\" is 7, which is odd",
           MT_EUNSUPPORTED },
         { "{\"model_type\": \"deepseek_v3\", \"qk_nope_head_dim\": 500, " MOE SHAPE "}", "are 564 together", MT_ERANGE },
+        { "{\"model_type\": \"deepseek_v3\", \"partial_rotary_factor\": 0.5, " MOE SHAPE "}",
+          "all columns of \"qk_rope_head_dim\"", MT_EUNSUPPORTED },
         { "{\"model_type\": \"gemma3_text\", \"head_dim\": 16, \"rope_parameters\": {\"full_attention\": {\"rope_type\": "
           "\"longrope\", "
           "\"original_max_position_embeddings\": 64, " FACTORS "}, \"sliding_attention\": {\"rope_type\": \"longrope\", "
@@ -683,7 +798,8 @@ MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_
              cmocka_unit_test(kimi_k2_is_deepseek_v3_by_another_name),
              cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
              cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(a_shared_expert_is_there_without_its_key),
-             cmocka_unit_test(an_activation_is_read_where_its_class_reads_it),
+             cmocka_unit_test(an_activation_is_read_where_its_class_reads_it), cmocka_unit_test(a_foreign_spelling_never_counts),
+             cmocka_unit_test(layer_types_count_where_their_class_reads_them),
              cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
              cmocka_unit_test(part_of_a_head_rotates_where_transformers_rotates_part_of_it),
              cmocka_unit_test(full_layers_have_no_positions_beside_windows), cmocka_unit_test(dropout_is_noticed),
