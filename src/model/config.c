@@ -226,13 +226,44 @@ static mt_rc read_traits(reader *r)
 
 /* -- which family ---------------------------------------------------------------------------------- */
 
-/* The key by which a decoder of any family becomes an encoder; NULL: neither.  transformers takes null for false. */
-static const char *attends_both_ways(const mt_value *doc)
+/* The key or the class by which a decoder of any family becomes an encoder; NULL: none.  transformers takes null for false. */
+static const char *attends_both_ways(const reader *r)
 {
-    const mt_value *both = mt_value_get(doc, "use_bidirectional_attention"), *causal = mt_value_get(doc, "is_causal");
+    static const char *const classes[] = { "Bidirectional", "BiModel", "EncoderModel" };
+    const mt_value *both = mt_value_get(r->doc, "use_bidirectional_attention"), *causal = mt_value_get(r->doc, "is_causal");
+    for (size_t i = 0; i < MT_COUNT(classes); i++)
+        if (strstr(r->c->architecture, classes[i])) return r->c->architecture;
     if (!mt_json_missing(both) && !mt_value_is_false(both)) return "use_bidirectional_attention";
     if (!causal || mt_value_is_true(causal)) return NULL;
     return "is_causal";
+}
+
+/* Methods whose files may hold floats, which every pass of transformers rounds.  With others, floats are what it computes with. */
+static mt_rc refuse_rounding(reader *r)
+{
+    static const char *const methods[] = { "bitnet", "fp_quant", "fouroversix" };
+    const mt_value *q = mt_value_get(r->doc, "quantization_config");
+    const char *method;
+    if (mt_json_missing(q)) q = mt_value_get(r->top, "quantization_config");
+    MT_TRY(mt_json_str(q, "quant_method", "", &method, r->path, r->err));
+    for (size_t i = 0; i < MT_COUNT(methods); i++)
+        if (strcmp(method, methods[i]) == 0)
+            return mt_fail(
+                r->err, MT_EUNSUPPORTED,
+                "%s: \"quantization_config\" is %s's: such a model computes with rounded weights, even if its files hold "
+                "floats.  megatrain trains plain weights; convert the model to them and remove the key",
+                r->path, method);
+    return MT_OK;
+}
+
+/* Of a known type, another class than its language model's: a head or layers that are not in this family, or a draft. */
+static mt_rc note_architecture(reader *r)
+{
+    const mt_family *f = r->c->family;
+    if (r->doc != r->top || !*r->c->architecture || listed(f->architectures, r->c->architecture)) return MT_OK;
+    return mt__config_assume(
+        r, "config.json names the class %s, not %s: the model is trained as the latter, a causal language model",
+        r->c->architecture, f->architectures[0]);
 }
 
 static mt_rc refuse_unfit(reader *r)
@@ -242,7 +273,8 @@ static mt_rc refuse_unfit(reader *r)
     if (enc_dec)
         return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models",
                        r->path, r->c->model_type);
-    const char *both_ways = attends_both_ways(r->doc);
+    MT_TRY(refuse_rounding(r));
+    const char *both_ways = attends_both_ways(r);
     if (both_ways)
         return mt_fail(r->err, MT_EUNSUPPORTED,
                        "%s: \"%s\": this model's tokens attend to later ones, as EmbeddingGemma's do to embed texts; megatrain "
@@ -363,7 +395,7 @@ static mt_rc find_family(reader *r)
     mt_utf8_tame(c->architecture);
     MT_TRY(refuse_unfit(r));
     c->decided_by = "model_type";
-    if (!r->as && (c->family = mt_family_by_model_type(c->model_type))) return MT_OK;
+    if (!r->as && (c->family = mt_family_by_model_type(c->model_type))) return note_architecture(r);
     c->decided_by = "architectures";
     if (!r->as && (c->family = mt_family_by_architecture(c->architecture)))
         return mt__config_assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type,
@@ -402,7 +434,7 @@ static mt_rc resolve(reader *r)
     MT_TRY(mt__config_read_windows(r));
     MT_TRY(mt__config_read_rope(r));
     mt__config_latent_scale(r->c);
-    if (r->c->family->read) MT_TRY(r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }));
+    if (r->c->family->read) MT_TRY(r->c->family->read(r->c, &(mt_keys){ r->doc, r->doc != r->top, r->path, r->err }));
     complete_layers(r->c);
     return MT_OK;
 }

@@ -158,6 +158,7 @@ typedef enum mt_window_rule {
 /* A family's own keys: what its `read` gets. */
 typedef struct mt_keys {
     const mt_value *doc;
+    bool wrapped;     /* doc is the text part of a multimodal model's file */
     const char *path; /* for messages */
     mt_err *err;
 } mt_keys;

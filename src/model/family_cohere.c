@@ -25,6 +25,10 @@ static mt_rc read_cohere(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_bool(k->doc, "use_qk_norm", false, &c->qk_norm, k->path, k->err));
     c->qk_layer_norm = c->qk_norm_own = c->qk_norm;
     if (c->logit_scale == 0) return mt_fail(k->err, MT_ERANGE, "%s: \"logit_scale\" is 0", k->path);
+    if (k->wrapped && c->logit_scale != 1)
+        c->notice =
+            "logits are multiplied by logit_scale as in the text model; transformers does not do so inside aya_vision and "
+            "cohere2_vision";
     return MT_OK;
 }
 

@@ -334,6 +334,51 @@ static void an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions(
     mt_config_close(c);
 }
 
+/* A known type says how to compute the layers; a class of its kin may have more, or less. */
+static void another_class_of_a_known_type_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys;
+        const char *says; /* NULL: nothing */
+    } cases[] = {
+        { "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"]", NULL },
+        { "\"model_type\": \"llama\"", NULL },
+        { "\"model_type\": \"llama\", \"quantization_config\": {\"quant_method\": \"hqq\"}", NULL },
+        { "\"model_type\": \"qwen2\", \"architectures\": [\"Qwen2ForProcessRewardModel\"]",
+          "the class Qwen2ForProcessRewardModel, not Qwen2ForCausalLM" },
+        { "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLMEagle3\"]", "the class LlamaForCausalLMEagle3" },
+        { "\"model_type\": \"llava\", \"architectures\": [\"LlavaForConditionalGeneration\"], \"text_config\": "
+          "{\"model_type\": \"llama\", " SHAPE "}",
+          NULL },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        char text[1024];
+        snprintf(text, sizeof text, "{%s, " SHAPE "}", cases[i].keys);
+        assert_ok(open_text(&c, text, &err));
+        assert_int_equal(c->n_assumptions, cases[i].says ? 1 : 0);
+        if (cases[i].says) assert_non_null(strstr(c->assumptions[0], cases[i].says));
+        mt_config_close(c);
+    }
+}
+
+/* Whose text model multiplies logits; transformers' class around it does not. */
+static void cohere_inside_a_vision_model_has_a_notice(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"aya_vision\", \"text_config\": {\"model_type\": \"cohere2\", " SHAPE "}}", &err));
+    assert_non_null(strstr(c->notice, "logit_scale"));
+    assert_true(c->logit_scale == 0.0625);
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"cohere2\", " SHAPE "}", &err));
+    assert_null(c->notice);
+    mt_config_close(c);
+}
+
 static void what_is_not_a_text_decoder_is_never_taken_for_llama(void **state)
 {
     (void)state;
@@ -615,6 +660,15 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"llama\", \"head_dim\": 16777216, " SHAPE "}", "4 heads of 16777216", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"hidden_act\": \"relu6\", " SHAPE "}", "relu6", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"spiral\"}, " SHAPE "}", "spiral", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"architectures\": [\"LlamaBidirectionalModel\"], " SHAPE "}",
+          "\"LlamaBidirectionalModel\": this model's tokens attend to later ones", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"architectures\": [\"LlamaEncoderModel\"], " SHAPE "}", "attend to later ones",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"quantization_config\": {\"quant_method\": \"bitnet\", \"linear_class\": "
+          "\"autobitlinear\"}, " SHAPE "}",
+          "\"quantization_config\" is bitnet's", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"gemma3\", \"quantization_config\": {\"quant_method\": \"fp_quant\"}, \"text_config\": {" SHAPE "}}",
+          "is fp_quant's", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"hidden_act\": \"xielu\", " SHAPE "}", "xielu", MT_EUNSUPPORTED },
         { "{\"model_type\": \"ministral3\", " SHAPE "}", "llama_4_scaling_beta", MT_EFORMAT },
         { "{\"model_type\": \"ministral3\", \"rope_parameters\": {\"rope_type\": \"yarn\", \"llama_4_scaling_beta\": 0.1}, " SHAPE
@@ -804,6 +858,7 @@ MT_TEST_MAIN(cmocka_unit_test(latent_attention_has_its_own_widths), cmocka_unit_
              cmocka_unit_test(part_of_a_head_rotates_where_transformers_rotates_part_of_it),
              cmocka_unit_test(full_layers_have_no_positions_beside_windows), cmocka_unit_test(dropout_is_noticed),
              cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
+             cmocka_unit_test(another_class_of_a_known_type_is_told), cmocka_unit_test(cohere_inside_a_vision_model_has_a_notice),
              cmocka_unit_test(what_is_not_a_text_decoder_is_never_taken_for_llama),
              cmocka_unit_test(a_guess_is_refused_until_the_user_says_so), cmocka_unit_test(names_are_fit_to_be_shown),
              cmocka_unit_test(numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them),
