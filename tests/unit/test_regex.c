@@ -154,7 +154,7 @@ static void put_atom(maker *m, int depth)
     }
     const char *group = groups[draw(m, MT_COUNT(groups))];
     mt_str_puts(m->out, group);
-    if (group[2] == '<') /* which Oniguruma limits to simple texts */
+    if (strchr(group, '<')) /* which Oniguruma limits to simple texts */
         mt_str_puts(m->out, leaves[draw(m, 10)]);
     else
         put_alternatives(m, depth + 1);
