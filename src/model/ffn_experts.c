@@ -66,13 +66,6 @@ static bool experts_has_role(const mt_config *c, const mt_layer_spec *s, mt_role
     }
 }
 
-static bool experts_beside(mt_role a, mt_role b)
-{
-    if ((a == MT_W_S_GATE && b == MT_W_S_UP) || (a == MT_B_S_GATE && b == MT_B_S_UP)) return true;
-    if ((a == MT_B_E_GATE && b == MT_B_E_UP) || (a == MT_B_E_UP && b == MT_B_E_GATE)) return true;
-    return (a == MT_W_E_GATE && b == MT_W_E_UP) || (a == MT_W_E_UP && b == MT_W_E_GATE);
-}
-
 static int experts_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
 {
     const int64_t D = c->D, I = s->I, Is = s->Is;
@@ -483,7 +476,6 @@ static mt_rc experts_backward(const mt_pass *p, mt_row_range s, const void *h, c
 const mt_ffn mt_ffn_experts = {
     .part = { .name = "experts",
               .has_role = experts_has_role,
-              .beside = experts_beside,
               .products = experts_products,
               .arrays = experts_arrays,
               .work = experts_work,

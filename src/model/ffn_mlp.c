@@ -29,10 +29,6 @@ static bool mlp_has_role(const mt_config *c, const mt_layer_spec *s, mt_role rol
     }
 }
 
-static bool mlp_beside(mt_role a, mt_role b) { return (a == MT_W_GATE && b == MT_W_UP) || (a == MT_B_GATE && b == MT_B_UP); }
-
-static bool mlp_writes(mt_role role) { return role == MT_W_GATE || role == MT_W_UP || role == MT_W_DOWN; }
-
 static int mlp_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
 {
     out[W_GATE_UP] = (mt_product){ .rows = MT_EXTENT_CHUNK,
@@ -143,9 +139,8 @@ static mt_rc mlp_backward(const mt_pass *p, mt_row_range s, const void *h, const
 const mt_ffn mt_ffn_mlp = {
     .part = { .name = "mlp",
               .has_role = mlp_has_role,
-              .beside = mlp_beside,
-              .writes = mlp_writes,
               .products = mlp_products,
+              .writes = true,
               .arrays = mlp_arrays,
               .work = mlp_work,
               .forward_kernels = 6,

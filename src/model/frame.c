@@ -445,15 +445,6 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_mi
     return has_xmid ? MT_OK : mix_output(&p, k, mt_pass_array(&p, XMID), err);
 }
 
-/* Both parts read one flag (mt_pass.fresh).  A part without `writes` may add to a gradient twice, so then the other does not write
- * either. */
-bool mt_layer_writes(const mt_model *m, int layer, mt_role role)
-{
-    const mt_layer_spec *s = &mt_layer_kind_of(m, layer)->spec;
-    const mt_part *mixer = &s->mixer->part, *ffn = &s->ffn->part;
-    return mixer->writes && ffn->writes && (mixer->writes(role) || ffn->writes(role));
-}
-
 mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, mt_grads g, const mt_micro *mb, const mt_acts *a,
                         void *dx, mt_err *err)
 {

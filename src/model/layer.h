@@ -106,6 +106,7 @@ struct mt_layer_kind {
     mt_product products[MT_MAX_PRODUCTS];
     int n_work, first_ffn_work;
     mt_work_item work[MT_MAX_WORK];
+    bool writes[MT_ROLES]; /* roles whose gradient a fresh pass writes */
     int forward_kernels, backward_kernels;
     int unit_forward_kernels, unit_backward_kernels; /* of a unit of experts */
 };
@@ -228,13 +229,12 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_mi
 /* The ffn, and with it the next layer's input. */
 mt_rc mt_layer_finish(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out,
                       mt_err *err);
-/* Sums of a unit's gradient.  fresh: those of roles that mt_layer_writes() names hold nothing yet, and backward writes them: clearing
+/* Sums of a unit's gradient.  fresh: those of roles that the layer's kind writes hold nothing yet, and backward writes them: clearing
  * and adding would move 8 bytes more for each. */
 typedef struct mt_grads {
     float *sums; /* NULL: not wanted */
     bool fresh;
 } mt_grads;
-bool mt_layer_writes(const mt_model *m, int layer, mt_role role);
 /* dx: gradient of the output in, of the input out. */
 mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, mt_grads g, const mt_micro *mb, const mt_acts *a,
                         void *dx, mt_err *err);

@@ -54,6 +54,14 @@ static mt_rc check_form(const mt_config *c, const mt_layer_spec *s, mt_err *err)
                    s->form != MT_BLOCK_SERIAL ? "their branches side by side" : "norms after their branches", c->family->name);
 }
 
+static void mark_written(mt_layer_kind *k)
+{
+    if (!k->spec.mixer->part.writes || !k->spec.ffn->part.writes) return;
+    for (int i = 0; i < k->n_products; i++)
+        for (int j = 0; j < MT_PRODUCT_WEIGHTS; j++)
+            if (k->products[i].of[j].n) k->writes[k->products[i].of[j].w] = true;
+}
+
 static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec *s, mt_err *err)
 {
     *k = (mt_layer_kind){ .spec = *s, .mixer_name = s->mixer->part.name, .ffn_name = s->ffn->part.name };
@@ -66,7 +74,9 @@ static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec
     k->unit_forward_kernels = s->ffn->unit_forward_kernels;
     k->unit_backward_kernels = s->ffn->unit_backward_kernels;
     MT_TRY(check_form(c, s, err));
-    return add_part(k, c, &s->ffn->part, err);
+    MT_TRY(add_part(k, c, &s->ffn->part, err));
+    mark_written(k);
+    return MT_OK;
 }
 
 static bool same_spec(const mt_layer_spec *a, const mt_layer_spec *b)

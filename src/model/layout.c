@@ -18,11 +18,11 @@ static int run_of(const mt_weight *w)
 }
 
 /* Tensors of one product stay contiguous: low halves are omitted for all of them or for none. */
-static void agree_on_low(mt_layout *l, const mt_layer_spec *s)
+static void agree_on_low(mt_layout *l, const mt_layer_kind *k)
 {
     for (int first = 0, end; first < l->n_weights; first = end) {
         end = first + 1;
-        while (end < l->n_weights && mt__roles_side_by_side(s, l->weights[end - 1].role, l->weights[end].role)) end++;
+        while (end < l->n_weights && mt__roles_side_by_side(k, l->weights[end - 1].role, l->weights[end].role)) end++;
         bool all = true;
         for (int i = first; i < end; i++) all &= l->weights[i].no_low || !l->weights[i].frozen;
         for (int i = first; i < end; i++) l->weights[i].no_low &= all;
@@ -30,13 +30,13 @@ static void agree_on_low(mt_layout *l, const mt_layer_spec *s)
 }
 
 /* Places the weights of a run from element `at` on; returns its end. */
-static int64_t place_run(mt_layout *l, const mt_layer_spec *s, int run, int64_t at)
+static int64_t place_run(mt_layout *l, const mt_layer_kind *k, int run, int64_t at)
 {
     const mt_weight *before = NULL;
     for (int i = 0; i < l->n_weights; i++) {
         mt_weight *w = &l->weights[i];
         if (run_of(w) != run) continue;
-        if (!before || !mt__roles_side_by_side(s, before->role, w->role)) at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
+        if (!before || !mt__roles_side_by_side(k, before->role, w->role)) at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
         w->offset = at;
         if (l->at[w->role] < 0) l->at[w->role] = at;
         l->trains[w->role] = !w->frozen;
@@ -72,12 +72,12 @@ static double trained_part(const mt_layout *l)
     return all ? (double)trained / (double)all : 1;
 }
 
-void mt__layout_place(mt_layout *l, const mt_layer_spec *s)
+void mt__layout_place(mt_layout *l, const mt_layer_kind *k)
 {
     int64_t ends[RUNS];
     for (int role = 0; role < MT_ROLES; role++) l->at[role] = l->exact_at[role] = -1;
-    agree_on_low(l, s);
-    for (int run = 0; run < RUNS; run++) ends[run] = place_run(l, s, run, run ? ends[run - 1] : 0);
+    agree_on_low(l, k);
+    for (int run = 0; run < RUNS; run++) ends[run] = place_run(l, k, run, run ? ends[run - 1] : 0);
     l->n_decay = ends[DECAYS_EXACT];
     l->n_train = ends[TRAINS_EXACT];
     l->n_low = ends[FROZEN_EXACT];

@@ -40,18 +40,6 @@ static bool attention_has_role(const mt_config *c, const mt_layer_spec *s, mt_ro
     }
 }
 
-static bool attention_beside(mt_role a, mt_role b)
-{
-    static const mt_role pairs[][2] = { { MT_W_Q, MT_W_K }, { MT_W_K, MT_W_V }, { MT_W_V, MT_W_O_GATE },
-                                        { MT_B_Q, MT_B_K }, { MT_B_K, MT_B_V }, { MT_B_V, MT_B_O_GATE } };
-    return mt_role_pair(pairs, MT_COUNT(pairs), a, b);
-}
-
-static bool attention_writes(mt_role role)
-{
-    return role == MT_W_Q || role == MT_W_K || role == MT_W_V || role == MT_W_O_GATE || role == MT_W_O;
-}
-
 static int attention_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
 {
     const int64_t q = q_width(s), kv = kv_width(s);
@@ -372,9 +360,8 @@ static mt_rc attention_backward(const mt_pass *p, const void *h, void *dh, bool 
 const mt_mixer mt_mixer_attention = {
     .part = { .name = "attention",
               .has_role = attention_has_role,
-              .beside = attention_beside,
-              .writes = attention_writes,
               .products = attention_products,
+              .writes = true,
               .arrays = attention_arrays,
               .work = attention_work,
               .forward_kernels = 6,

@@ -28,9 +28,6 @@ static bool delta_has_role(const mt_config *c, const mt_layer_spec *s, mt_role r
     return role >= MT_W_DELTA_Q && role <= MT_W_DELTA_OUT;
 }
 
-/* One product makes all of a row. */
-static bool delta_beside(mt_role a, mt_role b) { return a >= MT_W_DELTA_Q && b <= MT_W_DELTA_A && (int)b == (int)a + 1; }
-
 static int delta_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
 {
     const int64_t keys = key_width(c), values = value_width(c), H = c->delta.H;
@@ -305,7 +302,6 @@ static mt_rc delta_backward(const mt_pass *p, const void *h, void *dh, bool dh_a
 const mt_mixer mt_mixer_delta = {
     .part = { .name = "delta net",
               .has_role = delta_has_role,
-              .beside = delta_beside,
               .products = delta_products,
               .arrays = delta_arrays,
               .work = delta_work,

@@ -62,13 +62,6 @@ static bool latent_has_role(const mt_config *c, const mt_layer_spec *s, mt_role 
     }
 }
 
-static bool latent_beside(mt_role a, mt_role b)
-{
-    static const mt_role pairs[][2] = { { MT_W_Q, MT_W_KV_A },   { MT_W_Q_A, MT_W_KV_A },    { MT_W_KV_A, MT_W_K_ROPE },
-                                        { MT_B_Q_A, MT_B_KV_A }, { MT_B_KV_A, MT_B_K_ROPE }, { MT_W_K_B, MT_W_V_B } };
-    return mt_role_pair(pairs, MT_COUNT(pairs), a, b);
-}
-
 static int latent_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
 {
     const mt_latent_shape *l = &c->latent;
@@ -480,7 +473,6 @@ static mt_rc latent_backward(const mt_pass *p, const void *h, void *dh, bool dh_
 const mt_mixer mt_mixer_latent = {
     .part = { .name = "latent attention",
               .has_role = latent_has_role,
-              .beside = latent_beside,
               .products = latent_products,
               .arrays = latent_arrays,
               .work = latent_work,

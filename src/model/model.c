@@ -175,7 +175,7 @@ static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
             mt_free(lists[i].weights);
             continue;
         }
-        mt__layout_place(&lists[i], unit_spec(c, &m->units[i]));
+        mt__layout_place(&lists[i], unit_layer_kind(m, &m->units[i]));
         rc = join_group(m, &m->units[i], &lists[i], err); /* takes the list over or releases it */
     }
     mt_free(lists);

@@ -24,7 +24,7 @@ struct mt_pass {
     const mt_layout *l; /* where the layer's tensors are in w and g */
     const mt_weights *w;
     float *g;   /* NULL: forward, or no gradient is wanted */
-    bool fresh; /* the gradients that the parts write (mt_part.writes) hold nothing yet: write them, do not add */
+    bool fresh; /* the gradients of the products' weights hold nothing yet (mt_layer_kind.writes): write them, do not add */
     const mt_micro *mb;
     const mt_acts *a;
     int first;                   /* of a->at: the part's own arrays */
@@ -88,26 +88,18 @@ static inline mt_attention mt_pass_attention(const mt_pass *p, mt_attention a)
     return a;
 }
 
-/* True if (a, b) is one of n pairs: what `beside` answers. */
-static inline bool mt_role_pair(const mt_role (*pairs)[2], size_t n, mt_role a, mt_role b)
-{
-    for (size_t i = 0; i < n; i++)
-        if (a == pairs[i][0] && b == pairs[i][1]) return true;
-    return false;
-}
-
 /* -- a part describes its weights, arrays, work and scratch -- */
 
 struct mt_part {
     const char *name; /* as plans and messages call it */
     bool (*has_role)(const mt_config *c, const mt_layer_spec *s, mt_role role);
-    bool (*beside)(mt_role a, mt_role b); /* one product computes both, so they must be contiguous; NULL: never */
-    /* One product makes the role's whole gradient, and writes it if the pass is fresh; NULL: none. */
-    bool (*writes)(mt_role role);
     /* Its products, arrays and work in a layer of this spec; each returns their number.  products: NULL: none. */
     int (*products)(const mt_config *c, const mt_layer_spec *s, mt_product out[MT_MAX_PRODUCTS]);
     int (*arrays)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array out[MT_MAX_ARRAYS]);
     int (*work)(const mt_config *c, const mt_layer_spec *s, mt_work_item out[MT_MAX_WORK]);
+    /* In a pass, one call of each product makes the whole gradient of its weights, and writes it if the pass is fresh.  Layers do so
+     * only if both of their parts have this, because they read one flag. */
+    bool writes;
     int forward_kernels, backward_kernels; /* queued for a micro-batch */
     /* Bytes of the scratch of its ops other than products; NULL: none. */
     size_t (*scratch)(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape);

@@ -12,7 +12,18 @@ static int64_t width_of(const mt_product *f)
     return width;
 }
 
-/* -- scratch --------------------------------------------------------------------------------------- */
+/* -- what follows from the list -------------------------------------------------------------------- */
+
+/* Each expert has all weights of the product, so its first follows the last of the expert before. */
+bool mt_product_joins(const mt_product *f, mt_role a, mt_role b)
+{
+    int last = 0;
+    for (int i = 1; i < MT_PRODUCT_WEIGHTS && f->of[i].n; i++) {
+        if ((a == f->of[i - 1].w && b == f->of[i].w) || (a == f->of[i - 1].b && b == f->of[i].b)) return true;
+        last = i;
+    }
+    return of_experts(f) && ((a == f->of[last].w && b == f->of[0].w) || (a == f->of[last].b && b == f->of[0].b));
+}
 
 static int64_t rows_at_once(const mt_product *f, const mt_layer_spec *s, const mt_scratch_shape *shape)
 {

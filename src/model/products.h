@@ -50,6 +50,9 @@ mt_rc mt_product_forward(const mt_pass *p, int product, const mt_product_io *io,
 /* Computes what has a place: dx, and with x the gradients of those weights that train. */
 mt_rc mt_product_backward(const mt_pass *p, int product, const mt_product_io *io, mt_err *err);
 
+/* True if role b must follow role a without a gap, so that one op can compute both. */
+bool mt_product_joins(const mt_product *f, mt_role a, mt_role b);
+
 /* Bytes of op scratch. */
 size_t mt_product_scratch(const mt_product *f, const mt_layer_spec *s, const mt_scratch_shape *shape);
 

@@ -239,21 +239,19 @@ static mt_weight weight_of(const mt_model *m, const mt_layer_spec *s, const mt_t
     return w;
 }
 
-bool mt__roles_side_by_side(const mt_layer_spec *s, mt_role a, mt_role b)
+bool mt__roles_side_by_side(const mt_layer_kind *k, mt_role a, mt_role b)
 {
     if (a == b) return true;
-    if (!s) return false;
-    const layer_parts parts = parts_of(s);
-    for (size_t i = 0; i < MT_COUNT(parts.p); i++)
-        if (parts.p[i]->beside && parts.p[i]->beside(a, b)) return true;
+    for (int i = 0; k && i < k->n_products; i++)
+        if (mt_product_joins(&k->products[i], a, b)) return true;
     return false;
 }
 
 /* The end of the rows that are listed together with this one, number by number: an expert's gate and up stay side by side. */
-static const mt_tensor_row *end_of_run(const mt_layer_spec *s, const mt_tensor_row *row)
+static const mt_tensor_row *end_of_run(const mt_layer_kind *k, const mt_tensor_row *row)
 {
     const mt_tensor_row *end = row + 1;
-    while (row_of_experts(row) && end->name && row_of_experts(end) && mt__roles_side_by_side(s, end[-1].role, end->role)) end++;
+    while (row_of_experts(row) && end->name && row_of_experts(end) && mt__roles_side_by_side(k, end[-1].role, end->role)) end++;
     return end;
 }
 
@@ -267,7 +265,7 @@ mt_rc mt__weights_list(mt_layout *out, const mt_model *m, const mt_unit *u, mt_e
     out->weights = mt_calloc((size_t)n, sizeof *out->weights);
     if (!out->weights) return mt_no_memory(err, "the model's layout");
     for (const mt_tensor_row *row = m->names.tensors, *end; row->name; row = end) {
-        end = end_of_run(s, row);
+        end = end_of_run(unit_layer_kind(m, u), row);
         for (int64_t i = 0; unit_has_row(m, s, u, row) && i < n_weights_of(c, s, u, row); i++)
             for (const mt_tensor_row *r = row; r < end; r++) out->weights[out->n_weights++] = weight_of(m, s, r, i);
     }

@@ -75,7 +75,7 @@ static bool may_write_sums(const mt_plan *p, int unit)
 
 bool mt_plan_writes_sum(const mt_plan *p, int unit, const mt_weight *w)
 {
-    return may_write_sums(p, unit) && !w->frozen && mt_layer_writes(p->model, p->model->units[unit].layer, w->role);
+    return may_write_sums(p, unit) && !w->frozen && mt_layer_kind_of(p->model, p->model->units[unit].layer)->writes[w->role];
 }
 
 int64_t mt_plan_cleared(const mt_plan *p, int unit, bool tied)
