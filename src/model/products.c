@@ -75,24 +75,24 @@ static bool touch(const mt_layout *l, const mt_product *f, int i)
     return l->at[b] + f->of[i].n == l->at[next_b] && l->trains[b] == l->trains[next_b];
 }
 
-/* Weights of a product that one op computes, or those of their columns that the call is about. */
+/* Weights of a product that one op computes together, as far as a call takes their columns. */
 typedef struct stretch {
-    mt_role w, b;        /* of the first weight */
-    int64_t skip, n;     /* columns of that weight that come before; columns */
-    int64_t column;      /* where in the call's rows of y */
-    int next;            /* the weight after these, */
-    int64_t next_column; /* and its first column of the product */
+    mt_role w, b;        /* the first weight and its bias */
+    int64_t skip, n;     /* the first column, counted from that weight's first; columns */
+    int64_t column;      /* the first column, in the call's y */
+    int next;            /* where the next stretch begins, in the list */
+    int64_t next_column; /* and in a row of the product */
 } stretch;
 
-/* Moves on to the product's next stretch; begins with an empty one.  False: there are no more. */
+/* Finds the next stretch; the first after a zeroed one.  False: there are no more. */
 static bool next_stretch(stretch *s, const mt_pass *p, const mt_product *f, const mt_product_io *io)
 {
     const int64_t from = io->first_column, to = io->n_columns ? from + io->n_columns : INT64_MAX;
     while (s->next < MT_PRODUCT_WEIGHTS) {
-        const int first = s->next;
+        const int first = s->next++;
         const int64_t begin = s->next_column, skip = mt_max_i64(from - begin, 0);
-        do s->next_column += f->of[s->next++].n;
-        while (s->next < MT_PRODUCT_WEIGHTS && touch(p->l, f, s->next - 1));
+        s->next_column += f->of[first].n;
+        while (s->next < MT_PRODUCT_WEIGHTS && touch(p->l, f, s->next - 1)) s->next_column += f->of[s->next++].n;
         s->w = f->of[first].w;
         s->b = f->of[first].b;
         s->skip = skip;

@@ -38,11 +38,11 @@ typedef struct mt_product_io {
     int64_t ldy;     /* of y and dy; 0: all columns of the product */
     /* Only some columns of y, all of one weight; n_columns 0: all columns.  y, add and dy begin with the first of them. */
     int64_t first_column, n_columns;
-    /* Of experts: their rows (mt_expert_sort), and whether x and dy have a row for each token instead (mt_grouped_linear). */
+    /* Of experts (mt_grouped_linear): the pass's rows by expert, and whether x and dy have a row for each token instead. */
     const mt_expert_sort *sorted;
     bool gather_x, gather_dy;
-    const float *weights; /* [pairs] y counts times these, so a bias adds to their gradient; NULL: it counts as it is */
-    float *dweights;      /* [pairs] */
+    const float *weights; /* [pairs] backward: y counts times these; NULL: as it is */
+    float *dweights;      /* [pairs] their gradient; a bias adds to it */
 } mt_product_io;
 
 /* product: its place in the list of the pass's part. */
