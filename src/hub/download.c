@@ -154,10 +154,13 @@ static mt_rc wrong_content(job *j, item *it, mt_err *err)
 {
     if (!it->restarted) {
         mt_warn("%s: what arrived is not what the hub lists; fetching it anew", it->file->path);
-        MT_TRY(mt__partial_restart(&it->part, err)); /* no worker takes a piece of it, because none is left */
         pthread_mutex_lock(&j->lock);
         it->restarted = true;
         j->done_bytes -= it->file->size;
+        it->next = it->part.n_pieces; /* no worker takes a piece until it has begun again */
+        pthread_mutex_unlock(&j->lock);
+        MT_TRY(mt__partial_restart(&it->part, err));
+        pthread_mutex_lock(&j->lock);
         it->next = 0;
         pthread_mutex_unlock(&j->lock);
         return MT_OK;
