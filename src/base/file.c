@@ -156,28 +156,31 @@ static bool is_own_blob(const char *path, const char *dir)
            (is_below(path, dir, of_cache) && strncmp(path + of_cache, "/blobs/", 7) == 0);
 }
 
-static mt_rc check_real(const char *given, const char *real, const char *dir, mt_err *err)
+mt_rc mt_path_outside(char **real, const char *dir, const char *path, mt_err *err)
 {
-    char root[PATH_MAX];
+    char root[PATH_MAX], at[PATH_MAX];
+    *real = NULL;
+    if (!realpath(path, at)) return errno == ENOENT ? MT_OK : mt_fail_errno(err, MT_EIO, "%s", path);
     if (!realpath(dir, root)) return mt_fail_errno(err, MT_EIO, "%s", dir);
-    if (is_below(real, root, strcmp(root, "/") == 0 ? 0 : strlen(root)) || is_own_blob(real, root)) return MT_OK;
-    return mt_fail(err, MT_EINVAL,
-                   "%s is a link to %s, outside %s: links there may lead only inside it, or into the hub cache it is part of.  "
-                   "Copy the file into the directory, or remove the link",
-                   given, real, dir);
+    const size_t n = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    if (strcmp(at, root) == 0 || is_below(at, root, n) || is_own_blob(at, root)) return MT_OK;
+    *real = mt_strdup(at);
+    return *real ? MT_OK : mt_no_memory(err, "a path");
 }
 
 mt_rc mt_path_stays_inside(const char *dir, const char *name, mt_err *err)
 {
     struct stat st;
-    char real[PATH_MAX], *path = mt_path_join(dir, name);
+    char *path = mt_path_join(dir, name), *real = NULL;
     if (!path) return mt_no_memory(err, "a path");
-    mt_rc rc = MT_OK;
     bool plain = !strchr(name, '/') && (lstat(path, &st) || !S_ISLNK(st.st_mode));
-    if (!plain && realpath(path, real))
-        rc = check_real(path, real, dir, err);
-    else if (!plain && errno != ENOENT)
-        rc = mt_fail_errno(err, MT_EIO, "%s", path);
+    mt_rc rc = plain ? MT_OK : mt_path_outside(&real, dir, path, err);
+    if (real)
+        rc = mt_fail(err, MT_EINVAL,
+                     "%s is a link to %s, outside %s: links there may lead only inside it, or into the hub cache it is part of.  "
+                     "Copy the file into the directory, or remove the link",
+                     path, real, dir);
+    mt_free(real);
     mt_free(path);
     return rc;
 }

@@ -35,6 +35,8 @@ bool mt_path_is_below(const char *name);
  * stranger's.  A snapshot of the hub's cache may link to the blobs beside it (models--X/snapshots/REV and models--X/blobs).  A
  * name that is not there is fine. */
 mt_rc mt_path_stays_inside(const char *dir, const char *name, mt_err *err);
+/* Where a path leads, if that is not in dir (nor among those blobs): newly allocated.  *real NULL: inside, or not there. */
+mt_rc mt_path_outside(char **real, const char *dir, const char *path, mt_err *err);
 
 /* dir + "/" + name, newly allocated; NULL: no memory. */
 char *mt_path_join(const char *dir, const char *name);

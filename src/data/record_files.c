@@ -18,13 +18,41 @@
 
 enum { MAX_FOLDER_DEPTH = 4 };
 
+/* A folder's files as they are found.  The folder may be a stranger's, so its links lead out of it only if the user allows it. */
+typedef struct lister {
+    mt_name_list *out;
+    const char *root; /* the folder */
+    bool outside;     /* they may */
+} lister;
+
+static mt_rc stay_inside(const lister *l, const char *path, mt_err *err)
+{
+    char *real = NULL;
+    mt_rc rc = l->outside ? MT_OK : mt_path_outside(&real, l->root, path, err);
+    if (real)
+        rc = mt_fail(err, MT_EINVAL,
+                     "%s leads to %s, outside the folder of the dataset (%s), which may not be yours.  Copy what it leads to, or "
+                     "allow it with dataset.allow_outside_files: true (--allow-outside-files)",
+                     path, real, l->root);
+    mt_free(real);
+    return rc;
+}
+
+/* The same for what is in a folder that is inside. */
+static mt_rc check_link(const lister *l, const char *path, mt_err *err)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? stay_inside(l, path, err) : MT_OK;
+}
+
 static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-static mt_rc add_joined(mt_name_list *out, const char *dir, const char *name, mt_err *err)
+static mt_rc add_joined(lister *l, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
     if (!path) return mt_no_memory(err, "a path");
-    mt_rc rc = mt__name_list_add(out, path, strlen(path), err);
+    mt_rc rc = check_link(l, path, err);
+    if (!rc) rc = mt__name_list_add(l->out, path, strlen(path), err);
     mt_free(path);
     return rc;
 }
@@ -38,20 +66,21 @@ static mt_rc has_file(bool *out, const char *dir, const char *name, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc read_json_in(const mt_value **out, const char *dir, const char *name, mt_err *err)
+static mt_rc read_json_in(const lister *l, const mt_value **out, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
     if (!path) return mt_no_memory(err, "a path");
-    mt_rc rc = mt_json_read(out, path, err);
+    mt_rc rc = check_link(l, path, err);
+    if (!rc) rc = mt_json_read(out, path, err);
     mt_free(path);
     return rc;
 }
 
 /* save_to_disk: {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...]} */
-static mt_rc list_saved(mt_name_list *out, const char *dir, mt_err *err)
+static mt_rc list_saved(lister *l, const char *dir, mt_err *err)
 {
     const mt_value *state = NULL;
-    MT_TRY(read_json_in(&state, dir, "state.json", err));
+    MT_TRY(read_json_in(l, &state, dir, "state.json", err));
     const mt_value *files = mt_value_get(state, "_data_files");
     mt_rc rc = MT_OK;
     if (mt_value_items(mt_value_get(state, "_indices_data_files")) > 0) /* versions of before 2021 */
@@ -61,19 +90,19 @@ static mt_rc list_saved(mt_name_list *out, const char *dir, mt_err *err)
         if (!name || strchr(name, '/'))
             rc = mt_fail(err, MT_EFORMAT, "%s/state.json: _data_files[%zu] has no plain file name", dir, i);
         else
-            rc = add_joined(out, dir, name, err);
+            rc = add_joined(l, dir, name, err);
     }
     mt_json_free(state);
     if (rc) return rc;
-    if (out->n == 0) return mt_fail(err, MT_EFORMAT, "%s/state.json names no data files", dir);
+    if (l->out->n == 0) return mt_fail(err, MT_EFORMAT, "%s/state.json names no data files", dir);
     return MT_OK;
 }
 
 /* dataset_dict.json: {"splits": ["train", "test"]}, each a folder of save_to_disk */
-static mt_rc list_saved_split(mt_name_list *out, const char *dir, const char *split, mt_err *err)
+static mt_rc list_saved_split(lister *l, const char *dir, const char *split, mt_err *err)
 {
     const mt_value *dict = NULL;
-    MT_TRY(read_json_in(&dict, dir, "dataset_dict.json", err));
+    MT_TRY(read_json_in(l, &dict, dir, "dataset_dict.json", err));
     const mt_value *splits = mt_value_get(dict, "splits");
     mt_str known = { 0 };
     bool found = false;
@@ -89,7 +118,8 @@ static mt_rc list_saved_split(mt_name_list *out, const char *dir, const char *sp
     mt_json_free(dict);
     if (rc) return rc;
     char *sub = mt_path_join(dir, split);
-    rc = sub ? list_saved(out, sub, err) : mt_no_memory(err, "a path");
+    rc = sub ? stay_inside(l, sub, err) : mt_no_memory(err, "a path");
+    if (!rc) rc = list_saved(l, sub, err);
     mt_free(sub);
     return rc;
 }
@@ -104,7 +134,7 @@ static bool is_description(const char *name)
     return false;
 }
 
-static mt_rc record_files_walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
+static mt_rc record_files_walk(lister *l, const char *dir, int depth, mt_err *err)
 {
     DIR *d = opendir(dir);
     if (!d) return mt_fail_errno(err, MT_EIO, "%s", dir);
@@ -112,12 +142,15 @@ static mt_rc record_files_walk(mt_name_list *out, const char *dir, int depth, mt
     for (struct dirent *e; !rc && (e = readdir(d));) {
         if (e->d_name[0] == '.' || is_description(e->d_name)) continue;
         char *path = mt_path_join(dir, e->d_name);
+        const bool dir_too = path && mt_dir_exists(path);
         if (!path)
             rc = mt_no_memory(err, "a path");
-        else if (mt_dir_exists(path))
-            rc = depth < MAX_FOLDER_DEPTH ? record_files_walk(out, path, depth + 1, err) : MT_OK;
-        else if (mt__format_by_extension(path))
-            rc = mt__name_list_add(out, path, strlen(path), err);
+        else if (dir_too || mt__format_by_extension(path))
+            rc = check_link(l, path, err);
+        if (!rc && dir_too)
+            rc = depth < MAX_FOLDER_DEPTH ? record_files_walk(l, path, depth + 1, err) : MT_OK;
+        else if (!rc && mt__format_by_extension(path))
+            rc = mt__name_list_add(l->out, path, strlen(path), err);
         mt_free(path);
     }
     closedir(d);
@@ -265,9 +298,10 @@ static mt_rc drop_repeated(mt_name_list *files, mt_err *err)
     return rc;
 }
 
-static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, const char *subset, mt_err *err)
+static mt_rc list_heap(lister *l, const char *dir, const char *split, const char *subset, mt_err *err)
 {
-    MT_TRY(record_files_walk(out, dir, 0, err));
+    mt_name_list *out = l->out;
+    MT_TRY(record_files_walk(l, dir, 0, err));
     if (out->n == 0)
         return mt_fail(err, MT_ENOENT, "%s holds no data files (.json, .jsonl, .csv, .tsv, .txt, .parquet, .arrow)", dir);
     if (any(out, is_no_text, NULL)) drop_others(out, is_no_text, NULL); /* notes beside the data */
@@ -281,14 +315,21 @@ static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, co
     return drop_repeated(out, err);
 }
 
-static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)
+/* The pattern names a folder, and files in it by what they are called. */
+static mt_rc list_glob(mt_name_list *out, const char *pattern, bool outside, mt_err *err)
 {
     glob_t g = { 0 };
+    char *root = mt__pattern_folder(pattern);
+    lister l = { .out = out, .root = root, .outside = outside };
     int got = glob(pattern, 0, NULL, &g);
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; got == 0 && !rc && i < g.gl_pathc; i++)
-        if (mt_file_exists(g.gl_pathv[i])) rc = mt__name_list_add(out, g.gl_pathv[i], strlen(g.gl_pathv[i]), err);
+    mt_rc rc = root ? MT_OK : mt_no_memory(err, "a path");
+    for (size_t i = 0; got == 0 && !rc && i < g.gl_pathc; i++) {
+        if (!mt_file_exists(g.gl_pathv[i])) continue;
+        rc = stay_inside(&l, g.gl_pathv[i], err);
+        if (!rc) rc = mt__name_list_add(out, g.gl_pathv[i], strlen(g.gl_pathv[i]), err);
+    }
     globfree(&g);
+    mt_free(root);
     if (rc) return rc;
     if (got == GLOB_NOSPACE) return mt_no_memory(err, "the files of %s", pattern);
     if (out->n == 0) return mt_fail(err, MT_ENOENT, "no file fits the pattern %s", pattern);
@@ -297,26 +338,36 @@ static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)
 }
 
 /* `subset` is NULL once its folder has been entered. */
-static mt_rc list_in(mt_name_list *out, const char *dir, const char *split, const char *subset, mt_err *err)
+static mt_rc list_in(lister *l, const char *dir, const char *split, const char *subset, mt_err *err)
 {
     bool dict = false, saved = false;
     MT_TRY(has_file(&dict, dir, "dataset_dict.json", err));
     MT_TRY(has_file(&saved, dir, "state.json", err));
     if (subset && (dict || saved)) return no_subset(dir, subset, err);
-    if (dict) return list_saved_split(out, dir, split ? split : "train", err);
-    if (saved) return list_saved(out, dir, err);
-    return list_heap(out, dir, split, subset, err);
+    if (dict) return list_saved_split(l, dir, split ? split : "train", err);
+    if (saved) return list_saved(l, dir, err);
+    return list_heap(l, dir, split, subset, err);
 }
 
 static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_options *opt, mt_err *err)
 {
+    lister l = { .out = out, .root = dir, .outside = opt->outside };
     const char *subset = opt->subset && *opt->subset ? opt->subset : NULL;
-    if (!subset) return list_in(out, dir, opt->split, NULL, err);
+    if (!subset) return list_in(&l, dir, opt->split, NULL, err);
     char *sub = mt_path_join(dir, subset);
     if (!sub) return mt_no_memory(err, "a path");
-    mt_rc rc = mt_dir_exists(sub) ? list_in(out, sub, opt->split, NULL, err) : list_in(out, dir, opt->split, subset, err);
+    const bool folder = mt_dir_exists(sub);
+    mt_rc rc = folder ? stay_inside(&l, sub, err) : MT_OK;
+    if (!rc) rc = list_in(&l, folder ? sub : dir, opt->split, folder ? NULL : subset, err);
     mt_free(sub);
     return rc;
+}
+
+char *mt__pattern_folder(const char *pattern)
+{
+    size_t n = strcspn(pattern, "*?[");
+    while (n && pattern[n - 1] != '/') n--;
+    return n ? mt_strndup(pattern, n) : mt_strdup(".");
 }
 
 static mt_rc list_given(mt_name_list *out, const char *const *files, const char *path, mt_err *err)
@@ -336,7 +387,7 @@ mt_rc mt__record_files(mt_name_list *out, const char *path, const mt_records_opt
     else if (mt_dir_exists(path))
         rc = list_folder(out, path, opt, err);
     else if (strpbrk(path, "*?["))
-        rc = list_glob(out, path, err);
+        rc = list_glob(out, path, opt->outside, err);
     else
         rc = mt_fail(err, MT_ENOENT, "%s: no such file or folder", path);
     if (rc) mt__name_list_free(out);

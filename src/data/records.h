@@ -39,6 +39,7 @@ typedef struct mt_records_options {
     const char *const *files;   /* these files and no others (NULL-terminated); the path is a name then */
     const char *const *columns; /* Parquet, Arrow: read only these (NULL-terminated); others ignore it */
     char delimiter;             /* CSV: 0 means ',' or, for .tsv files, a tab */
+    bool outside;               /* folders and globs: what links lead out of the folder to is read, too; else refused */
     mt_sample_by sample_by;     /* text: a record is a line, a paragraph (blank lines between) or a file */
 } mt_records_options;
 

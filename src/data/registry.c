@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/nearest.h"
 #include "data/formats.h"
+#include "data/record_files.h"
 
 #include <glob.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ static const char info_name[] = "dataset_info.json";
 struct mt_registry {
     mt_arena arena;  /* owns everything handed out */
     const char *dir; /* where files are looked for */
+    bool outside;    /* and they may be elsewhere */
     mt_value info;   /* the document: a map of maps */
     char **names;
 };
@@ -72,14 +74,32 @@ void mt_registry_close(mt_registry *r)
     mt_free(r);
 }
 
-static mt_rc open_in(mt_registry **out, const char *dir, bool *found, mt_err *err)
+/* The folder may be a stranger's, so what leads out of it is read only if the user allows it. */
+static mt_rc registry_stay(const char *dir, const char *what, const char *path, mt_err *err)
+{
+    char *folder = strpbrk(path, "*?[") ? mt__pattern_folder(path) : mt_strdup(path), *real = NULL;
+    mt_rc rc = folder ? mt_path_outside(&real, dir, folder, err) : mt_no_memory(err, "a path");
+    if (real)
+        rc =
+            mt_fail(err, MT_EINVAL,
+                    "%s leads to %s, outside the folder of %s (%s), which may not be yours.  Copy the files into it, or allow it "
+                    "with dataset.allow_outside_files: true (--allow-outside-files)",
+                    what, real, info_name, dir);
+    mt_free(real);
+    mt_free(folder);
+    return rc;
+}
+
+static mt_rc open_in(mt_registry **out, const char *dir, bool outside, bool *found, mt_err *err)
 {
     char *path = mt_path_join(dir, info_name), *text = NULL;
     size_t n = 0;
     if (!path) return mt_no_memory(err, "the dataset registry");
     *found = mt_file_exists(path);
-    mt_rc rc = *found ? mt_file_read(&text, &n, path, MAX_FILE_BYTES, err) : MT_OK;
+    mt_rc rc = *found && !outside ? registry_stay(dir, info_name, path, err) : MT_OK;
+    if (!rc && *found) rc = mt_file_read(&text, &n, path, MAX_FILE_BYTES, err);
     if (!rc && *found) rc = mt_registry_parse(out, text, n, dir, err);
+    if (!rc && *found) (*out)->outside = outside;
     if (rc) mt_note(err, "in %s", dir);
     mt_free(text);
     mt_free(path);
@@ -104,7 +124,7 @@ mt_rc mt_registry_open(mt_registry **out, const mt_registry_places *places, mt_e
     bool found = false;
     mt_rc rc = MT_OK;
     for (size_t i = 0; i < MT_COUNT(tries) && !found && !rc; i++)
-        if (tries[i] && *tries[i]) rc = open_in(out, tries[i], &found, err);
+        if (tries[i] && *tries[i]) rc = open_in(out, tries[i], p.outside, &found, err);
     if (!rc && !found)
         rc = mt_fail(
             err, MT_ENOENT,
@@ -305,7 +325,7 @@ static mt_rc find_hub(const entry_reader *e, const char *url, const char *folder
     return MT_OK;
 }
 
-static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *err)
+static mt_rc find_path(const entry_reader *e, mt_dataset_entry *out, mt_err *err)
 {
     const char *file, *hf, *ms, *om, *folder, *script, *cloud;
     MT_TRY(get_text(e, e->map, "file_name", &file, err));
@@ -340,6 +360,15 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
         return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" is made by a script (%s): no code from a dataset ever runs here",
                        e->name, script);
     return mt_fail(err, MT_EINVAL, "%s: dataset \"%s\" has neither \"file_name\" nor \"hf_hub_url\"", info_name, e->name);
+}
+
+static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *err)
+{
+    char what[160];
+    MT_TRY(find_path(e, out, err));
+    if (!out->path || e->r->outside) return MT_OK;
+    snprintf(what, sizeof what, "dataset \"%.120s\": its path", e->name);
+    return registry_stay(e->r->dir, what, out->path, err);
 }
 
 bool mt_registry_has(const mt_registry *r, const char *name) { return mt_value_get(&r->info, name) != NULL; }

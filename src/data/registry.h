@@ -23,6 +23,7 @@ typedef struct mt_registry_places {
     const char *dataset_dir;
     const char *config_path; /* "" or NULL: none */
     const char *installed;   /* a folder that holds dataset_info.json; "" or NULL: none */
+    bool outside;            /* dataset_info.json and what it names may be outside its folder, by link, path or ".." */
 } mt_registry_places;
 
 typedef struct mt_dataset_entry {

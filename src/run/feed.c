@@ -85,7 +85,7 @@ static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options 
                         mt_err *err)
 {
     if (!f->registry) {
-        mt_registry_places places = { s->dataset.dataset_dir, s->config_path, o->installed };
+        mt_registry_places places = { s->dataset.dataset_dir, s->config_path, o->installed, s->dataset.allow_outside_files };
         mt_rc rc = mt_registry_open(&f->registry, &places, err);
         if (rc && !(rc == MT_ENOENT && is_hub_name(NULL, name))) return rc;
     }
@@ -133,6 +133,7 @@ static mt_records_options records_options(const mt_settings *s, const mt_dataset
                                  .subset = train && s->dataset.subset[0] ? s->dataset.subset : e->subset,
                                  .field = s->dataset.field[0] ? s->dataset.field : NULL,
                                  .delimiter = delimiter_of(&s->dataset),
+                                 .outside = s->dataset.allow_outside_files,
                                  .sample_by = s->dataset.sample_by };
 }
 

@@ -90,6 +90,7 @@ typedef struct mt_dataset_settings {
     mt_strs name;                    /* entries of dataset_info.json or names on the hub, joined */
     const char *dataset_dir;         /* where dataset_info.json is */
     mt_strs path;                    /* files, folders or hub names read directly, joined; used when `name` is empty */
+    bool allow_outside_files;        /* links and paths that lead out of a dataset's folder are followed */
     const char *split;               /* "": what the registry says, else train */
     const char *subset;              /* "": what the registry says, else the default configuration */
     mt_sample_by sample_by;          /* what of a text file is a document */

@@ -121,6 +121,9 @@ const mt_setting mt__settings[] = {
     STRS(dataset, path, PLACE,
          "Data files, folders or patterns to read directly; the layout of their records is detected. mix_strategy mixes several.",
          .path = true, .split = true, .flag = "dataset-path", .meta = "PATH,...", .common = true),
+    BOOL(dataset, allow_outside_files, PLACE, "false",
+         "Read what leads out of a dataset's folder, by links in it or by the paths in its dataset_info.json. Without it that is "
+         "refused, because the folder may be a stranger's."),
     STR(dataset, split, DATA, "", "Split of a hub dataset, such as train, train[:1000] or train[5%:].", .meta = "SPLIT",
         .shown_default = "as registered, else train"),
     STR(dataset, subset, DATA, "", "Configuration of a dataset that has several: a folder of it, or a word of its file names.",

@@ -190,6 +190,92 @@ static void the_hubs_own_links_are_followed_and_no_others(void **state)
     assert_printed(&p, "modeling_extra.py is a link");
 }
 
+/* -- what leads out of a dataset's folder ----------------------------------------------------------- */
+
+/* `data` with these words, in the workspace. */
+static void look_at(program *p, const char *root, const char *const *words, bool allowed)
+{
+    static const char *const first[] = {
+        "data",  "--model-name",           MT_TESTS_DIR "/golden/samples/tokenizer", "--max-seq-len", "64",
+        "--set", "dataset.cache_dir=cache"
+    };
+    program_words(p, root, first, MT_COUNT(first));
+    for (; *words; words++) program_arg(p, *words);
+    if (allowed) program_arg(p, "--allow-outside-files");
+    program_run(p);
+}
+
+static void what_leads_out_of_a_dataset_is_refused(void **state)
+{
+    const char *root = *state;
+    static const char *const folder[] = { "--dataset-path", "ds", NULL },
+                             *const pattern[] = { "--dataset-path", "ds/*.txt", NULL },
+                             *const entry[] = { "--dataset-dir", "ds", "--dataset-name", "x", NULL };
+    const struct {
+        const char *link, *to;
+        test_path info;
+        const char *const *words;
+    } cases[] = {
+        { "ds/train.txt", "../secret.txt", { "" }, folder },
+        { "ds/train.txt", "../secret.txt", { "" }, pattern },
+        { "ds/more", "../elsewhere", { "" }, folder },
+        { "ds/train.txt", "../secret.txt", { "{\"x\": {\"file_name\": \"train.txt\"}}" }, entry },
+        { NULL, NULL, { "{\"x\": {\"file_name\": \"../secret.txt\"}}" }, entry },
+        { NULL, NULL, { "{\"x\": {\"file_name\": \"../*.txt\"}}" }, entry },
+        { NULL, NULL, { "{\"x\": {\"file_name\": \"../elsewhere\"}}" }, entry },
+        { NULL, NULL, { "{\"x\": {\"file_name\": \".\", \"subset\": \"../elsewhere\"}}" }, entry },
+        { NULL, NULL, { "{\"x\": {\"hf_hub_url\": \"../elsewhere\"}}" }, entry },
+        { NULL, NULL, { "{\"x\": {\"hf_hub_url\": \"a/b\", \"folder\": \"../../../elsewhere\"}}" }, entry },
+        { NULL, NULL, workspace_path("{\"x\": {\"file_name\": \"%s/secret.txt\"}}", root), entry },
+        { "ds/dataset_info.json", "../info.json", { "" }, entry },
+    };
+    static program p;
+    make_dir(root, "ds");
+    make_dir(root, "ds/a");
+    make_dir(root, "ds/a/b");
+    make_dir(root, "elsewhere");
+    workspace_write(root, "secret.txt", "a secret\n");
+    workspace_write(root, "elsewhere/some.txt", "a secret\n");
+    workspace_write(root, "info.json", "{\"x\": {\"file_name\": \"../secret.txt\"}}");
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        if (cases[i].link) link_to(root, cases[i].link, cases[i].to);
+        if (*cases[i].info.s) workspace_write(root, "ds/dataset_info.json", cases[i].info.s);
+        look_at(&p, root, cases[i].words, false);
+        if (p.status != 2 || !strstr(p.text, "--allow-outside-files") || strstr(p.text, "a secret"))
+            fail_msg("case %zu: status %d: %s", i, p.status, p.text);
+        look_at(&p, root, cases[i].words, true);
+        if (p.status != 0 || !strstr(p.text, "a secret")) fail_msg("case %zu, allowed: status %d: %s", i, p.status, p.text);
+        if (cases[i].link) assert_int_equal(unlink(workspace_path("%s/%s", root, cases[i].link).s), 0);
+        if (*cases[i].info.s) assert_int_equal(unlink(workspace_path("%s/ds/dataset_info.json", root).s), 0);
+    }
+}
+
+/* What the user has named is read, and so is what links inside the folder lead to. */
+static void what_the_user_names_is_read_wherever_it_is(void **state)
+{
+    const char *root = *state;
+    static program p;
+    make_dir(root, "ds");
+    make_dir(root, "ds/inner");
+    workspace_write(root, "own.txt", "my words\n");
+    workspace_write(root, "ds/inner/own.txt", "my words\n");
+    link_to(root, "link.txt", "own.txt");
+    link_to(root, "folder", "ds");
+    link_to(root, "ds/train.txt", "inner/own.txt");
+    workspace_write(root, "ds/dataset_info.json",
+                    "{\"x\": {\"file_name\": \"train.txt\"}, \"y\": {\"file_name\": \"inner/../inner\"}}");
+    static const char *const words[][5] = { { "--dataset-path", "link.txt" },
+                                            { "--dataset-path", "folder" },
+                                            { "--dataset-path", "ds/../own.txt" },
+                                            { "--dataset-path", "folder/t*.txt" },
+                                            { "--dataset-dir", "folder", "--dataset-name", "x" },
+                                            { "--dataset-dir", "ds", "--dataset-name", "y" } };
+    for (size_t i = 0; i < MT_COUNT(words); i++) {
+        look_at(&p, root, words[i], false);
+        if (p.status != 0 || !strstr(p.text, "my words")) fail_msg("case %zu: status %d: %s", i, p.status, p.text);
+    }
+}
+
 /* -- links in an output directory ------------------------------------------------------------------ */
 
 static void nothing_in_an_output_directory_is_written_through_a_link(void **state)
@@ -318,5 +404,6 @@ MT_TEST_MAIN(RUNS(overwrite_removes_nothing_that_no_run_has_written), RUNS(overw
              RUNS(a_file_that_was_put_into_a_run_stops_overwrite), RUNS(names_that_end_in_tmp_are_not_all_ours),
              RUNS(a_new_run_writes_over_no_file_of_others), RUNS(a_link_out_of_a_model_directory_is_refused),
              RUNS(links_inside_a_model_directory_are_followed), RUNS(the_hubs_own_links_are_followed_and_no_others),
+             RUNS(what_leads_out_of_a_dataset_is_refused), RUNS(what_the_user_names_is_read_wherever_it_is),
              RUNS(nothing_in_an_output_directory_is_written_through_a_link), RUNS(events_are_not_written_into_a_linked_folder),
              RUNS(a_message_forges_no_line_of_the_log), RUNS(numbers_that_no_run_counts_to_are_refused))
