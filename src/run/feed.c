@@ -98,12 +98,14 @@ static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options 
     return rc;
 }
 
-/* A file to evaluate on needs no registry. */
+/* Data to evaluate on by its path needs no registry. */
 static mt_rc find_eval(mt_feed *f, const mt_settings *s, const mt_feed_options *o, const char *name, mt_dataset_entry *out,
                        mt_err *err)
 {
-    if (mt_dataset_is_file_name(name) || mt_file_exists(name)) return find_direct(s, name, "eval.dataset", out, err);
-    return find_entry(f, s, o, name, out, err);
+    const bool folder = strchr(name, '/') && mt_dir_exists(name), pattern = strpbrk(name, "*?[");
+    if (mt_file_exists(name) || folder || pattern) return find_direct(s, name, "eval.dataset", out, err);
+    mt_rc rc = find_entry(f, s, o, name, out, err);
+    return rc == MT_ENOENT && mt_dataset_is_file_name(name) ? find_direct(s, name, "eval.dataset", out, err) : rc;
 }
 
 /* A dataset of the hub that is not downloaded yet. */

@@ -189,6 +189,26 @@ static void several_files_need_no_registry(void **state)
         mt_feed_close(f);
         mt_settings_deinit(&s);
     }
+    static const struct {
+        const char *name;
+        int n_eval; /* 0: refused */
+    } evals[] = { { "%s/more", 4 }, { "%s/b*.jsonl", 3 }, { "%s/gone.jsonl", 0 }, { "metamathqa", 10 } };
+    for (size_t i = 0; i < MT_COUNT(evals); i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        mt_feed *f;
+        mt_pipeline_facts facts;
+        char name[600];
+        snprintf(name, sizeof name, evals[i].name, dir);
+        settings_of_path(&s, dir, list[2]);
+        set(&s, "eval.dataset", name);
+        mt_rc rc = mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, &err);
+        assert_int_equal(rc, evals[i].n_eval ? MT_OK : MT_ENOENT);
+        if (rc) assert_says("eval.dataset: no file or folder");
+        if (!rc) mt_pipeline_facts_of(mt_feed_pipeline(f), &facts), assert_int_equal(facts.n_eval, evals[i].n_eval);
+        if (!rc) mt_feed_close(f);
+        mt_settings_deinit(&s);
+    }
     empty(sub);
     assert_int_equal(rmdir(sub), 0);
     mt_free(sub);
