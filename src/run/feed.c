@@ -445,19 +445,43 @@ static bool is_read(const dataset *d, const char *column)
     return false;
 }
 
+/* Adds a column that is not read, once. */
+static mt_rc note_unread(const dataset *d, const mt_pair *column, mt_str *seen, mt_str *out, mt_err *err)
+{
+    char *name = mt_strndup(column->key, column->key_n);
+    if (!name) return mt_no_memory(err, "the columns of a dataset");
+    const size_t n = strlen(name) + 1; /* `seen` has names with their NUL, one after the other */
+    bool known = is_read(d, name);
+    for (size_t at = 0; !known && at < seen->n; at += strlen(seen->s + at) + 1) known = strcmp(seen->s + at, name) == 0;
+    if (!known) {
+        mt_str_printf(out, "%s%s", seen->n ? ", " : "", name);
+        mt_str_add(seen, name, n);
+    }
+    mt_free(name);
+    return MT_OK;
+}
+
 mt_rc mt_feed_unmapped(const mt_feed *f, size_t i, mt_str *out, mt_err *err)
 {
+    enum { RECORDS = 1000, NAMES = 4096 }; /* records, and bytes of names */
     mt_records *r;
-    const char *const *names, *between = "";
+    mt_arena arena = { 0 };
+    mt_value record;
+    mt_record_place where = { 0 };
+    mt_str seen = { 0 };
     MT_TRY(mt_records_open(&r, f->sets[i].entry.path, &f->sets[i].records, err));
-    size_t n = mt_records_columns(r, &names);
-    for (size_t k = 0; k < n; k++)
-        if (!is_read(&f->sets[i], names[k])) {
-            mt_str_printf(out, "%s%s", between, names[k]);
-            between = ", ";
-        }
+    mt_rc rc = MT_OK;
+    for (int k = 0; !rc && k < RECORDS && seen.n < NAMES; k++) {
+        mt_arena_reset(&arena);
+        rc = mt_records_next(r, &arena, &record, &where, err);
+        if (rc || where.state == MT_RECORD_END) break;
+        if (where.state != MT_RECORD_OK) continue;
+        for (size_t c = 0; !rc && c < record.map.n; c++) rc = note_unread(&f->sets[i], &record.map.pairs[c], &seen, out, err);
+    }
+    mt_str_free(&seen);
+    mt_arena_free(&arena);
     mt_records_close(r);
-    return MT_OK;
+    return rc;
 }
 
 /* -- as a source ----------------------------------------------------------------------------------- */

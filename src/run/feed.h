@@ -58,7 +58,7 @@ const char *mt_feed_found(const mt_feed *f, size_t i);
 bool mt_feed_packs(const mt_feed *f);
 /* Until mt_feed_source has been called. */
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f);
-/* Appends the columns of dataset i that are not read, separated by ", ". */
+/* Appends the columns of dataset i that are not read, separated by ", ": those of its first thousand records. */
 mt_rc mt_feed_unmapped(const mt_feed *f, size_t i, mt_str *out, mt_err *err);
 
 #endif
