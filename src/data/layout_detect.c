@@ -248,15 +248,15 @@ const mt_untrained_column mt_untrained_columns[] = {
 };
 const size_t mt_n_untrained_columns = MT_COUNT(mt_untrained_columns);
 
-/* Tables have null, or an empty text, list or object, where a record has no picture. */
-static bool holds_something(const mt_value *v)
+/* A path or bytes.  Tables have null, or an empty text, list or object, where a record has no picture; a number or a yes or no
+ * is none either. */
+static bool holds_media(const mt_value *v)
 {
     bool found = false;
-    if (!v || v->type == MT_VALUE_NULL) return false;
+    if (!v) return false;
     if (v->type == MT_VALUE_STR) return v->str.n > 0;
-    if (v->type != MT_VALUE_LIST && v->type != MT_VALUE_MAP) return true;
-    for (size_t i = 0; v->type == MT_VALUE_LIST && !found && i < v->list.n; i++) found = holds_something(&v->list.items[i]);
-    for (size_t i = 0; v->type == MT_VALUE_MAP && !found && i < v->map.n; i++) found = holds_something(&v->map.pairs[i].value);
+    for (size_t i = 0; v->type == MT_VALUE_LIST && !found && i < v->list.n; i++) found = holds_media(&v->list.items[i]);
+    for (size_t i = 0; v->type == MT_VALUE_MAP && !found && i < v->map.n; i++) found = holds_media(&v->map.pairs[i].value);
     return found;
 }
 
@@ -321,13 +321,14 @@ mt_rc mt_record_layout_check(const mt_record_layout *l, const mt_value *record, 
     if (record->type != MT_VALUE_MAP) return MT_OK;
     for (size_t i = 0; i < mt_n_untrained_columns; i++) {
         const mt_untrained_column *c = &mt_untrained_columns[i];
-        if (!c->media || !holds_something(mt_value_get(record, c->name))) continue;
+        if (!c->media || !holds_media(mt_value_get(record, c->name))) continue;
         if (!l->named || has_media_mark(record)) return refuse_media(l, c, err);
     }
     if (l->named) return MT_OK;
     if (mt_value_get(record, "chosen") && mt_value_get(record, "rejected")) return refuse_pairs(record, err);
     if (l->ids || mt_record_layout_is_text(l, record)) return MT_OK; /* a label may be of another kind there */
-    if (holds_something(mt_value_get(record, "kto_tag"))) return refuse_verdicts("kto_tag", err);
+    const mt_value *tag = mt_value_get(record, "kto_tag");
+    if (tag && tag->type != MT_VALUE_NULL) return refuse_verdicts("kto_tag", err);
     return is_verdict(mt_value_get(record, "label")) ? refuse_verdicts("label", err) : MT_OK;
 }
 

@@ -182,6 +182,7 @@ static void what_is_not_trained_is_refused_in_any_record(void **state)
         { PLAIN "}", PLAIN ", \"audios\": [\"a.wav\"]}", "sound is not trained on yet" },
         { "{\"text\": \"x x x\"}", "{\"text\": \"x x x\", \"image\": \"a.png\"}", "its column \"image\"" },
         { ASKED "}", ASKED ", \"images\": [], \"image\": null, \"video\": \"\", \"audio\": {\"path\": null}}", NULL },
+        { ASKED "}", ASKED ", \"images\": [{\"path\": \"\"}], \"image\": false, \"video\": 0}", NULL },
         { ASKED "}", SEEN "}", NULL }, /* only a word */
     };
     (void)state;
