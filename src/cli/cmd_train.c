@@ -346,7 +346,7 @@ static mt_rc read_rest(int argc, char **argv, rest *out, mt_err *err)
         } else if (argv[i][0] != '-') {
             return mt_fail(err, MT_EINVAL,
                            "train: \"%s\" is not a .yaml or .yml file; write megatrain train FILE.yaml, or give the model as "
-                           "--model-name and the data as --dataset-path",
+                           "--model-name and the data as --dataset-path (several files with a comma between them)",
                            argv[i]);
         } else {
             mt_settings_nearest_flag(argv[i], near);

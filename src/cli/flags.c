@@ -159,7 +159,7 @@ static mt_rc extra_word(const mt_usage *u, const char *word, mt_err *err)
         return mt_fail(
             err, MT_EINVAL,
             "%s: \"%s\" is not a .yaml or .yml file; write megatrain %s FILE.yaml, or give the model as --model-name and "
-            "the data as --dataset-path",
+            "the data as --dataset-path (several files with a comma between them)",
             u->command, word, u->command);
     return mt_fail(err, MT_EINVAL, "%s: \"%s\" is an extra argument; see megatrain %s --help", u->command, word, u->command);
 }

@@ -58,7 +58,7 @@ static void train_plan_and_data_take_a_file(void **state)
     expect(2, "\"my.txt\" is not a .yaml or .yml file");
     RUN(dir, "data", "chat.jsonl");
     expect(2, "data: \"chat.jsonl\" is not a .yaml or .yml file");
-    expect(2, "the data as --dataset-path");
+    expect(2, "the data as --dataset-path (several files with a comma between them)");
 }
 
 static void help_is_short_first(void **state)
