@@ -44,7 +44,8 @@ static inline void program_drop(program *p, const char *option)
 
 static inline void program_arg(program *p, const char *arg)
 {
-    if (strncmp(arg, "--", 2) == 0 && arg[2] && strcmp(arg, "--set") != 0) program_drop(p, arg);
+    const bool repeats = strcmp(arg, "--set") == 0 || strcmp(arg, "--prompt") == 0;
+    if (strncmp(arg, "--", 2) == 0 && arg[2] && !repeats) program_drop(p, arg);
     assert_true(p->n_args + 1 < PROGRAM_MAX_ARGS);
     p->args[p->n_args++] = arg;
     p->args[p->n_args] = NULL;
