@@ -42,6 +42,7 @@ static size_t widest_row(const mt_model *m)
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
 {
     enum { TILE_ROWS = 512, TILE_COLS = 128 }; /* ops/linear.c */
+    enum { PACKED = 1 << 20 };                 /* OpenBLAS's copies of a product's operands: 0.7 MiB of each thread (measured) */
     enum { CUDNN_HOST = 153 << 20 };           /* for its libraries and compiled kernels */
     size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS);
     size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest_row(p->model);
@@ -50,7 +51,7 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
     size_t bytes = m->base_host + pools * m->host_page / 2;
     if (cudnn) bytes += CUDNN_HOST;
     if (!m->shared && p->job.mapped) bytes += MT_DEVICE_SLOTS_BYTES;
-    return bytes + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
+    return bytes + (size_t)m->threads * (PACKED + (TILE_ROWS * TILE_COLS + widened) * sizeof(float));
 }
 
 size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m)

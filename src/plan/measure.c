@@ -27,9 +27,10 @@
 /* Seconds until a CPU's threads have a core each: we saw 80 to 120 ms with every rate at half its value. */
 #define CPU_WAKES 0.15
 
-/* Memory of a CPU process besides the plan: pages of the program, its libraries and the data, and their allocations. */
+/* Memory of a process besides the plan: what it holds when it plans (a library such as cuBLASLt alone has 70 MB of its own), pages of the
+ * program, its libraries and the data, and what comes after planning: threads, their buffers, the allocator's slack. */
 #define MOST_FILES ((int64_t)512 << 20)
-#define CPU_OWN    ((size_t)24 << 20)
+#define GROWS      ((size_t)19 << 20)
 
 /* Far more than caches hold. */
 enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 };
@@ -476,7 +477,7 @@ static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, co
 static mt_rc rates_of_cpu(mt_machine *m, mt_device *dev, const mt_host *h, const char *path, int threads, mt_err *err)
 {
     *m = mt_machine_cpu(40e9 * threads, threads);
-    m->base_host = mt_min_i64((int64_t)h->files, MOST_FILES) + CPU_OWN;
+    m->base_host = mt_min_i64((int64_t)h->files, MOST_FILES);
     if (recall(m, path)) return MT_OK;
     const mt_cores_used before = mt_cores_look("");
     MT_TRY(measure_cpu(m, dev, threads, err));
@@ -496,6 +497,16 @@ static mt_rc rates_here(mt_machine *m, mt_device *dev, const mt_host *h, int cor
     return rc;
 }
 
+/* mt_host_usable adds what the process holds to what is free, so every plan must count that, too. */
+static void count_own(mt_machine *m, const mt_device *dev, const mt_host *h)
+{
+    const size_t own = h->own + GROWS;
+    if (dev->api->kind == MT_DEVICE_CPU)
+        m->base_host += own;
+    else if (m->base_host < own) /* a GPU's includes them */
+        m->base_host = own;
+}
+
 mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *given, bool cache, mt_err *err)
 {
     const mt_gpu *gpu = NULL;
@@ -513,6 +524,7 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     else {
         int measured = (int)mt_min_i64(cores, h.cores); /* more threads than cores measure nothing */
         MT_TRY(rates_here(out, dev, &h, measured, room < mt_host_usable(&h) ? room : mt_host_usable(&h), cache, err));
+        count_own(out, dev, &h);
         dev->api->info(dev, &d);
         out->device_bytes = d.memory_limit;
         if (dev->api->kind == MT_DEVICE_CPU) measured = d.n_threads;

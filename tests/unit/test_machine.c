@@ -220,6 +220,26 @@ static void a_cpu_is_measured_once_and_remembered(void **state)
     assert_true(first.base_host > 16 << 20 && first.base_host < gib); /* the program itself */
 }
 
+/* Or a plan would count that memory as free: what a run may use has it added (mt_host_usable). */
+static void memory_that_the_process_holds_is_counted(void **state)
+{
+    enum { HELD = 200 << 20 };
+    mt_err err = { 0 };
+    mt_device *dev;
+    mt_machine before, after;
+    setenv("XDG_CACHE_HOME", *state, 1);
+    assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .n_threads = 2 }, &err));
+    assert_ok(mt_machine_here(&before, dev, &(mt_machine_given){ .ram = gib }, true, &err));
+    char *held = malloc(HELD);
+    assert_non_null(held);
+    memset(held, 1, HELD);
+    assert_ok(mt_machine_here(&after, dev, &(mt_machine_given){ .ram = gib }, true, &err));
+    assert_true(held[HELD / 2] == 1);
+    free(held);
+    mt_device_close(dev);
+    assert_true(after.base_host > before.base_host + HELD / 100 * 95);
+}
+
 /* Rates of a table would be those of another processor. */
 static void other_cores_scale_what_was_measured(void **state)
 {
@@ -482,7 +502,8 @@ MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup),
              cmocka_unit_test(a_gpu_that_is_not_known_leads_to_its_kin),
              cmocka_unit_test(a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen),
              cmocka_unit_test(only_hopper_has_cudnns_attention), IN_DIR(a_cpu_is_measured_once_and_remembered),
-             IN_DIR(other_cores_scale_what_was_measured), IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
+             IN_DIR(memory_that_the_process_holds_is_counted), IN_DIR(other_cores_scale_what_was_measured),
+             IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
              IN_DIR(what_is_measured_beside_others_does_not_last),
              cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
              cmocka_unit_test(queues_run_in_order_side_by_side_and_wait),
