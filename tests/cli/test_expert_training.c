@@ -30,6 +30,7 @@ typedef struct learned {
 
 static learned train(const char *root, const char *model)
 {
+    const char *steps = test_tries(0, 32) ? "200" : "10"; /* under a sanitizer a few will do */
     const char *const args[] = { "train",
                                  "--config",
                                  DATA "/../configs/demo.yaml",
@@ -41,7 +42,7 @@ static learned train(const char *root, const char *model)
                                  "out",
                                  "--overwrite",
                                  "--num-steps",
-                                 "200",
+                                 steps,
                                  "--device",
                                  "cpu",
                                  "--set",
@@ -51,7 +52,7 @@ static learned train(const char *root, const char *model)
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
     const char *line = strstr(p.text, "evaluation loss ");
-    if (!line || sscanf(line, "evaluation loss %lf at step 0, %lf at step 200", &l.before, &l.after) != 2)
+    if (!line || sscanf(line, "evaluation loss %lf at step 0, %lf at step", &l.before, &l.after) != 2)
         fail_msg("no losses in: %s", p.text);
     return l;
 }
@@ -64,7 +65,8 @@ static void experts_learn_the_demo_as_a_dense_model_does(void **state)
                        ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":96,\"norm_topk_prob\":true"));
     learned dense = train(*state, "dense"), experts = train(*state, "experts");
     print_message("dense %.3f to %.3f, experts %.3f to %.3f\n", dense.before, dense.after, experts.before, experts.after);
-    assert_true(experts.after < 0.3 * experts.before && experts.after < 1.1 * dense.after);
+    if (test_tries(0, 32)) assert_true(experts.after < 0.3 * experts.before && experts.after < 1.1 * dense.after);
+    assert_true(experts.after < experts.before && dense.after < dense.before);
 }
 
 MT_TEST_MAIN(cmocka_unit_test_setup_teardown(experts_learn_the_demo_as_a_dense_model_does, workspace_make, workspace_remove))

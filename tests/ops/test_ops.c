@@ -29,6 +29,12 @@ static op_run *run(mt_device *dev, const op_spec *spec, int c, op_how how)
     for (int id = 0; id < OP_COUNT; id++)                                                                                        \
         for (int c = 0; c < op_specs[id]->n_cases; c++)
 
+/* The same with fewer cases under the sanitizers: they meet the code of each op in the first test, and here the answers count. */
+#define FOR_TRIED_CASES                                                                                                          \
+    for (int id = 0, n = 0; id < OP_COUNT; id++)                                                                                 \
+        for (int c = 0; c < op_specs[id]->n_cases; c++)                                                                          \
+            if (test_tries((size_t)(n++ % 32), 32))
+
 static const mt_dtype both[] = { MT_DTYPE_F32, MT_DTYPE_BF16 };
 
 static void every_element_is_written_and_nothing_else(void **state)
@@ -117,7 +123,7 @@ static void backward_agrees_with_central_differences(void **state)
     (void)state;
     mt_device *dev = open_cpu(2);
     int n_checked = 0;
-    FOR_ALL_CASES
+    FOR_TRIED_CASES
     {
         op_how how = { .t = MT_DTYPE_F32, .seed = 2 };
         op_run *full = run(dev, op_specs[id], c, how), *r = op_run_create(op_specs[id], c, &how);
@@ -129,7 +135,7 @@ static void backward_agrees_with_central_differences(void **state)
         op_run_free(full);
         op_run_free(r);
     }
-    assert_true(n_checked > 100);
+    assert_true(n_checked > 100 || !test_tries(0, 32));
     mt_device_close(dev);
 }
 
@@ -139,7 +145,7 @@ static void bf16_is_within_one_percent_of_f32(void **state)
 {
     (void)state;
     mt_device *dev = open_cpu(2);
-    FOR_ALL_CASES
+    FOR_TRIED_CASES
     {
         if (op_specs[id]->exact) continue; /* another dtype is another result there */
         op_run *wide = run(dev, op_specs[id], c, (op_how){ .t = MT_DTYPE_F32, .seed = 3, .rounded = true });
@@ -168,7 +174,7 @@ static void the_number_of_threads_changes_no_bit(void **state)
 {
     (void)state;
     mt_device *one = open_cpu(1), *three = open_cpu(3);
-    FOR_ALL_CASES for (int k = 0; k < 2; k++)
+    FOR_TRIED_CASES for (int k = 0; k < 2; k++)
     {
         op_how how = { .t = both[k], .seed = 4 };
         op_run *a = run(one, op_specs[id], c, how), *b = run(three, op_specs[id], c, how);
@@ -193,9 +199,8 @@ static void in_place_gives_the_same_bits(void **state)
 {
     (void)state;
     mt_device *dev = open_cpu(2);
-    FOR_ALL_CASES for (int k = 0; k < 2; k++)
+    FOR_ALL_CASES for (int k = 0, n = can_share(op_specs[id], c) ? 2 : 0; k < n; k++)
     {
-        if (!can_share(op_specs[id], c)) continue;
         op_how apart = { .t = both[k], .seed = 5 }, together = apart;
         together.in_place = true;
         op_run *a = run(dev, op_specs[id], c, apart), *b = run(dev, op_specs[id], c, together);
