@@ -106,9 +106,10 @@ static void show_machines(mt_str *out, const mt_plan_scale *s, const mt_plan_ans
         mt_str_puts(out, "\n");
     }
     if (s->most_gpus)
-        mt_str_printf(out, "  a step of %lld tokens keeps %d GPUs busy over this network; more would wait for weights\n",
+        mt_str_printf(out, "  %lld tokens a step keep %d GPUs busy over this network; more would wait\n",
                       (long long)(a->q.batch * a->q.seq_len), s->most_gpus > 0 ? s->most_gpus : 1);
-    mt_str_printf(out, "  all of them give the same bits (training.bundles %d); calculated, not measured on several machines\n",
+    mt_str_printf(out,
+                  "  all of them give the same bits (training.bundles %d);\n  calculated, not measured on several machines\n",
                   s->machines[s->n_machines - 1].machines);
 }
 
@@ -127,7 +128,7 @@ static void show_gpus(mt_str *out, const mt_plan_scale *s, const mt_question *q)
     if (s->compute_batch)
         mt_str_printf(out, "  %d GPUs are bound by compute from %lld samples of up to %lld tokens a step on\n", gpus,
                       (long long)s->compute_batch, (long long)q->seq_len);
-    mt_str_printf(out, "  all of them give the same bits (training.shares %d); calculated, not measured on several GPUs\n",
+    mt_str_printf(out, "  all of them give the same bits (training.shares %d);\n  calculated, not measured on several GPUs\n",
                   mt_arithmetic_shares(&q->form));
 }
 
