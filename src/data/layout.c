@@ -65,6 +65,7 @@ uint64_t mt_record_layout_hash(const mt_record_layout *l, uint64_t seed)
     uint64_t h = mt_hash(&l->formatting, sizeof l->formatting, seed);
     h = mt_hash(&l->text_only, sizeof l->text_only, h);
     h = mt_hash(&l->named, sizeof l->named, h);
+    h = mt_hash(&l->usual_roles, sizeof l->usual_roles, h);
     for (size_t i = 0; i < MT_COUNT(names); i++) h = names[i] ? mt_hash(names[i], strlen(names[i]), h + 1) : h * 31 + 7;
     return h;
 }

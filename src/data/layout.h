@@ -28,7 +28,11 @@ typedef struct mt_record_layout {
     /* keys and roles of a message */
     const char *role_tag, *content_tag;
     const char *user_tag, *assistant_tag, *observation_tag, *function_tag, *system_tag;
+    bool usual_roles; /* found in the data: the user, the assistant and tools may have any of their usual names */
 } mt_record_layout;
+
+/* These names, the usual one first; NULL-terminated. */
+extern const char *const mt_user_names[], *const mt_assistant_names[], *const mt_tool_names[];
 
 /* What LLaMA-Factory reads when dataset_info.json names no columns and no tags. */
 mt_record_layout mt_record_layout_default(mt_formatting formatting);

@@ -35,6 +35,10 @@ static const mt_value *get(const mt_value *record, const char *column, mt_value_
 
 /* ---- conversations ---- */
 
+const char *const mt_user_names[] = { "user", "human", NULL };
+const char *const mt_assistant_names[] = { "assistant", "gpt", "model", "bot", NULL };
+const char *const mt_tool_names[] = { "tool", "observation", NULL };
+
 /* The first of the names that a turn has as its role; `fallback` if none does. */
 static const char *role_among(const mt_value *turns, const char *key, const char *const *names, const char *fallback)
 {
@@ -46,11 +50,10 @@ static const char *role_among(const mt_value *turns, const char *key, const char
 
 static void read_roles(mt_record_layout *l, const mt_value *turns)
 {
-    static const char *const users[] = { "user", "human", NULL }, *const answers[] = { "assistant", "gpt", "model", "bot", NULL },
-                             *const tools[] = { "tool", "observation", NULL };
-    l->user_tag = role_among(turns, l->role_tag, users, l->user_tag);
-    l->assistant_tag = role_among(turns, l->role_tag, answers, l->assistant_tag);
-    l->observation_tag = role_among(turns, l->role_tag, tools, l->observation_tag);
+    l->user_tag = role_among(turns, l->role_tag, mt_user_names, l->user_tag);
+    l->assistant_tag = role_among(turns, l->role_tag, mt_assistant_names, l->assistant_tag);
+    l->observation_tag = role_among(turns, l->role_tag, mt_tool_names, l->observation_tag);
+    l->usual_roles = true; /* other records may have others */
 }
 
 static bool detect_turns(mt_record_layout *l, char *words, const mt_value *record)

@@ -64,6 +64,13 @@ static mt_rc make_room(reader *r, size_t n)
     return r->chat->items ? MT_OK : mt_no_memory(r->base.err, "a record");
 }
 
+static bool is_role(const mt_record_layout *l, const mt_value *role, const char *tag, const char *const *usual)
+{
+    bool is = mt_value_is(role, tag);
+    for (; l->usual_roles && *usual && !is; usual++) is = mt_value_is(role, *usual);
+    return is;
+}
+
 /* "role" or the tag of the layout, as a role; a function tag is an answer made of calls. */
 static mt_rc read_role(const reader *r, const mt_value *item, size_t i, mt_chat_role *out, bool *is_function)
 {
@@ -74,11 +81,11 @@ static mt_rc read_role(const reader *r, const mt_value *item, size_t i, mt_chat_
         return mt__chat_bad(&r->base, item->type == MT_VALUE_MAP && role ? MT_REASON_UNKNOWN_ROLE : MT_REASON_MISSING_COLUMN,
                             "message %zu has no \"%s\" that is text", i + 1, l->role_tag);
     bool openai = l->formatting == MT_FORMATTING_OPENAI;
-    if (mt_value_is(role, l->user_tag))
+    if (is_role(l, role, l->user_tag, mt_user_names))
         *out = MT_ROLE_USER;
-    else if (mt_value_is(role, l->assistant_tag))
+    else if (is_role(l, role, l->assistant_tag, mt_assistant_names))
         *out = MT_ROLE_ASSISTANT;
-    else if (mt_value_is(role, l->observation_tag))
+    else if (is_role(l, role, l->observation_tag, mt_tool_names))
         *out = MT_ROLE_TOOL;
     else if (mt_value_is(role, l->system_tag) || (openai && mt_value_is(role, "developer")))
         *out = MT_ROLE_SYSTEM;

@@ -159,6 +159,28 @@ static void any_record_may_have_the_optional_columns(void **state)
     }
 }
 
+/* Turns of one conversation may be called this in one record and that in another. */
+static void any_record_may_have_the_usual_roles(void **state)
+{
+    (void)state;
+    static const char *const records[] = {
+        ASKED "}",
+        "{\"messages\": [" TURN("role", "human", "content") ", " TURN("role", "gpt", "content") "]}",
+        "{\"messages\": [" TURN("role", "user", "content") ", " TURN("role", "model", "content") "]}",
+        "{\"messages\": [" TURN("role", "user", "content") ", {\"role\": \"assistant\", \"tool_calls\": [{\"name\": "
+                                                           "\"f\"}]}, " TURN("role", "observation", "content") ", " TURN(
+                                                               "role", "assistant", "content") "]}",
+    };
+    for (size_t k = 0; k < MT_COUNT(records); k++) {
+        mt_str by_first = { 0 }, by_itself = { 0 };
+        samples_by(&by_first, records[0], records[k]);
+        samples_by(&by_itself, records[k], records[k]);
+        assert_string_equal(by_first.s, by_itself.s);
+        mt_str_free(&by_first);
+        mt_str_free(&by_itself);
+    }
+}
+
 /* What is not trained on is refused in any record, by the layout of another one. */
 static void what_is_not_trained_is_refused_in_any_record(void **state)
 {
@@ -392,7 +414,7 @@ static void bad_records_are_not_read_to_the_end_for_a_layout(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(layouts_are_recognized), cmocka_unit_test(what_is_not_recognized_is_said_with_what_to_do),
-             cmocka_unit_test(any_record_may_have_the_optional_columns),
+             cmocka_unit_test(any_record_may_have_the_optional_columns), cmocka_unit_test(any_record_may_have_the_usual_roles),
              cmocka_unit_test(what_is_not_trained_is_refused_in_any_record),
              cmocka_unit_test(named_columns_are_trained_whatever_others_hold), cmocka_unit_test(tokens_are_taken_as_they_are),
              IN_TEMPDIR(a_file_of_tokens_needs_no_template_and_is_not_packed),
