@@ -157,6 +157,7 @@ static mt_rc slice_text(jrender *r, jval v, const jslice *s, jval *out)
     } else {
         size_t mark = mt__j_mark(r);
         uint32_t *starts;
+        MT_TRY(mt__j_walk(r, v.n));
         MT_TRY(mt__j_new(r, (n + 1) * sizeof *starts, &starts));
         for (uint32_t i = 0, k = 0; i < v.n; i++)
             if (((unsigned char)v.s[i] & 0xc0) != 0x80) starts[k++] = i;

@@ -227,6 +227,7 @@ static bool is_case_ignorable(uint32_t cp)
     case UTF8PROC_CATEGORY_SK: return true;
     default: break;
     }
+    if (mt__j_is_alpha(cp)) return false;
     for (size_t i = 0; i < MT_COUNT(signs); i++)
         if (signs[i] == cp) return true;
     return false;

@@ -63,6 +63,7 @@ FILTER(mt__j_f_title)
     MT_TRY(mt__j_str(r, v, &v));
     size_t mark = mt__j_mark(r);
     bool start = true;
+    MT_TRY(mt__j_walk(r, v.n));
     for (size_t i = 0, len, end; i < v.n; i = end) {
         uint32_t cp = mt__j_cp(v.s + i, v.n - i, &len);
         end = i + len;
@@ -162,6 +163,7 @@ FILTER(mt__j_f_wordcount)
     MT_TRY(mt__j_str(r, v, &v));
     int64_t n = 0;
     bool inside = false;
+    MT_TRY(mt__j_walk(r, v.n));
     for (size_t i = 0, len; i < v.n; i += len) {
         bool word = mt__j_is_word(mt__j_cp(v.s + i, v.n - i, &len));
         n += word && !inside;
@@ -238,6 +240,7 @@ static mt_rc put_unescaped(jrender *r, const char *s, size_t n, size_t *used)
 static mt_rc drop_tags(jrender *r, jval v, jval *out)
 {
     size_t mark = mt__j_mark(r);
+    MT_TRY(mt__j_walk(r, v.n));
     bool closes[2] = { true, true }; /* a tag, a comment may still be closed; after one search failed, none follows */
     for (size_t i = 0; i < v.n;) {
         const char *end = NULL;
@@ -260,6 +263,7 @@ FILTER(mt__j_f_striptags)
     jval plain;
     MT_TRY(mt__j_str(r, v, &v));
     MT_TRY(drop_tags(r, v, &plain));
+    MT_TRY(mt__j_walk(r, plain.n));
     size_t mark = mt__j_mark(r);
     for (size_t i = mt__j_space_prefix(plain.s, plain.n), len; i < plain.n; i += len) {
         len = mt__j_space_prefix(plain.s + i, plain.n - i);
@@ -285,6 +289,7 @@ static void put_hex(jrender *r, unsigned char c)
 static mt_rc put_quoted_url(jrender *r, jval v, bool in_query)
 {
     MT_TRY(mt__j_str(r, v, &v));
+    MT_TRY(mt__j_walk(r, v.n));
     for (uint32_t i = 0; i < v.n; i++) {
         unsigned char c = (unsigned char)v.s[i];
         bool plain =
@@ -330,6 +335,7 @@ FILTER(mt__j_f_xmlattr)
         const jentry *e = &v.dict->entries[i];
         if (e->value.type == JV_NONE || e->value.type == JV_UNDEFINED) continue;
         if (e->key.type != JV_STR) return mt__j_fail(r, "xmlattr wants names that are strings");
+        MT_TRY(mt__j_walk(r, e->key.n));
         for (uint32_t k = 0; k < e->key.n; k++)
             if (e->key.s[k] && strchr(" \t\n\r\f\v/>=", e->key.s[k])) return mt__j_fail(r, "Invalid character in attribute name");
         if (any || space) mt_str_putc(r->out, ' ');

@@ -102,6 +102,7 @@ FILTER(mt__j_f_int)
     if (v.type == JV_FLOAT) return int_of_float(r, v.f, fallback, out);
     *out = fallback;
     if (v.type != JV_STR) return MT_OK;
+    MT_TRY(mt__j_walk(r, v.n));
     parsed p = base == 0 || (base >= 2 && base <= 36) ? parse_int(v, base, &i) : NOT_A_NUMBER;
     if (p == TOO_LARGE) return mt__j_fail_rc(r, MT_ERANGE, "an integer that does not fit 64 bits");
     if (p == A_NUMBER) return *out = mt__j_int(i), MT_OK;
@@ -115,6 +116,7 @@ FILTER(mt__j_f_float)
     *out = mt__j_given(a[0]) ? a[0] : mt__j_float(0);
     if (v.type == JV_UNDEFINED) return mt__j_use_undefined(r, v);
     if (mt__j_is_number(v)) *out = mt__j_float(mt__j_as_float(v));
+    if (v.type == JV_STR) MT_TRY(mt__j_walk(r, v.n));
     if (v.type == JV_STR && parse_float(v, &f)) *out = mt__j_float(f);
     return MT_OK;
 }

@@ -17,6 +17,7 @@ mt_rc mt__j_put_padded(jrender *r, const jspec *s, const char *body, size_t n, s
 {
     size_t have = mt__j_count(body, n), want = (size_t)s->width, pad = want > have ? want - have : 0;
     char align = s->align ? s->align : default_align;
+    MT_TRY(mt__j_walk(r, pad));
     size_t left = align == '^' ? pad / 2 : pad;
     if (align == '<') left = 0;
     if (align == '=') {
@@ -265,6 +266,7 @@ mt_rc mt__j_str_format(jrender *r, jval format, const jargs *args, jval *out)
 {
     braces b = { .args = args };
     size_t mark = mt__j_mark(r);
+    MT_TRY(mt__j_walk(r, format.n));
     MT_TRY(put_format(r, &b, format.s, format.s + format.n, 0));
     MT_TRY(mt__j_cut(r, mark, out));
     out->safe = format.safe;

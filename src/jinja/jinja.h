@@ -34,7 +34,7 @@ typedef struct mt_jinja mt_jinja;
 typedef struct mt_jinja_options {
     const struct tm *now;    /* what strftime_now shows; NULL: the local time of the call */
     mt_arena *scratch;       /* reset and used by each render, so that a loop stops allocating; NULL: a private one */
-    size_t max_steps;        /* nodes, items and pieces of 16 bytes; 4 are added for each byte of the context; 0: 20 million */
+    size_t max_steps;        /* work (render.h); 4 are added for each byte of the context; 0: 20 million */
     size_t max_output_bytes; /* 0: 64 MiB */
     size_t max_memory_bytes; /* of scratch; 0: 256 MiB */
 } mt_jinja_options;

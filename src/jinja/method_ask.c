@@ -6,12 +6,13 @@
 #define METHOD(name) mt_rc name(jrender *r, jval self, const jval *a, const jargs *args, jval *out)
 #define UNUSED_ARGS  (void)a, (void)args
 
-static mt_rc all_are(jval s, bool (*is)(uint32_t), bool empty, jval *out)
+static mt_rc all_are(jrender *r, jval s, bool (*is)(uint32_t), bool empty, jval *out)
 {
     bool all = s.n || empty;
-    for (size_t i = 0, len; all && i < s.n; i += len) all = is(mt__j_cp(s.s + i, s.n - i, &len));
+    size_t i = 0;
+    for (size_t len; all && i < s.n; i += len) all = is(mt__j_cp(s.s + i, s.n - i, &len));
     *out = mt__j_bool(all);
-    return MT_OK;
+    return mt__j_walk(r, i);
 }
 
 static bool is_alnum(uint32_t cp) { return mt__j_is_alpha(cp) || mt__j_is_numeric(cp); }
@@ -20,55 +21,48 @@ static bool is_ascii(uint32_t cp) { return cp < 0x80; }
 METHOD(mt__j_str_isdigit)
 {
     UNUSED_ARGS;
-    (void)r;
-    return all_are(self, mt__j_is_digit, false, out);
+    return all_are(r, self, mt__j_is_digit, false, out);
 }
 METHOD(mt__j_str_isdecimal)
 {
     UNUSED_ARGS;
-    (void)r;
-    return all_are(self, mt__j_is_decimal, false, out);
+    return all_are(r, self, mt__j_is_decimal, false, out);
 }
 METHOD(mt__j_str_isnumeric)
 {
     UNUSED_ARGS;
-    (void)r;
-    return all_are(self, mt__j_is_numeric, false, out);
+    return all_are(r, self, mt__j_is_numeric, false, out);
 }
 METHOD(mt__j_str_isalpha)
 {
     UNUSED_ARGS;
-    (void)r;
-    return all_are(self, mt__j_is_alpha, false, out);
+    return all_are(r, self, mt__j_is_alpha, false, out);
 }
 METHOD(mt__j_str_isalnum)
 {
     UNUSED_ARGS;
-    (void)r;
-    return all_are(self, is_alnum, false, out);
+    return all_are(r, self, is_alnum, false, out);
 }
 METHOD(mt__j_str_isspace)
 {
     UNUSED_ARGS;
-    (void)r;
-    return all_are(self, mt__j_is_space, false, out);
+    return all_are(r, self, mt__j_is_space, false, out);
 }
 METHOD(mt__j_str_isascii)
 {
     UNUSED_ARGS;
-    (void)r;
-    return all_are(self, is_ascii, true, out);
+    return all_are(r, self, is_ascii, true, out);
 }
 METHOD(mt__j_str_isprintable)
 {
     UNUSED_ARGS;
-    (void)r;
-    return all_are(self, mt__j_is_printable, true, out);
+    return all_are(r, self, mt__j_is_printable, true, out);
 }
 
 /* Cased characters exist and all are of the wanted case. */
-static mt_rc is_cased(jval s, bool upper, jval *out)
+static mt_rc is_cased(jrender *r, jval s, bool upper, jval *out)
 {
+    MT_TRY(mt__j_walk(r, s.n));
     bool any = false, all = true;
     for (size_t i = 0, len; i < s.n; i += len) {
         uint32_t cp = mt__j_cp(s.s + i, s.n - i, &len);
@@ -82,20 +76,18 @@ static mt_rc is_cased(jval s, bool upper, jval *out)
 METHOD(mt__j_str_isupper)
 {
     UNUSED_ARGS;
-    (void)r;
-    return is_cased(self, true, out);
+    return is_cased(r, self, true, out);
 }
 METHOD(mt__j_str_islower)
 {
     UNUSED_ARGS;
-    (void)r;
-    return is_cased(self, false, out);
+    return is_cased(r, self, false, out);
 }
 
 METHOD(mt__j_str_istitle)
 {
     UNUSED_ARGS;
-    (void)r;
+    MT_TRY(mt__j_walk(r, self.n));
     bool any = false, ok = true, inside = false;
     for (size_t i = 0, len; i < self.n; i += len) {
         uint32_t cp = mt__j_cp(self.s + i, self.n - i, &len);
@@ -111,7 +103,7 @@ METHOD(mt__j_str_istitle)
 METHOD(mt__j_str_isidentifier)
 {
     UNUSED_ARGS;
-    (void)r;
-    *out = mt__j_bool(self.n && mt__j_identifier_prefix(self.s, self.n) == self.n);
-    return MT_OK;
+    const size_t name = mt__j_identifier_prefix(self.s, self.n);
+    *out = mt__j_bool(self.n && name == self.n);
+    return mt__j_walk(r, name);
 }

@@ -91,7 +91,7 @@ static mt_rc split(jrender *r, jval s, const jval *a, bool backwards, jval *out)
     MT_TRY(mt__j_want_int(r, a[1], -1, &max));
     if (!white) MT_TRY(mt__j_want_str(r, a[0], "separator"));
     if (!white && a[0].n == 0) return mt__j_fail(r, "empty separator");
-    MT_TRY(mt__j_search(r, s.n, white ? 1 : a[0].n, backwards));
+    MT_TRY(white ? mt__j_walk(r, s.n) : mt__j_search(r, s.n, a[0].n, backwards));
     if (white)
         MT_TRY(backwards ? rsplit_white(r, s, max, &p) : split_white(r, s, max, &p));
     else
@@ -106,6 +106,7 @@ mt_rc mt__j_splitlines(jrender *r, jval s, bool keep_ends, jval *out)
 {
     pieces p = { 0 };
     size_t at = 0, len;
+    MT_TRY(mt__j_walk(r, s.n));
     for (size_t i = 0; i < s.n; i += len) {
         uint32_t cp = mt__j_cp(s.s + i, s.n - i, &len);
         if (!mt__j_is_break(cp)) continue;

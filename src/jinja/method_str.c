@@ -73,6 +73,7 @@ mt_rc mt__j_strip(jrender *r, jval s, jval chars, bool left, bool right, jval *o
     } else {
         if (left) from = mt__j_space_prefix(s.s, s.n);
         if (right) to = from + mt__j_rstrip(s.s + from, to - from);
+        MT_TRY(mt__j_walk(r, from + (s.n - to)));
     }
     *out = mt__j_part(s, from, to);
     return MT_OK;
@@ -114,7 +115,7 @@ static mt_rc window(jrender *r, jval s, jval start, jval end, size_t *from, size
     *ok = lo <= hi;
     *from = *ok ? mt__j_offset(s.s, s.n, (size_t)lo) : 0;
     *to = *ok ? mt__j_offset(s.s, s.n, (size_t)hi) : 0;
-    return MT_OK;
+    return mt__j_touch(r, s.n + *from + *to);
 }
 
 /* Count a search for m bytes in n.  A forward search is one walk.  A backward search, which is rare, compares at every place. */
@@ -137,7 +138,7 @@ static mt_rc method_str_find(jrender *r, jval s, const jval *a, bool backwards, 
     else if (ok)
         hit = mt__j_find(s.s + from, to - from, a[0].s, a[0].n);
     *at = hit ? (int64_t)mt__j_count(s.s, (size_t)(hit - s.s)) : -1;
-    return MT_OK;
+    return mt__j_touch(r, hit ? (size_t)(hit - s.s) : 0);
 }
 
 static mt_rc find_method(jrender *r, jval s, const jval *a, bool backwards, bool must, jval *out)
@@ -167,7 +168,7 @@ METHOD(mt__j_str_count)
     for (const char *hit; ok && a[0].n && (hit = mt__j_find(self.s + from, to - from, a[0].s, a[0].n)); n++)
         from = (size_t)(hit - self.s) + a[0].n;
     *out = mt__j_int(n);
-    return MT_OK;
+    return mt__j_look(r, 2 * (size_t)n);
 }
 
 static bool affix(const char *s, size_t n, jval what, bool at_end)
@@ -213,6 +214,7 @@ mt_rc mt__j_replace(jrender *r, jval s, jval from, jval to, int64_t count, jval 
     for (; count != 0; count--) {
         const char *hit = mt__j_find(s.s + at, s.n - at, from.s, from.n);
         if (!hit) break;
+        MT_TRY(mt__j_steps(r, 1));
         mt_str_add(r->out, s.s + at, (size_t)(hit - s.s) - at);
         mt_str_add(r->out, to.s, to.n);
         MT_TRY(mt__j_check_out(r));
@@ -240,6 +242,7 @@ METHOD(mt__j_str_replace)
 mt_rc mt__j_change_case(jrender *r, jval s, bool upper, jval *out)
 {
     size_t mark = mt__j_mark(r);
+    MT_TRY(mt__j_walk(r, s.n));
     if (upper)
         mt__j_put_upper(r->out, s.s, s.n);
     else
@@ -261,6 +264,7 @@ METHOD(mt__j_str_lower)
 mt_rc mt__j_capitalize(jrender *r, jval s, jval *out)
 {
     size_t mark = mt__j_mark(r), len = 0;
+    MT_TRY(mt__j_walk(r, s.n));
     if (s.n) mt__j_put_case(r->out, mt__j_cp(s.s, s.n, &len), CASE_TITLE);
     for (size_t i = len; i < s.n;) i += mt__j_put_lower_at(r->out, s.s, s.n, i);
     return cut_as(r, mark, s, out);
@@ -277,6 +281,7 @@ METHOD(mt__j_str_title)
     UNUSED_ARGS;
     size_t mark = mt__j_mark(r);
     bool inside = false;
+    MT_TRY(mt__j_walk(r, self.n));
     for (size_t i = 0, len; i < self.n; i += len) {
         uint32_t cp = mt__j_cp(self.s + i, self.n - i, &len);
         bool cased = mt__j_is_upper(cp) || mt__j_is_lower(cp) || mt__j_is_title(cp);
@@ -295,6 +300,7 @@ METHOD(mt__j_str_swapcase)
 {
     UNUSED_ARGS;
     size_t mark = mt__j_mark(r);
+    MT_TRY(mt__j_walk(r, self.n));
     for (size_t i = 0, len; i < self.n; i += len) {
         uint32_t cp = mt__j_cp(self.s + i, self.n - i, &len);
         if (mt__j_is_upper(cp))
@@ -357,10 +363,12 @@ METHOD(mt__j_str_expandtabs)
     MT_TRY(mt__j_want_int(r, a[0], 8, &size));
     if (size > 1024) return mt__j_fail_rc(r, MT_ERANGE, "tabs wider than 1024");
     size_t mark = mt__j_mark(r);
+    MT_TRY(mt__j_walk(r, self.n));
     for (size_t i = 0, len; i < self.n; i += len) {
         uint32_t cp = mt__j_cp(self.s + i, self.n - i, &len);
         if (cp == '\t') {
             int64_t blanks = size > 0 ? size - column % size : 0;
+            MT_TRY(mt__j_walk(r, (size_t)blanks));
             for (int64_t k = 0; k < blanks; k++) mt_str_putc(r->out, ' ');
             column += blanks;
             MT_TRY(mt__j_check_out(r));

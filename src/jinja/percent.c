@@ -148,7 +148,7 @@ mt_rc mt__j_percent(jrender *r, jval format, jval values, jval *out)
         .p = format.s, .end = format.s + format.n, .values = values, .tuple = values.type == JV_TUPLE ? values.list : NULL
     };
     size_t mark = mt__j_mark(r);
-    MT_TRY(mt__j_touch(r, format.n));
+    MT_TRY(mt__j_walk(r, format.n));
     while (f.p < f.end) {
         const char *stop = memchr(f.p, '%', (size_t)(f.end - f.p));
         const char *end = stop ? stop : f.end;

@@ -9,8 +9,10 @@
  *     MT_TRY(mt__j_cut(r, mark, out));          // *out: a string in the arena
  *
  * Templates are untrusted, so four counters bound all work.  Each is kept in one place:
- *   steps    Call mt__j_steps for nodes, items and entries, and mt__j_touch for bytes that are read or compared.  Bytes
- *            that are written need no call: mt__j_cut and mt__j_capture_abandon count them when they leave the output.
+ *   steps    Call mt__j_steps for nodes, items and entries, mt__j_touch for bytes that are copied, compared or searched at the
+ *            speed of memory, and mt__j_walk for those that a loop looks at one by one.  Bytes that are written need no
+ *            call: mt__j_cut and mt__j_capture_abandon count them when they leave the output.  cost.readers counts what
+ *            each operation takes for a step.
  *   memory   The arena has a limit.  Code that allocates in proportion to its work needs no other count.
  *   output   `out` has a limit (base/str.h): an append past it fails, and mt__j_check_out reports it.
  *   depth    Call mt__j_deeper at every recursion over nodes, values or generators.  It checks the stack, too. */
@@ -81,6 +83,9 @@ static inline mt_rc mt__j_steps(jrender *r, size_t n)
 /* Count n bytes of text that are read, compared or copied.  Short texts are part of the step that led to them. */
 enum { JINJA_BYTES_PER_STEP = 16 };
 static inline mt_rc mt__j_touch(jrender *r, size_t n) { return mt__j_steps(r, n / JINJA_BYTES_PER_STEP); }
+/* Count n bytes that a loop looks at, classifies or writes one by one. */
+enum { JINJA_WALKED_PER_STEP = 2 };
+static inline mt_rc mt__j_walk(jrender *r, size_t n) { return mt__j_steps(r, n / JINJA_WALKED_PER_STEP); }
 /* Count n small things that are looked at: names of a frame, entries of a dict. */
 static inline mt_rc mt__j_look(jrender *r, size_t n) { return mt__j_steps(r, n / 8); }
 

@@ -128,6 +128,7 @@ mt_rc mt__j_put_repr(jrender *r, jval v)
         break;
     case JV_STR:
         if (v.safe) mt_str_puts(r->out, "Markup(");
+        MT_TRY(mt__j_walk(r, v.n));
         put_quoted(r->out, v.s, v.n);
         if (v.safe) mt_str_putc(r->out, ')');
         break;
@@ -171,6 +172,7 @@ mt_rc mt__j_put_escaped(jrender *r, jval v)
     jval s;
     MT_TRY(mt__j_str(r, v, &s));
     if (s.safe) return mt__j_put_str(r, s);
+    MT_TRY(mt__j_walk(r, s.n));
     for (uint32_t i = 0; i < s.n; i++) {
         switch (s.s[i]) {
         case '&': mt_str_puts(r->out, "&amp;"); break;

@@ -68,7 +68,7 @@ static mt_rc put_newline(jrender *r, const jjson *how, int level)
 static mt_rc put_key(jrender *r, jval key, const jjson *how)
 {
     switch (key.type) {
-    case JV_STR: put_string(r->out, key.s, key.n, how->ensure_ascii); return MT_OK;
+    case JV_STR: put_string(r->out, key.s, key.n, how->ensure_ascii); return mt__j_walk(r, key.n);
     case JV_NONE: mt_str_puts(r->out, "\"null\""); return MT_OK;
     case JV_BOOL: mt_str_puts(r->out, key.b ? "\"true\"" : "\"false\""); return MT_OK;
     case JV_INT:
@@ -144,7 +144,10 @@ static mt_rc put_value(jrender *r, jval v, const jjson *how, int level)
     case JV_BOOL: mt_str_puts(r->out, v.b ? "true" : "false"); break;
     case JV_INT:
     case JV_FLOAT: put_number(r, v); break;
-    case JV_STR: put_string(r->out, v.s, v.n, how->ensure_ascii); break;
+    case JV_STR:
+        MT_TRY(mt__j_walk(r, v.n));
+        put_string(r->out, v.s, v.n, how->ensure_ascii);
+        break;
     case JV_LIST:
     case JV_TUPLE:
     case JV_DICT: MT_TRY(put_nested(r, v, how, level)); break;

@@ -883,4 +883,280 @@ static void work_and_memory_grow_with_the_file_and_no_faster(void **state)
     assert_int_equal(n_bad, 0);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(work_and_memory_grow_with_the_file_and_no_faster))
+/* -- operations of templates ------------------------------------------------------------------------------------- */
+
+/* Of a text x, and of y, which is one letter longer.  A call has other costs for each kind of character. */
+static const char *const template_texts[] = {
+    "'a' * 8000",   "'A' * 8000",     "'\xc3\xa9' * 4000", "'\xc7\x86' * 4000",     "'\xce\xa3' * 4000",
+    "' ' * 8000",   "'<' * 8000",     "'<a>' * 2600",      "'&amp;' * 1600",        "'%%' * 4000",
+    "'{{}' * 2600", "'}}' * 4000",    "'ab ' * 2600",      "'a\\n' * 4000",         "'\\t' * 1000",
+    "'7' * 8000",   "'%Z' * 4000",    "'%s' * 4000",       "'\xe2\x80\xa8' * 2600", "'\xf0\x9f\x8e\x89' * 2000",
+    "'\"' * 8000",  "'\\x00' * 8000", "'ab' * 4000"
+};
+
+static const char *const template_operations[] = {
+    /* filters */
+    "x|abs",
+    "x|attr('y')",
+    "x|batch(2)|list",
+    "x|capitalize",
+    "x|center(9)",
+    "x|center(16000)",
+    "x|count",
+    "x|default('z')",
+    "{x: 1}|dictsort",
+    "{x: 1, y: 2}|dictsort",
+    "x|e",
+    "x|escape",
+    "x|filesizeformat",
+    "x|first",
+    "x|float",
+    "x|forceescape",
+    "x|format(1)",
+    "x|format()",
+    "[x, y]|groupby(0)|list",
+    "x|indent(2)",
+    "x|indent(2, true, true)",
+    "x|int",
+    "x|int(0, 36)",
+    "{'a': x}|items|list",
+    "x|join",
+    "x|join('ab')",
+    "[x, y]|join(',')",
+    "x|last",
+    "x|length",
+    "x|list",
+    "x|lower",
+    "[x]|map('length')|list",
+    "[x]|map('lower')|list",
+    "x|map('upper')|list",
+    "x|max",
+    "x|min",
+    "[x, y]|max",
+    "[x, y]|min",
+    "[x, y]|reject('eq', y)|list",
+    "x|replace('q', 'r')",
+    "x|replace('a', 'b')",
+    "x|replace('aa', '')",
+    "x|replace(x, y)",
+    "x|reverse",
+    "[x, y]|select('eq', y)|list",
+    "x|slice(3)|list",
+    "x|sort",
+    "[x, y]|sort",
+    "x|string",
+    "x|striptags",
+    "x|sum",
+    "x|title",
+    "x|tojson",
+    "[x]|tojson(indent=2)",
+    "x|trim",
+    "x|trim('a')",
+    "x|truncate(9)",
+    "x|truncate(7999)",
+    "x|truncate(7800, true)",
+    "x|unique|list",
+    "[x, y]|unique|list",
+    "x|upper",
+    "x|urlencode",
+    "x|wordcount",
+    "{'a': x}|xmlattr",
+    "{x: 1}|xmlattr",
+    "x|e|e",
+    "x|e ~ x",
+    "x|safe",
+    "x|round",
+    /* methods */
+    "x.strip()",
+    "x.strip('a')",
+    "x.lstrip('\xc3\xa9')",
+    "x.rstrip('a\xc3\xa9')",
+    "x.lstrip()",
+    "x.rstrip()",
+    "x.split()",
+    "x.split('a')",
+    "x.split('q')",
+    "x.split('', 1)",
+    "x.split(None, 9)",
+    "x.rsplit()",
+    "x.rsplit('q')",
+    "x.rsplit('a', 9)",
+    "x.splitlines()",
+    "x.startswith('a')",
+    "x.startswith('a', 7999)",
+    "x.startswith(x)",
+    "x.startswith((y, x))",
+    "x.endswith('a')",
+    "x.endswith('a', 2, 7999)",
+    "x.endswith(x)",
+    "x.replace('q', 'z')",
+    "x.replace('a', 'b')",
+    "x.replace('', '-')",
+    "x.upper()",
+    "x.lower()",
+    "x.title()",
+    "x.capitalize()",
+    "x.swapcase()",
+    "x.find('q')",
+    "x.find('q', 5, 6000)",
+    "x.find(x)",
+    "x.rfind('q')",
+    "x.rfind('qqqqqqqqq')",
+    "x.rfind('aaaaaaaaab')",
+    "x.find('aaaaaaaaab')",
+    "x.find('aaab')",
+    "x.rfind(x)",
+    "x.index(x)",
+    "x.rindex(x)",
+    "x.count('q')",
+    "x.count('a')",
+    "x.count('aab')",
+    "x.count('')",
+    "'ab'.join(x)",
+    "x.join(['a', 'b', 'c'])",
+    "x.join('ab')",
+    "x.format(1)",
+    "x.format_map({})",
+    "x.removeprefix(x)",
+    "x.removesuffix(x)",
+    "x.zfill(9)",
+    "x.zfill(16000)",
+    "x.center(16000)",
+    "x.ljust(16000)",
+    "x.rjust(16000)",
+    "x.partition('q')",
+    "x.partition('a')",
+    "x.rpartition('q')",
+    "x.rpartition('a')",
+    "x.expandtabs()",
+    "x.expandtabs(1)",
+    "x.isdigit()",
+    "x.isdecimal()",
+    "x.isnumeric()",
+    "x.isalpha()",
+    "x.isalnum()",
+    "x.isspace()",
+    "x.isupper()",
+    "x.islower()",
+    "x.istitle()",
+    "x.isascii()",
+    "x.isidentifier()",
+    "x.isprintable()",
+    /* tests */
+    "x is string",
+    "x is lower",
+    "x is upper",
+    "x is in x",
+    "x is in y",
+    "x is eq y",
+    "x is lt y",
+    "x is ge x",
+    "x is iterable",
+    "x is filter",
+    "x is test",
+    "x is sameas x",
+    "x is escaped",
+    /* operators and the rest */
+    "x % ()",
+    "x % 1",
+    "x % x",
+    "'%s' % x",
+    "'%.3s' % x",
+    "'%r' % x",
+    "'%16000s' % x",
+    "x ~ 'b'",
+    "x + 'b'",
+    "x * 2",
+    "x[5]",
+    "x[-1]",
+    "x[7800]",
+    "x[1:]",
+    "x[::-1]",
+    "x[::2]",
+    "x[6000:7000]",
+    "x == y",
+    "x == x ~ ''",
+    "x < y",
+    "x < x ~ ''",
+    "'q' in x",
+    "x in y",
+    "y in x",
+    "x in [y, x ~ '']",
+    "x and 1",
+    "x if x else 1",
+    "{x: 1}",
+    "{x: 1}[x ~ '']",
+    "{y: 1, x: 2}[x ~ '']",
+    "(x, y)",
+    "dict(a=x)",
+    "'{}'.format(x)",
+    "'{:>16000}'.format(1)",
+    "'{:>16000}'.format(x)",
+    "'{!r}'.format(x)",
+    "'{0:{1}}'.format(1, x)",
+    "'%16000d' % 1",
+    "x.nothing",
+    "x['nothing']",
+    "strftime_now(x)",
+    "[x]|string",
+    "{x: y}|string",
+    "namespace(a=x)",
+    "joiner(x)",
+    "range(2000)|list",
+    "range(2000)|sum",
+    "range(2000)|list|string",
+    "range(2000)|list|tojson",
+    "range(2000)|map('string')|join",
+    "range(2000)|list|sort(reverse=true)",
+    "range(2000)|list == range(2000)|list",
+    "1990 in range(2000)|list",
+};
+
+/* This many basic blocks at most: 20 million steps, the bound, take 2 seconds, and 5 on a slow machine. */
+enum { OPERATION_STEPS = 20000, BLOCKS_OF_A_STEP = 100 };
+
+static uint64_t blocks_of(const char *text, const char *operation)
+{
+    mt_str template = { 0 }, out = { 0 };
+    mt_err err = { 0 };
+    mt_jinja *t;
+    const mt_jinja_options options = { .max_steps = OPERATION_STEPS };
+    mt_str_printf(&template,
+                  "{%% set x = %s %%}{%% set y = x ~ 'a' %%}{%% for i in range(100000) %%}{%% set z = %s %%}{%% endfor %%}", text,
+                  operation);
+    assert_true(mt_str_ok(&template));
+    assert_ok(mt_jinja_parse(&t, template.s, template.n, "cost", &err));
+    cost_begin();
+    (void)mt_jinja_render(t, NULL, &options, &out, NULL, &err); /* ends for having too many steps, or with an error of x's kind */
+    const cost c = cost_end();
+    mt_jinja_free(t);
+    mt_str_free(&template);
+    mt_str_free(&out);
+    return c.steps;
+}
+
+/* Whatever a template does in a loop, and to whatever text, its steps bound the time that it takes. */
+static void an_operation_of_a_template_counts_what_it_takes(void **state)
+{
+    (void)state;
+    int n_bad = 0;
+    for (size_t i = 0; i < MT_COUNT(template_operations); i++) {
+        uint64_t most = 0;
+        size_t which = 0;
+        for (size_t k = 0; k < MT_COUNT(template_texts); k++) {
+            const uint64_t n = blocks_of(template_texts[k], template_operations[i]);
+            if (n > most) most = n, which = k;
+        }
+        const double each = (double)most / OPERATION_STEPS;
+        if (getenv("MT_SHOW"))
+            print_message("%6.1f blocks a step: %s of %s\n", each, template_operations[i], template_texts[which]);
+        if (each <= BLOCKS_OF_A_STEP) continue;
+        print_error("%s of %s: %.0f basic blocks a step, at most %d expected\n", template_operations[i], template_texts[which],
+                    each, BLOCKS_OF_A_STEP);
+        n_bad++;
+    }
+    assert_int_equal(n_bad, 0);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(an_operation_of_a_template_counts_what_it_takes),
+             cmocka_unit_test(work_and_memory_grow_with_the_file_and_no_faster))

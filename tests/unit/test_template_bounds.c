@@ -98,7 +98,7 @@ static void hostile_templates_end_with_the_bound_they_meet(void **state)
         { "{% set ns = namespace(t=1) %}{% for i in range(700) %}{% set ns.t = {'a': ns.t} %}{% endfor %}{{ "
           "ns.t|tojson(separators=('x' * 30000000, 'y' * 30000000))|length }}",
           "longer than", false },
-        { "{{ ('&' * 60000000)|urlencode|length }}", "longer than", false },
+        { "{{ ('&' * 30000000)|urlencode|length }}", "longer than", false },
         { "{{ ('a\n' * 1000000)|indent('x' * 1000000)|length }}", "longer than", false },
         { "{{ '{0}{0}{0}{0}'.format('x' * 60000000)|length }}", "longer than", false },
     };
