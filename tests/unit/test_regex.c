@@ -1,6 +1,7 @@
 /* Regular expressions find what Oniguruma finds, in a number of steps that the text's length bounds. */
 #include "test.h"
 
+#include "base/fault.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "tokenizer/regex.h"
@@ -295,6 +296,65 @@ static void what_is_not_supported_is_refused(void **state)
     mt_str_free(&deep);
 }
 
+/* A pattern with a few of its bytes exchanged, inserted or dropped is refused or matches something. */
+static void damaged_patterns_never_crash(void **state)
+{
+    (void)state;
+    static const char bytes[] = "()[]{}|*+?\\^$.:-&<>=!#pPuxRb,0129aiL\n\xc3";
+    const char *rounds = getenv("MT_DRAWS");
+    mt_str text = { 0 }, damaged = { 0 };
+    mt_regex_state *st;
+    mt_err err = { 0 };
+    assert_ok(mt_regex_state_create(&st, &err));
+    for (uint64_t i = 0, n = rounds ? (uint64_t)atoll(rounds) : 5000; i < n; i++) {
+        const char *pattern = patterns[mt_rng_below(5, i, 0, MT_COUNT(patterns))];
+        mt_str_clear(&damaged);
+        for (uint64_t k = 0; pattern[k]; k++) {
+            const uint64_t what = mt_rng_below(6, i, k, 24);
+            if (what < 2) mt_str_putc(&damaged, bytes[mt_rng_below(7, i, k, sizeof bytes - 1)]);
+            if (what != 1 && what != 2) mt_str_putc(&damaged, pattern[k]);
+        }
+        mt_str_putc(&damaged, '(');
+        mt_regex *re;
+        for (int whole = 0; whole < 2; whole++) {
+            bool found;
+            size_t start, end;
+            if (mt_regex_create(&re, damaged.s, damaged.n - !whole, &err)) continue;
+            random_text(&text, i);
+            mt_regex_state_begin(st, text.n);
+            if (!mt_regex_find(re, st, text.s, text.n, 0, &found, &start, &end, &err) && found)
+                assert_true(start <= end && end <= text.n);
+            mt_regex_free(re);
+        }
+    }
+    mt_regex_state_free(st);
+    mt_str_free(&text);
+    mt_str_free(&damaged);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const char pattern[] = "[^\\P{L}a-f&&[b-z]]+|(?i:k[s-t])(?<=a|bc)|\\w{2}(?:a|)*\\b|\\R.";
+    for (long n = 0;; n++) {
+        mt_err err = { 0 };
+        mt_regex *re = NULL;
+        mt_regex_state *st = NULL;
+        bool found;
+        size_t start, end;
+        mt_fault_arm(MT_FAULT_ALLOC, n);
+        mt_rc rc = mt_regex_create(&re, pattern, sizeof pattern - 1, &err);
+        if (!rc) rc = mt_regex_state_create(&st, &err);
+        for (size_t i = 0; !rc && i < 8; i++) rc = mt_regex_find(re, st, "a1 ks__\n", 8, i, &found, &start, &end, &err);
+        bool hit = mt_fault_disarm();
+        mt_regex_free(re);
+        mt_regex_state_free(st);
+        if (!hit) break;
+        assert_int_equal(rc, MT_ENOMEM);
+    }
+}
+
 MT_TEST_MAIN(cmocka_unit_test(known_patterns_match_as_in_oniguruma), cmocka_unit_test(random_patterns_match_as_in_oniguruma),
              cmocka_unit_test(work_is_bounded_whatever_the_pattern), cmocka_unit_test(a_long_word_needs_no_memory),
-             cmocka_unit_test(a_signal_stops_a_search), cmocka_unit_test(what_is_not_supported_is_refused))
+             cmocka_unit_test(a_signal_stops_a_search), cmocka_unit_test(what_is_not_supported_is_refused),
+             cmocka_unit_test(damaged_patterns_never_crash), cmocka_unit_test(every_allocation_may_fail))
