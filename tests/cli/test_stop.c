@@ -61,12 +61,14 @@ static int wait_at_most(program *p, double most_s)
     return program_wait(p);
 }
 
-static void a_signal_ends_tokenizing(const char *root, const char *command, int number)
+/* wait_s: after the store was begun, until the signal. */
+static void a_signal_ends_tokenizing(const char *root, const char *command, int number, int wait_s)
 {
     static program p;
     set_up(&p, root, command);
     program_start(&p);
     wait_for_tokenizing(root);
+    nanosleep(&(struct timespec){ wait_s, 0 }, NULL);
     kill(p.pid, number);
     double asked = now_s();
     int status = wait_at_most(&p, 20);
@@ -82,8 +84,8 @@ static void a_signal_ends_tokenizing(const char *root, const char *command, int 
 static void a_signal_while_tokenizing_stops_and_leaves_nothing(void **state)
 {
     make_slow_data(*state);
-    a_signal_ends_tokenizing(*state, "train", SIGTERM);
-    a_signal_ends_tokenizing(*state, "data", SIGINT);
+    a_signal_ends_tokenizing(*state, "train", SIGTERM, 0);
+    a_signal_ends_tokenizing(*state, "data", SIGINT, 0);
 }
 
 /* One text, and a pattern that may take minutes' worth of steps on it. */
@@ -104,7 +106,7 @@ static void a_signal_ends_a_search_of_a_regular_expression(void **state)
     strcpy(text + at + N, "\"}\n");
     workspace_write(root, "chat.jsonl", text);
     free(text);
-    a_signal_ends_tokenizing(root, "data", SIGINT);
+    a_signal_ends_tokenizing(root, "data", SIGINT, 2); /* by then the record has been read, and the search has begun */
 }
 
 static void start_rehearsal(program *p, const char *root)
