@@ -12,12 +12,12 @@ static const char *const tails[MT_STATE_KINDS] = { ".hi", ".lo", ".m", ".v" };
 
 static mt_dtype dtype_of(const mt_state_io *io, mt_state_kind kind)
 {
-    if (kind >= MT_STATE_M) return io->moments;
+    if (mt_state_is_array(kind)) return mt_moments_type(io->moments);
     return kind == MT_STATE_HI ? MT_DTYPE_BF16 : MT_DTYPE_I16;
 }
 
 /* Wider formats come first in a file, so writing them in this order writes the file front to back. */
-static const mt_state_kind in_file_order[] = { MT_STATE_M, MT_STATE_V, MT_STATE_HI, MT_STATE_LO };
+static const mt_state_kind in_file_order[] = { MT_STATE_ARRAYS, MT_STATE_ARRAYS + 1, MT_STATE_HI, MT_STATE_LO };
 
 typedef struct part {
     int unit;
@@ -34,7 +34,7 @@ static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, m
         for (mt_walk at = mt_walk_units(m, (mt_layer_units){ unit, 1 }); mt_walk_next(&at);) {
             part p = { .unit = unit, .w = at.w, .kind = in_file_order[i] };
             char name[MT_NAME_BYTES];
-            if (p.w->frozen && p.kind >= MT_STATE_M) continue;
+            if (p.w->frozen && mt_state_is_array(p.kind)) continue;
             mt_weight_name(at.u, p.w, name);
             /* Of the weights that share a tensor of the model, all but the first say where they begin. */
             char from[24] = "";
@@ -59,12 +59,16 @@ mt_layer_units mt__ckpt_file_units(const mt_model *m, int file)
     return file <= m->config->L ? m->layers[file - 1] : (mt_layer_units){ m->head, 1 };
 }
 
-uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_dtype moments)
+uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_moments form)
 {
     uint64_t bytes = 0;
     for (mt_walk at = mt_walk_units(m, mt__ckpt_file_units(m, file)); mt_walk_next(&at);) {
-        const uint64_t halves = at.w->no_low ? 1 : 2;
-        bytes += (uint64_t)at.w->n * (halves * 2 + (at.w->frozen ? 0 : 2 * mt_dtype_bytes(moments)));
+        size_t each = 0;
+        for (mt_state_kind k = 0; k < MT_STATE_KINDS; k++) {
+            const bool written = mt_state_is_array(k) ? !at.w->frozen : k != MT_STATE_LO || !at.w->no_low;
+            each += written ? mt_state_read_bytes(form, k) : 0;
+        }
+        bytes += (uint64_t)at.w->n * each;
     }
     return bytes;
 }
@@ -176,7 +180,7 @@ static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_dtype expected
     bool fits = t->n_dims == p->w->n_dims;
     for (int d = 0; fits && d < p->w->n_dims; d++) fits = t->shape[d] == p->w->shape[d];
     if (fits && t->dtype == expected) return MT_OK;
-    if (fits && p->kind >= MT_STATE_M)
+    if (fits && mt_state_is_array(p->kind))
         return mt_fail(
             err, MT_EINVAL,
             "\"%s\" is stored as %s and this run keeps Adam's moments as %s: set memory.adam_state back to what it was", p->name,
@@ -191,7 +195,7 @@ static bool was_frozen(const loading *l, const part *p)
 {
     char name[sizeof p->name];
     size_t stem = strlen(p->name) - strlen(tails[p->kind]);
-    snprintf(name, sizeof name, "%.*s%s", (int)stem, p->name, tails[MT_STATE_M]);
+    snprintf(name, sizeof name, "%.*s%s", (int)stem, p->name, tails[MT_STATE_ARRAYS]);
     return !mt_safetensors_find(l->file, name);
 }
 
@@ -208,7 +212,7 @@ static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
 {
     loading *l = arg;
     const mt_st_tensor *t = mt_safetensors_find(l->file, p->name);
-    if (!t && p->kind >= MT_STATE_M) {
+    if (!t && mt_state_is_array(p->kind)) {
         mt_info("\"%s\" is not in the checkpoint (frozen then?); it starts at 0", p->name);
         return MT_OK;
     }

@@ -10,8 +10,8 @@
 
 int mt__ckpt_files(const mt_model *m);
 mt_layer_units mt__ckpt_file_units(const mt_model *m, int file);
-/* Bytes of its numbers; moments: as mt_state_io's. */
-uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_dtype moments);
+/* Bytes of its numbers; form: of the optimizer's arrays. */
+uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_moments form);
 
 /* Writing: every unit of the file, in any order. */
 typedef struct mt__ckpt_file mt__ckpt_file;

@@ -1,4 +1,4 @@
-/* state_io.h - how the masters and Adam's state are reached by those who write or read files of them: wherever their home is, in
+/* state_io.h - how a unit's state is reached by those who write or read files of them: wherever their home is, in
  * pieces.  The engine implements it (run/train_state.c); tests may too. */
 #ifndef MT_CKPT_STATE_IO_H
 #define MT_CKPT_STATE_IO_H
@@ -8,8 +8,8 @@
 
 typedef struct mt_state_io {
     void *user;
-    mt_dtype moments; /* of m and v: F32 or BF16 */
-    /* Numbers of a unit's state: uint16 hi, int16 lo, m and v as said above. */
+    mt_moments moments; /* form of the optimizer's arrays */
+    /* Numbers of a unit's state: uint16 hi, int16 lo, the optimizer's arrays as mt_moments_type says. */
     mt_rc (*read)(void *user, mt_state_range r, void *dst, mt_err *err);
     mt_rc (*write)(void *user, mt_state_range r, const void *src, mt_err *err);
     /* False: nothing of the range is stored here, and it need not be written.  NULL: all is. */

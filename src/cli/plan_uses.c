@@ -18,8 +18,7 @@ static mt_use use_of(mt_buffer_kind k)
     case MT_BUF_HI:
     case MT_BUF_LO:
     case MT_BUF_EXACT_HOME: return MT_USE_MASTERS;
-    case MT_BUF_M:
-    case MT_BUF_V: return MT_USE_MOMENTS;
+    case MT_BUF_ARRAY: return MT_USE_MOMENTS;
     case MT_BUF_PARKED:
     case MT_BUF_SLAB:
     case MT_BUF_GRAD:

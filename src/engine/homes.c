@@ -119,12 +119,10 @@ mt_rc mt__homes_clear(mt_state *s, mt_err *err)
     home_channel *c = &s->channel;
     for (int u = 0; u < s->model->n_units; u++) {
         const mt_home *h = &s->units[u].home;
-        void *const parts[] = { h->hi, h->lo, h->m, h->v, h->exact };
-        for (int k = 0; mt__lives_on_device(s, u) && !mt_plan_is_sliced(s->plan, u) && k < (int)MT_COUNT(parts); k++) {
-            size_t bytes =
-                k < MT_STATE_KINDS ? mt_state_bytes(s, u, (mt_state_kind)k) : (size_t)mt__state_layout(s, u)->n_exact * 4;
-            if (parts[k]) MT_TRY(mt_fill(c->lanes[0].stream, parts[k], 0, bytes, err));
-        }
+        if (!mt__lives_on_device(s, u) || mt_plan_is_sliced(s->plan, u)) continue;
+        for (mt_state_kind k = 0; k < MT_STATE_KINDS; k++)
+            if (mt_home_at(h, k)) MT_TRY(mt_fill(c->lanes[0].stream, mt_home_at(h, k), 0, mt_state_bytes(s, u, k), err));
+        if (h->exact) MT_TRY(mt_fill(c->lanes[0].stream, h->exact, 0, (size_t)mt__state_layout(s, u)->n_exact * 4, err));
     }
     if (!c->n_lanes) return MT_OK;
     MT_TRY(mt_record(c->lanes[0].stream, c->lanes[0].done[0], err));

@@ -171,7 +171,7 @@ static mt_rc update_slice(peer_lane *l, int unit, const mt_adamw *whole, mt_stre
     op.n = cut.n;
     op.n_decay = mt_clamp_i64(whole->n_decay - cut.first, 0, cut.n);
     op.key = mt_moment_key_at(whole->key, cut.first);
-    op.hi = u->home.hi, op.lo = u->home.lo, op.m = u->home.m, op.v = u->home.v, op.g = u->gradient;
+    op.hi = u->home.hi, op.lo = u->home.lo, op.m = u->home.array[0], op.v = u->home.array[1], op.g = u->gradient;
     op.n_bad = l->n_bad;
     MT_TRY(l->ops->adamw(l->stream, &op, err));
     return mt_record(l->stream, u->updated, err);
@@ -204,8 +204,6 @@ mt_rc mt_peers_refresh(mt_peers *p, int unit, const mt_home *host, mt_err *err)
     return MT_OK;
 }
 
-static uint16_t *halves_of(const mt_home *h, mt_state_kind kind) { return kind == MT_STATE_HI ? h->hi : (uint16_t *)h->lo; }
-
 /* The part of numbers [first, end) that lane k has. */
 static mt_rc gather_from(mt_peers *p, int lane, int k, mt_stream *s, int unit, mt_state_kind kind, int64_t first, int64_t end,
                          uint16_t *dst, mt_err *err)
@@ -215,8 +213,9 @@ static mt_rc gather_from(mt_peers *p, int lane, int k, mt_stream *s, int unit, m
     const int64_t from = mt_max_i64(first, cut.first), to = mt_min_i64(end, cut.first + cut.n);
     if (from >= to) return MT_OK;
     MT_TRY(mt_wait(s, u->updated, err)); /* D8 */
-    return mt_copy_peer(s, dst + (from - first), p->lanes[lane].at.dev, halves_of(&u->home, kind) + (from - cut.first),
-                        p->lanes[k].at.dev, (size_t)(to - from) * sizeof *dst, err);
+    return mt_copy_peer(s, dst + (from - first), p->lanes[lane].at.dev,
+                        (uint16_t *)mt_home_at(&u->home, kind) + (from - cut.first), p->lanes[k].at.dev,
+                        (size_t)(to - from) * sizeof *dst, err);
 }
 
 /* Each lane starts with its own slice. */
@@ -228,7 +227,8 @@ mt_rc mt_peers_gather(mt_peers *p, int lane, mt_stream *s, int unit, mt_state_ki
     for (int i = 0; i < p->n; i++)
         MT_TRY(gather_from(p, lane, (lane + i) % p->n, s, unit, kind, first, mt_min_i64(end, trained), dst, err));
     if (rest >= end) return MT_OK;
-    return mt_copy(s, dst + (rest - first), halves_of(own, kind) + mt_plan_slice_rest(p->plan, unit) + (rest - trained),
+    return mt_copy(s, dst + (rest - first),
+                   (uint16_t *)mt_home_at(own, kind) + mt_plan_slice_rest(p->plan, unit) + (rest - trained),
                    (size_t)(end - rest) * sizeof *dst, MT_COPY_ON_DEVICE, err);
 }
 
@@ -268,11 +268,9 @@ static void find_memory(const mt_peers *p, peer_lane *l)
 /* Clears the memory, as host memory is already. */
 static mt_rc clear_state(const mt_peers *p, const peer_lane *l, int unit, const mt_home *h, mt_err *err)
 {
-    void *const parts[] = { h->hi, h->lo, h->m, h->v };
     for (mt_state_kind kind = 0; kind < MT_STATE_KINDS; kind++) {
-        const size_t n = (size_t)mt_plan_slice_elems(p->plan, unit, kind),
-                     bytes = kind <= MT_STATE_LO ? 2 * n : mt_moments_bytes(p->plan->arithmetic.moments, n);
-        if (parts[kind]) MT_TRY(mt_fill(l->stream, parts[kind], 0, bytes, err));
+        const size_t bytes = mt_plan_array_bytes(p->plan, kind, (size_t)mt_plan_slice_elems(p->plan, unit, kind));
+        if (mt_home_at(h, kind)) MT_TRY(mt_fill(l->stream, mt_home_at(h, kind), 0, bytes, err));
     }
     return MT_OK;
 }
@@ -286,9 +284,9 @@ static mt_rc open_state(const mt_peers *p, peer_lane *l, mt_err *err)
                               .lo = mt_memory_find(l->at.memory, MT_BUF_WEIGHT_SLICE, u, MT_STATE_LO) };
         if (mt_plan_is_sliced(p->plan, u))
             at->home = (mt_home){ .hi = mt_memory_find(l->at.memory, MT_BUF_HI, u, -1),
-                                  .lo = mt_memory_find(l->at.memory, MT_BUF_LO, u, -1),
-                                  .m = mt_memory_find(l->at.memory, MT_BUF_M, u, -1),
-                                  .v = mt_memory_find(l->at.memory, MT_BUF_V, u, -1) };
+                                  .lo = mt_memory_find(l->at.memory, MT_BUF_LO, u, -1) };
+        for (int k = 0; mt_plan_is_sliced(p->plan, u) && k < MT_MOST_ARRAYS; k++)
+            at->home.array[k] = mt_memory_find(l->at.memory, MT_BUF_ARRAY, u, k);
         at->gradient = mt_memory_find(l->at.memory, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt_event_create(l->at.dev, &at->updated, "update of a slice", err));
         MT_TRY(clear_state(p, l, u, &at->home, err));

@@ -5,50 +5,41 @@
  * bits depend on the element's number in the unit, so the result equals that of a whole update. */
 #include "engine/lane_internal.h"
 
-/* One array of a piece: its address at home, its address in the slot, its bytes. */
+/* A run of bytes of a piece's state: its address at home, its address in the slot. */
 typedef struct span {
     char *home, *slot;
     size_t bytes;
 } span;
-enum { SPANS = 6 }; /* hi, lo, m and v; the last two may have exponents beside their codes */
 
 typedef struct piece {
     mt_adamw op;
-    span spans[SPANS];
+    span spans[2 * MT_STATE_KINDS];
     int n_spans;
 } piece;
 
-static void add_span(piece *p, void *home, size_t home_at, void *slot, size_t slot_at, size_t bytes)
+/* Adds what the piece has of one kind. */
+static void add_kind(piece *p, const mt_lane *lane, const mt_action *a, mt_state_kind kind, char *slot)
 {
-    if (bytes) p->spans[p->n_spans++] = (span){ (char *)home + home_at, (char *)slot + slot_at, bytes };
-}
-
-/* A moment of the unit; in 8 bits it has two arrays: codes, and an exponent for each block. */
-static void add_moment(piece *p, void *home, void *slot, int64_t first, int64_t n_unit)
-{
-    size_t n = (size_t)p->op.n, from = (size_t)first;
-    size_t each = p->op.moments == MT_MOMENTS_8BIT ? 1 : mt_dtype_bytes(mt_moments_type(p->op.moments));
-    add_span(p, home, from * each, slot, 0, n * each);
-    if (p->op.moments == MT_MOMENTS_8BIT)
-        add_span(p, home, mt_moments_exponents_at((size_t)n_unit) + from / MT_MOMENT_BLOCK, slot, mt_moments_exponents_at(n),
-                 mt_moments_blocks(n));
+    char *home = mt_home_at(mt_state_home(lane->state, a->unit), kind);
+    const mt_moments form = lane->plan->arithmetic.moments;
+    mt_byte_run from[2], to[2];
+    const int n = mt_state_byte_runs(form, kind, mt__layout(lane, a->unit)->n_train, a->first, a->n, from);
+    mt_state_byte_runs(form, kind, a->n, 0, a->n, to);
+    for (int i = 0; i < n; i++) p->spans[p->n_spans++] = (span){ home + from[i].at, slot + to[i].at, to[i].bytes };
 }
 
 /* The update of a piece in its slot, and the copies it needs. */
 static piece piece_of(const mt_lane *lane, const mt_action *a)
 {
-    const mt_home *s = mt_state_home(lane->state, a->unit);
-    mt_piece_layout at = mt_plan_piece(lane->plan, a->n);
+    const mt_state_layout at = mt_plan_lay_out(lane->plan, a->n, MT_PIECE_PARTS);
     char *slot = lane->pieces[a->slot];
     piece p = { .op = mt_state_update_range(lane->state, a->unit, (mt_stretch){ a->first, a->n }) };
-    int64_t n_unit = mt__layout(lane, a->unit)->n_train;
-    size_t first = (size_t)a->first, n = (size_t)a->n;
-    p.op.m = slot, p.op.v = slot + at.v, p.op.g = slot + at.g;
-    p.op.hi = (uint16_t *)(void *)(slot + at.hi), p.op.lo = (int16_t *)(void *)(slot + at.lo);
-    add_moment(&p, s->v, p.op.v, a->first, n_unit);
-    add_span(&p, s->lo, first * 2, p.op.lo, 0, n * 2);
-    add_moment(&p, s->m, p.op.m, a->first, n_unit);
-    add_span(&p, s->hi, first * 2, p.op.hi, 0, n * 2);
+    p.op.m = slot + at.at[MT_STATE_ARRAYS], p.op.v = slot + at.at[MT_STATE_ARRAYS + 1], p.op.g = slot + at.at[MT_STATE_KINDS];
+    p.op.hi = (uint16_t *)(void *)(slot + at.at[MT_STATE_HI]), p.op.lo = (int16_t *)(void *)(slot + at.at[MT_STATE_LO]);
+    for (int i = 0; i < MT_STATE_KINDS; i++) {
+        const mt_state_kind kind = mt_state_copy_order[i];
+        add_kind(&p, lane, a, kind, slot + at.at[kind]);
+    }
     return p;
 }
 

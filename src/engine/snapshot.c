@@ -16,7 +16,7 @@ struct mt_snapshot {
     const mt_model *model;
     const mt_plan *plan;         /* NULL: all state is stored here */
     size_t each[MT_STATE_KINDS]; /* bytes of a number; 0: not requested */
-    char **copies;               /* copy of a unit: hi, lo, m, v in this order; NULL: not copied */
+    char **copies;               /* copy of a unit (layout_of); NULL: not copied */
     size_t bytes;
 };
 
@@ -37,15 +37,15 @@ static int64_t count_of(const mt_snapshot *s, int unit, int kind)
     return sum;
 }
 
-/* Offset of a kind in the unit's copy; for MT_STATE_KINDS the end of the copy. */
-static size_t begin_of(const mt_snapshot *s, int unit, int kind)
+/* Where each kind is in the unit's copy. */
+static mt_state_layout layout_of(const mt_snapshot *s, int unit)
 {
-    size_t at = 0;
-    for (int k = 0; k < kind; k++) at += (size_t)count_of(s, unit, k) * s->each[k];
-    return at;
+    size_t bytes[MT_STATE_PARTS] = { 0 };
+    for (int k = 0; k < MT_STATE_KINDS; k++) bytes[k] = (size_t)count_of(s, unit, k) * s->each[k];
+    return mt_state_lay_out(bytes);
 }
 
-static size_t bytes_of(const mt_snapshot *s, int unit) { return begin_of(s, unit, MT_STATE_KINDS); }
+static size_t bytes_of(const mt_snapshot *s, int unit) { return layout_of(s, unit).bytes; }
 
 /* -- copying a unit -------------------------------------------------------------------------------- */
 
@@ -82,7 +82,7 @@ static void copy_piece(void *arg, int64_t i)
     mt_err err = { 0 };
     int kind = 0;
     for (int64_t n; i >= (n = pieces_of(s, c->unit, kind)); kind++) i -= n;
-    char *to = c->to + begin_of(s, c->unit, kind) + (size_t)(i * PIECE) * s->each[kind];
+    char *to = c->to + layout_of(s, c->unit).at[kind] + (size_t)(i * PIECE) * s->each[kind];
     if (!read_stored(s, c->unit, kind, i * PIECE, to, &err)) return;
     pthread_mutex_lock(&c->lock);
     if (!c->err.rc) c->err = err;
@@ -144,8 +144,10 @@ static mt_rc take_units(mt_snapshot *s, const mt_snapshot_options *o, mt_pool *p
 
 static mt_snapshot extent_of(const mt_model *model, const mt_snapshot_options *o)
 {
-    size_t moments = o->only_weights ? 0 : mt_dtype_bytes(o->moments);
-    return (mt_snapshot){ .model = model, .plan = o->plan, .each = { 2, 2, moments, moments } };
+    mt_snapshot s = { .model = model, .plan = o->plan };
+    for (mt_state_kind k = 0; k < MT_STATE_KINDS; k++)
+        s.each[k] = mt_state_is_array(k) && o->only_weights ? 0 : mt_state_read_bytes(o->moments, k);
+    return s;
 }
 
 size_t mt_snapshot_would_take(const mt_model *model, const mt_snapshot_options *o)
@@ -199,7 +201,7 @@ mt_rc mt_snapshot_read(const mt_snapshot *s, mt_state_range r, void *dst, mt_err
     if (r.first < 0 || r.n < 0 || r.first > size - r.n)
         return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", r.unit, (long long)r.first,
                        (long long)(r.first + r.n), (long long)size);
-    read_copied(s, r, copy + begin_of(s, r.unit, r.kind), dst);
+    read_copied(s, r, copy + layout_of(s, r.unit).at[r.kind], dst);
     return MT_OK;
 }
 

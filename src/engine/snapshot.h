@@ -19,8 +19,8 @@ typedef struct mt_snapshot_options {
     size_t room;         /* most bytes of all copies together; 0: copy nothing */
     int n_threads;       /* threads that copy */
     bool backwards;      /* the last units are updated first */
-    bool only_weights;   /* m and v will not be read */
-    mt_dtype moments;    /* in the state's form */
+    bool only_weights;   /* the optimizer's arrays will not be read */
+    mt_moments moments;  /* their form */
     const mt_plan *plan; /* with several machines: this one's plan, which defines what is stored here; NULL: everything */
 } mt_snapshot_options;
 

@@ -8,9 +8,8 @@ static void open_homes(mt_state *s, const mt_memory *memory)
         int at = mt_plan_alias(s->plan, u);
         s->units[u].home = (mt_home){ .hi = mt_memory_find(memory, MT_BUF_HI, at, -1),
                                       .lo = mt_memory_find(memory, MT_BUF_LO, at, -1),
-                                      .m = mt_memory_find(memory, MT_BUF_M, at, -1),
-                                      .v = mt_memory_find(memory, MT_BUF_V, at, -1),
                                       .exact = mt_memory_find(memory, MT_BUF_EXACT_HOME, at, -1) };
+        for (int k = 0; k < MT_MOST_ARRAYS; k++) s->units[u].home.array[k] = mt_memory_find(memory, MT_BUF_ARRAY, at, k);
     }
 }
 

@@ -13,17 +13,13 @@ enum { PIECE = 1 << 17 }; /* 8-bit numbers per copy to or from the device: whole
 /* -- addresses ------------------------------------------------------------------------------ */
 
 static mt_moments form(const mt_state *s) { return s->plan->arithmetic.moments; }
-static bool packed(const mt_state *s, mt_state_kind kind) { return kind >= MT_STATE_M && form(s) == MT_MOMENTS_8BIT; }
+static bool packed(const mt_state *s, mt_state_kind kind) { return mt_state_is_array(kind) && form(s) == MT_MOMENTS_8BIT; }
 
-size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind)
-{
-    return kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(form(s)));
-}
+size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind) { return mt_state_read_bytes(form(s), kind); }
 
 size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind)
 {
-    const size_t n = (size_t)mt_plan_stored(s->plan, unit, kind);
-    return kind >= MT_STATE_M ? mt_moments_bytes(form(s), n) : 2 * n;
+    return mt_plan_array_bytes(s->plan, kind, (size_t)mt_plan_stored(s->plan, unit, kind));
 }
 
 /* Numbers stored contiguously: a unit's, or one lane's slice of them. */
@@ -34,16 +30,10 @@ typedef struct span {
     int64_t n_stored; /* number of all stored there */
 } span;
 
-static char *home_of(const mt_home *h, mt_state_kind kind)
-{
-    void *const homes[MT_STATE_KINDS] = { h->hi, h->lo, h->m, h->v };
-    return homes[kind];
-}
-
 static span whole_span(const mt_state *s, mt_state_range r)
 {
     return (span){ .r = r,
-                   .home = home_of(&s->units[r.unit].home, r.kind),
+                   .home = mt_home_at(&s->units[r.unit].home, r.kind),
                    .lane = mt__lives_on_device(s, r.unit) ? 0 : -1,
                    .n_stored = mt_plan_stored(s->plan, r.unit, r.kind) };
 }
@@ -60,8 +50,8 @@ static bool is_kept(const mt_state *s, mt_state_range r)
     const mt_job *j = &s->plan->job;
     const mt_layout *l = mt__state_layout(s, r.unit);
     bool updates = j->train && !j->only_gradients, low = updates || s->plan->arithmetic.compute == MT_DTYPE_F32;
-    if (mt_plan_machines(s->plan) > 1 && r.kind >= MT_STATE_M) return updates && l->n_train;
-    return home_of(&s->units[r.unit].home, r.kind) ||
+    if (mt_plan_machines(s->plan) > 1 && mt_state_is_array(r.kind)) return updates && l->n_train;
+    return mt_home_at(&s->units[r.unit].home, r.kind) ||
            (r.kind == MT_STATE_LO && low && !mt_plan_stored(s->plan, r.unit, MT_STATE_LO));
 }
 
@@ -125,16 +115,17 @@ static void choose_blocks(const span *p, blocks *b)
 
 static mt_rc move_blocks(mt_state *s, const span *p, blocks *b, mt_copy_dir dir, mt_err *err)
 {
-    char *codes = p->home, *exponents = codes + mt_moments_exponents_at((size_t)p->n_stored);
-    MT_TRY(move_span(s, p, codes + b->at, (char *)b->code, (size_t)b->n, dir, err));
-    return move_span(s, p, exponents + b->at / MT_MOMENT_BLOCK, (char *)b->exponent, mt_moments_blocks((size_t)b->n), dir, err);
+    mt_byte_run runs[2];
+    mt_state_byte_runs(form(s), p->r.kind, p->n_stored, b->at, b->n, runs);
+    MT_TRY(move_span(s, p, p->home + runs[0].at, (char *)b->code, runs[0].bytes, dir, err));
+    return move_span(s, p, p->home + runs[1].at, (char *)b->exponent, runs[1].bytes, dir, err);
 }
 
 static int numbers_in(const blocks *b, int64_t i) { return (int)mt_min_i64(MT_MOMENT_BLOCK, b->n - i * MT_MOMENT_BLOCK); }
 
 static mt_moment_scale scale_of(const blocks *b, mt_state_kind kind, int64_t i)
 {
-    return mt_moment_scale_of(b->exponent[i], kind == MT_STATE_M ? MT_MOMENT_E_BITS_M : MT_MOMENT_E_BITS_V);
+    return mt_moment_scale_of(b->exponent[i], kind == MT_STATE_ARRAYS ? MT_MOMENT_E_BITS_M : MT_MOMENT_E_BITS_V);
 }
 
 /* Block i as the bf16 it is exactly. */
@@ -143,7 +134,7 @@ static void state_io_unpack(const blocks *b, mt_state_kind kind, int64_t i, uint
     const uint8_t *code = b->code + i * MT_MOMENT_BLOCK;
     int n = numbers_in(b, i);
     mt_moment_scale scale = scale_of(b, kind, i);
-    if (kind == MT_STATE_M)
+    if (kind == MT_STATE_ARRAYS)
         for (int k = 0; k < n; k++) out[k] = (uint16_t)(mt__bits_of(mt_moment_m_value(code[k], scale)) >> 16);
     else
         for (int k = 0; k < n; k++) out[k] = (uint16_t)(mt__bits_of(mt_moment_v_value(code[k], scale)) >> 16);
@@ -161,7 +152,7 @@ static void pack(blocks *b, mt_state_kind kind, int64_t i, const uint16_t in[MT_
     }
     b->exponent[i] = (uint8_t)mt_moment_exponent(largest);
     mt_moment_scale scale = scale_of(b, kind, i);
-    if (kind == MT_STATE_M)
+    if (kind == MT_STATE_ARRAYS)
         for (int k = 0; k < n; k++) code[k] = (uint8_t)mt_moment_m_code(mt_bf16_to_f32(in[k]), 0, scale);
     else
         for (int k = 0; k < n; k++) code[k] = (uint8_t)mt_moment_v_code(mt_bf16_to_f32(in[k]), 0, scale);
@@ -245,7 +236,7 @@ static span span_on(const mt_state *s, int lane, mt_state_range r, int64_t from,
     const mt_home home = mt_peers_home(s->folder.peers, lane, r.unit);
     const int64_t first = mt_max_i64(r.first, from), end = mt_min_i64(r.first + r.n, to);
     return (span){ .r = { r.unit, r.kind, at + first - from, mt_max_i64(0, end - first) },
-                   .home = home_of(&home, r.kind),
+                   .home = mt_home_at(&home, r.kind),
                    .lane = lane,
                    .n_stored = mt_plan_lane_slice(s->plan, r.unit, lane).n };
 }
@@ -257,7 +248,7 @@ static mt_rc move_rest(mt_state *s, mt_state_range r, char *host, mt_copy_dir di
     const int64_t end = r.kind == MT_STATE_LO ? l->n_low : l->n_elems;
     const int lanes = dir == MT_COPY_IN ? mt_plan_lanes(s->plan) : 1;
     char *at = host + (size_t)mt_max_i64(0, l->n_train - r.first) * mt_state_number_bytes(s, r.kind);
-    for (int k = 0; k < lanes && r.kind <= MT_STATE_LO; k++) {
+    for (int k = 0; k < lanes && !mt_state_is_array(r.kind); k++) {
         const span p = span_on(s, k, r, l->n_train, end, mt_plan_slice_rest(s->plan, r.unit));
         if (p.r.n) MT_TRY(move_stored(s, &p, at, dir, err));
     }
@@ -302,7 +293,7 @@ mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err)
     return move_range(s, r, dst, MT_COPY_OUT, err);
 }
 
-static bool has_exact(const mt_state *s, mt_state_range r) { return r.kind <= MT_STATE_LO && s->units[r.unit].home.exact; }
+static bool has_exact(const mt_state *s, mt_state_range r) { return !mt_state_is_array(r.kind) && s->units[r.unit].home.exact; }
 
 bool mt_state_takes(const mt_state *s, mt_state_range r) { return is_kept(s, r) || has_exact(s, r); }
 

@@ -37,7 +37,7 @@ static void find_slice(const mt_state *s, const update_job *job, mt_adamw *op)
     op->g = job->at.g;
     op->hi = h->hi + first;
     op->lo = mt_plan_low_is_whole(s->plan, job->at.unit) ? h->lo + first : h->lo;
-    op->m = h->m, op->v = h->v;
+    op->m = h->array[0], op->v = h->array[1];
 }
 
 static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)

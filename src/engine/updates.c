@@ -2,7 +2,7 @@
  *
  *   host    jobs go to the updater's thread (updater.c)
  *   device  on the compute stream, at the state's home
- *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
+ *   staged  the state (without hi if the weights stay on the device as bf16) is copied in, updated on the compute stream and
  *           written back
  *
  * The host may update only part of a unit; pieces of the rest pass through device slots (pieces.c).
@@ -28,10 +28,10 @@ mt_rc mt__updates_on_host(mt_lane *lane, const mt_action *a, mt_err *err)
 
 /* -- on the device --------------------------------------------------------------------------------- */
 
-static mt_rc queue_adamw(mt_lane *lane, int u, uint16_t *hi, int16_t *lo, void *m, void *v, mt_err *err)
+static mt_rc queue_adamw(mt_lane *lane, int u, const mt_home *at, mt_err *err)
 {
     mt_adamw op = mt_state_update_of(lane->state, u);
-    op.hi = hi, op.lo = lo, op.m = m, op.v = v, op.g = lane->units[u].grad_dev;
+    op.hi = at->hi, op.lo = at->lo, op.m = at->array[0], op.v = at->array[1], op.g = lane->units[u].grad_dev;
     op.guard = lane->pass.updates_early ? &lane->total.norms[u] : NULL;
     op.n_bad = lane->total.n_bad;
     return lane->ops->adamw(lane->compute, &op, err);
@@ -40,86 +40,67 @@ static mt_rc queue_adamw(mt_lane *lane, int u, uint16_t *hi, int16_t *lo, void *
 mt_rc mt__updates_on_device(mt_lane *lane, int u, bool in_place, mt_err *err)
 {
     const mt_home *s = mt_state_home(lane->state, u);
-    MT_TRY(queue_adamw(lane, u, s->hi, s->lo, s->m, s->v, err));
+    MT_TRY(queue_adamw(lane, u, s, err));
     return in_place ? mt__ring_rejoin(lane, u, s->lo, err) : MT_OK;
 }
 
 /* -- staged ---------------------------------------------------------------------------------------- */
 
-typedef struct staged {
-    uint16_t *hi;
-    int16_t *lo;
-    void *m, *v;
-} staged;
-
-static staged carve(const mt_lane *lane, int slot, int u)
+/* The address of an array of unit u's staged state: in its slot, or in the memory it reuses. */
+static char *staged_at(const mt_lane *lane, int slot, int u, mt_state_kind kind)
 {
-    if (!mt__place(lane, u)->reuses) {
-        mt_staging_layout at = mt_plan_staging(lane->plan, u);
-        char *m = lane->stages[slot];
-        return (staged){ .m = m, .v = m + at.v, .hi = (uint16_t *)(void *)(m + at.hi), .lo = (int16_t *)(void *)(m + at.lo) };
-    }
-    mt_reuse_layout at = mt_plan_reuse(lane->plan, u);
+    const unsigned part = 1u << kind;
     const int *reused = mt__place(lane, u)->reused;
-    char *first = lane->layers[reused[0]].kept, *rest = lane->layers[reused[1]].kept;
-    return (staged){
-        .m = lane->sums[u], .v = first + at.v, .lo = (int16_t *)(void *)(rest + at.lo), .hi = (uint16_t *)(void *)(rest + at.hi)
-    };
+    if (!mt__place(lane, u)->reuses) {
+        const unsigned parts = mt_plan_staged_parts(lane->plan, u);
+        return (char *)lane->stages[slot] + mt_plan_lay_out(lane->plan, mt__layout(lane, u)->n_train, parts).at[kind];
+    }
+    if (part == MT_PART_FIRST) return (char *)lane->sums[u];
+    const int lender = mt_plan_lent_parts(lane->plan, u, 0) & part ? 0 : 1;
+    return lane->layers[reused[lender]].kept + mt_plan_lent(lane->plan, u, lender).at[kind];
 }
 
-/* One part of a unit's state: its address at home, its address in the slot, its bytes. */
-typedef struct part {
-    unsigned bit;
-    void *home, *slot;
-    size_t bytes;
-} part;
-enum { PARTS = 4 };
-
-/* In the order in which they are copied. */
-static void list_parts(const mt_lane *lane, int u, const staged *at, part out[PARTS])
+/* Where the update finds the state: hi may be updated in place. */
+static mt_home staged_state(const mt_lane *lane, const mt_action *a)
 {
-    const mt_home *s = mt_state_home(lane->state, u);
-    size_t n = (size_t)mt__layout(lane, u)->n_train, halves = n * 2;
-    size_t moment = mt_moments_bytes(lane->plan->arithmetic.moments, n);
-    out[0] = (part){ MT_PART_V, s->v, at->v, moment };
-    out[1] = (part){ MT_PART_LO, s->lo, at->lo, halves };
-    out[2] = (part){ MT_PART_M, s->m, at->m, moment };
-    out[3] = (part){ MT_PART_HI, s->hi, at->hi, halves };
+    mt_home at = { .lo = (int16_t *)(void *)staged_at(lane, a->slot, a->unit, MT_STATE_LO) };
+    void *const hi = a->in_place ? lane->ring[mt_sequence_resident_slot(lane->sequence, a->unit)].p
+                                 : staged_at(lane, a->slot, a->unit, MT_STATE_HI);
+    at.hi = hi;
+    for (int k = 0; k < MT_MOST_ARRAYS; k++) at.array[k] = staged_at(lane, a->slot, a->unit, MT_STATE_ARRAYS + k);
+    return at;
+}
+
+/* Copies the action's parts between home and slot, in the order in which the update needs them. */
+static mt_rc copy_parts(mt_lane *lane, mt_stream *queue, const mt_action *a, mt_copy_dir dir, mt_err *err)
+{
+    const mt_home *home = mt_state_home(lane->state, a->unit), slot = staged_state(lane, a);
+    for (int i = 0; i < MT_STATE_KINDS; i++) {
+        const mt_state_kind kind = mt_state_copy_order[i];
+        const size_t bytes = mt_plan_array_bytes(lane->plan, kind, (size_t)mt__layout(lane, a->unit)->n_train);
+        void *const at_home = mt_home_at(home, kind), *const in_slot = mt_home_at(&slot, kind);
+        if (!(a->parts >> kind & 1)) continue;
+        MT_TRY(dir == MT_COPY_IN ? mt_copy(queue, in_slot, at_home, bytes, dir, err)
+                                 : mt_copy(queue, at_home, in_slot, bytes, dir, err));
+    }
+    return MT_OK;
 }
 
 mt_rc mt__updates_stage(mt_lane *lane, const mt_action *a, mt_err *err)
 {
-    part parts[PARTS];
-    staged to = carve(lane, a->slot, a->unit);
-    list_parts(lane, a->unit, &to, parts);
-    for (const part *p = parts; p < parts + PARTS; p++)
-        if (a->parts & p->bit) MT_TRY(mt_copy(lane->copy_in, p->slot, p->home, p->bytes, MT_COPY_IN, err));
-    return MT_OK;
-}
-
-/* Addresses of the new state: hi may be updated in place. */
-static staged state_in(const mt_lane *lane, const mt_action *a)
-{
-    staged at = carve(lane, a->slot, a->unit);
-    if (a->in_place) at.hi = lane->ring[mt_sequence_resident_slot(lane->sequence, a->unit)].p;
-    return at;
+    return copy_parts(lane, lane->copy_in, a, MT_COPY_IN, err);
 }
 
 mt_rc mt__updates_staged(mt_lane *lane, const mt_action *a, mt_err *err)
 {
-    staged at = state_in(lane, a);
-    MT_TRY(queue_adamw(lane, a->unit, at.hi, at.lo, at.m, at.v, err));
+    const mt_home at = staged_state(lane, a);
+    MT_TRY(queue_adamw(lane, a->unit, &at, err));
     return a->in_place ? mt__ring_rejoin(lane, a->unit, at.lo, err) : MT_OK;
 }
 
 mt_rc mt__updates_write_back(mt_lane *lane, const mt_action *a, mt_err *err)
 {
-    part parts[PARTS];
-    staged from = state_in(lane, a);
-    list_parts(lane, a->unit, &from, parts);
-    for (const part *p = parts; p < parts + PARTS; p++)
-        if (a->parts & p->bit) MT_TRY(mt_copy(lane->write_back, p->home, p->slot, p->bytes, MT_COPY_OUT, err));
-    return MT_OK;
+    return copy_parts(lane, lane->write_back, a, MT_COPY_OUT, err);
 }
 
 /* -- life ------------------------------------------------------------------------------------------ */
@@ -137,7 +118,7 @@ mt_rc mt__updates_create(mt_lane *lane, mt_err *err)
         lane_unit *s = &lane->units[u];
         s->parked =
             at->site == MT_SITE_HOST ? mt_memory_find(lane->memory, MT_BUF_PARKED, mt_plan_alias(lane->plan, u), -1) : NULL;
-        s->grad_dev = at->reuses ? lane->layers[at->reused[1]].kept + mt_plan_reuse(lane->plan, u).g
+        s->grad_dev = at->reuses ? lane->layers[at->reused[1]].kept + mt_plan_lent(lane->plan, u, 1).at[MT_STATE_KINDS]
                                  : mt_memory_find(lane->memory, MT_BUF_GRAD_DEV, u, -1);
     }
     return MT_OK;

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "model/family.h"
 #include "model/slice.h"
+#include "optim/state.h"
 
 enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
 
@@ -57,11 +58,7 @@ typedef struct mt_layout {
     double trained_part; /* of the elements of its matrices, without those that are never trained; 1 if it has none */
 } mt_layout;
 
-/* The state of a unit: its masters as two halves (base/split.h) over the whole block, and Adam's moments over the trained
- * part. */
-typedef enum mt_state_kind { MT_STATE_HI, MT_STATE_LO, MT_STATE_M, MT_STATE_V, MT_STATE_KINDS } mt_state_kind;
-
-/* Numbers [first, first + n) of one kind, counted from the beginning of the unit's block. */
+/* Numbers [first, first + n) of one kind of a unit's state (optim/state.h), counted from the beginning of its block. */
 typedef struct mt_state_range {
     int unit;
     mt_state_kind kind;
@@ -161,7 +158,7 @@ bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, 
 static inline mt_state_range mt_unit_state(const mt_model *m, int unit, mt_state_kind kind)
 {
     const mt_layout *l = m->units[unit].layout;
-    return (mt_state_range){ unit, kind, 0, kind <= MT_STATE_LO ? l->n_elems : l->n_train };
+    return (mt_state_range){ unit, kind, 0, mt_state_is_array(kind) ? l->n_train : l->n_elems };
 }
 
 /* The unit a layer begins with: it holds the norms and the mixer. */

@@ -1,1 +1,1 @@
-set(sources clip.c schedule.c)
+set(sources clip.c schedule.c state.c)

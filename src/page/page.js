@@ -383,7 +383,7 @@ function planCard(run) {
   if (plan.predicted_seconds > 0) rows.unshift(["seconds a step", seconds(plan.predicted_seconds), seconds(timed[timed.length >> 1])]);
   return titled(runs.length > 1 ? `Planned and measured: ${run.name}` : "Planned and measured", tableOf(["", "planned", "measured"], rows));
 }
-/* Buffers by kind ("adam.m 3" is of kind adam.m), largest first. */
+/* Buffers by kind ("master.hi 3" is of kind master.hi), largest first. */
 function buffersCard(run, place) {
   const kinds = new Map();
   for (const b of run.plan.buffers || []) {

@@ -18,7 +18,8 @@ static void set_range(knob_ranges *r, knob k, int64_t lowest, int64_t highest)
 static int piece_size(const mt_plan *trial, const mt_machine *m)
 {
     int size = SMALLEST_PIECE;
-    while (size < LARGEST_PIECE && mt_plan_piece(trial, (int64_t)2 << size).bytes * PIECE_SLOTS <= m->device_bytes / PIECE_MEMORY)
+    while (size < LARGEST_PIECE &&
+           mt_plan_lay_out(trial, (int64_t)2 << size, MT_PIECE_PARTS).bytes * PIECE_SLOTS <= m->device_bytes / PIECE_MEMORY)
         size++;
     return size;
 }

@@ -276,7 +276,7 @@ mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine
                        "%slower max_seq_len%s, or allow more with --device-memory",
                        mt_bytes_text(l->need.device).s, mt_bytes_text(m->device_bytes).s, (long long)a->micro_tokens, fewer,
                        m->limits.exact ? ", let strict_checkpointing go" : "");
-    size_t each = 4 + mt_plan_moment_bytes(trial) + (trial->job.clip ? mt_dtype_bytes(a->grad) : 0);
+    size_t each = mt_plan_number_bytes(trial, trial->job.clip ? MT_PIECE_PARTS : MT_PIECE_PARTS & ~MT_PART_GRADIENT);
     char savings[256];
     put_savings(savings, sizeof savings, trial);
     return mt_fail(

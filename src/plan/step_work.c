@@ -21,20 +21,14 @@ static double kept_bytes(const mt_step_work *w, int layer)
 
 static double staged_bytes(const mt_step_work *w, int u, unsigned parts)
 {
-    double moment = (double)mt_plan_moment_bytes(w->p) / 2, each = 0;
-    if (parts & MT_PART_HI) each += 2;
-    if (parts & MT_PART_LO) each += 2;
-    if (parts & MT_PART_M) each += moment;
-    if (parts & MT_PART_V) each += moment;
-    return params(w, u) * each;
+    return params(w, u) * (double)mt_plan_number_bytes(w->p, parts);
 }
 
 /* Bytes of a piece's state; on the way in, with its gradient. */
 static double piece_bytes(const mt_step_work *w, const mt_action *a)
 {
-    double each = 4 + (double)mt_plan_moment_bytes(w->p);
-    if (a->kind == MT_DO_PIECE_IN) each += (double)mt_dtype_bytes(w->p->arithmetic.grad);
-    return (double)a->n * each;
+    const unsigned parts = a->kind == MT_DO_PIECE_IN ? MT_PIECE_PARTS : MT_PIECE_PARTS & ~MT_PART_GRADIENT;
+    return (double)a->n * (double)mt_plan_number_bytes(w->p, parts);
 }
 
 double mt__step_times_of(const mt_step_work *w, int layer) { return w->stands_for && layer >= 0 ? w->stands_for[layer] : 1; }

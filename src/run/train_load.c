@@ -22,7 +22,7 @@ static void train_load_count(void *user, size_t bytes)
 /* Bytes of hi and lo of all weights; for a checkpoint also the moments of trained weights. */
 static size_t bytes_to_load(const mt_trainer *t)
 {
-    size_t sum = 0, moments = t->resume.from ? 2 * mt_dtype_bytes(t->exec.io.moments) : 0;
+    size_t sum = 0, moments = t->resume.from ? MT_MOST_ARRAYS * mt_state_read_bytes(t->exec.io.moments, MT_STATE_ARRAYS) : 0;
     for (mt_walk at = mt_walk_model(t->net.model); mt_walk_next(&at);)
         sum += (size_t)at.w->n * (4 + (at.w->frozen ? 0 : moments));
     return sum;

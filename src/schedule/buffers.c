@@ -56,9 +56,9 @@ static mt_rc plan_add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place pl
 }
 
 /* A unit's own buffer at its home; in host memory, layers may share it (alias). */
-static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, mt_err *err)
+static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, int array, size_t bytes, mt_err *err)
 {
-    return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
+    return mt_plan_alias(p, u) == u ? plan_add(p, kind, u, array, p->place.units[u].home, bytes, err) : MT_OK;
 }
 
 /* Where sums of shares are added. */
@@ -109,9 +109,9 @@ static mt_rc add_masters(mt_plan *p, int u, mt_err *err)
         n_hi = mt_plan_slice_elems(p, u, MT_STATE_HI);
         n_lo = mt_plan_slice_elems(p, u, MT_STATE_LO);
     }
-    if (p->place.units[u].home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, 2 * (size_t)n_hi, err));
-    if (updates || f32) return add_at_home(p, MT_BUF_LO, u, 2 * (size_t)n_lo, err);
-    return add_at_home(p, MT_BUF_EXACT_HOME, u, 4 * (size_t)l->n_exact, err);
+    if (p->place.units[u].home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, -1, 2 * (size_t)n_hi, err));
+    if (updates || f32) return add_at_home(p, MT_BUF_LO, u, -1, 2 * (size_t)n_lo, err);
+    return add_at_home(p, MT_BUF_EXACT_HOME, u, -1, 4 * (size_t)l->n_exact, err);
 }
 
 /* A resident unit's weights in the form that the device computes with, and the lane's slice of weights whose home is the host. */
@@ -146,17 +146,16 @@ static mt_rc add_sums(mt_plan *p, int u, mt_err *err)
     return mt_plan_by_shares(p) ? add_totals(p, u, err) : MT_OK;
 }
 
-/* Adam's moments at their home, and the finished gradient while it waits for the norm: the norm of all units, or with several
+/* The optimizer's arrays at their home, and the finished gradient while it waits for the norm: the norm of all units, or with several
  * machines at least this unit's. */
 static mt_rc add_trained(mt_plan *p, int u, mt_err *err)
 {
     const mt_unit_place *at = &p->place.units[u];
     const size_t n = (size_t)(mt_plan_is_sliced(p, u) ? mt_plan_slice_rest(p, u) : mt_plan_own_slice(p, u).n),
                  gradient = n * mt_dtype_bytes(p->arithmetic.grad);
-    if (!p->job.only_gradients) {
-        MT_TRY(add_at_home(p, MT_BUF_M, u, plan_moments_bytes(p, n), err));
-        MT_TRY(add_at_home(p, MT_BUF_V, u, plan_moments_bytes(p, n), err));
-    }
+    if (!p->job.only_gradients)
+        for (int k = 0; k < MT_MOST_ARRAYS; k++)
+            MT_TRY(add_at_home(p, MT_BUF_ARRAY, u, k, mt_plan_array_bytes(p, MT_STATE_ARRAYS + k, n), err));
     const bool waits = p->job.clip || mt_plan_machines(p) > 1;
     const bool on_host = at->site == MT_SITE_HOST || (p->job.alias_layers && at->home == MT_HOST);
     if (waits && on_host && mt_plan_alias(p, u) == u) MT_TRY(plan_add(p, MT_BUF_PARKED, u, -1, MT_HOST, gradient, err));
@@ -238,7 +237,7 @@ static mt_rc add_stage_slots(mt_plan *p, mt_err *err)
     size_t largest = 0;
     for (int u = 0; u < p->model->n_units; u++) {
         if (!plan_needs_stage_slot(p, u)) continue;
-        size_t bytes = mt_plan_staging(p, u).bytes;
+        size_t bytes = mt_plan_lay_out(p, p->model->units[u].layout->n_train, mt_plan_staged_parts(p, u)).bytes;
         if (p->private_slots) MT_TRY(plan_add(p, MT_BUF_STAGE, mt_plan_private_slot(p, u), -1, MT_DEVICE, bytes, err));
         if (bytes > largest) largest = bytes;
     }
@@ -254,7 +253,7 @@ static mt_rc add_piece_slots(mt_plan *p, mt_err *err)
     for (int u = 0; u < p->model->n_units; u++)
         if (p->place.units[u].in_pieces) largest = mt_max_i64(largest, mt_plan_piece_elems(p, u, 0));
     for (int s = 0; largest && s < p->place.piece_slots; s++)
-        MT_TRY(plan_add(p, MT_BUF_PIECE, s, -1, MT_DEVICE, mt_plan_piece(p, largest).bytes, err));
+        MT_TRY(plan_add(p, MT_BUF_PIECE, s, -1, MT_DEVICE, mt_plan_lay_out(p, largest, MT_PIECE_PARTS).bytes, err));
     return MT_OK;
 }
 

@@ -90,13 +90,16 @@ int64_t mt_plan_cleared(const mt_plan *p, int unit, bool tied);
 
 /* -- staged updates: in reused memory, or in a staging slot -- */
 
-/* Where unit u's staged state and gradient begin in reused memory, and bytes used of each lender (a layer whose kept memory is
- * reused).  A layer's unit has one lender, and its v comes first there.  The embedding's state is larger than what a layer keeps,
- * so it has two. */
-typedef struct mt_reuse_layout {
-    size_t v, lo, g, hi, bytes[2];
-} mt_reuse_layout;
-mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit);
+/* The arrays of `parts` (optim/state.h) for n numbers, in one stretch of memory. */
+mt_state_layout mt_plan_lay_out(const mt_plan *p, int64_t n, unsigned parts);
+/* Unit u's arrays that pass through a staging slot: all, without hi if it is updated in place. */
+unsigned mt_plan_staged_parts(const mt_plan *p, int unit);
+/* Unit u's staged arrays, and its gradient, that reuse the memory of lender 0 or 1 (a layer whose kept memory is reused).  The
+ * first array of the optimizer takes the place of the unit's sums.  A layer's unit has one lender, number 1.  The embedding's state
+ * is larger than what a layer keeps, so it has two: the optimizer's other arrays are in the first. */
+unsigned mt_plan_lent_parts(const mt_plan *p, int unit, int lender);
+/* Where they are in its memory. */
+mt_state_layout mt_plan_lent(const mt_plan *p, int unit, int lender);
 /* Grants reused memory to units in ascending order; all zero before the first. */
 typedef struct mt_reuse_search {
     int next;       /* layers before this one are taken or too small */
@@ -109,11 +112,6 @@ bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit);
 /* Unit u's private staging slot.  The state stays there until the next update, which reads it instead of the host's copy; it is
  * still written back each time. -1: the unit needs no slot, or there are too few for each unit to have one. */
 static inline int mt_plan_private_slot(const mt_plan *p, int unit) { return p->place.units[unit].private_slot; }
-/* Offsets of unit u's state in a staging slot, after its m; hi is not there if it is updated in place. */
-typedef struct mt_staging_layout {
-    size_t v, hi, lo, bytes;
-} mt_staging_layout;
-mt_staging_layout mt_plan_staging(const mt_plan *p, int unit);
 
 /* -- updates in pieces -- */
 
@@ -137,11 +135,8 @@ static inline int64_t mt_plan_piece_elems(const mt_plan *p, int unit, int piece)
     int64_t left = p->model->units[unit].layout->n_train - mt_plan_piece_first(p, unit, piece);
     return left < p->place.piece_elems ? left : p->place.piece_elems;
 }
-/* Where the parts of a piece of n elements are in its slot, after its m. */
-typedef struct mt_piece_layout {
-    size_t v, hi, lo, g, bytes;
-} mt_piece_layout;
-mt_piece_layout mt_plan_piece(const mt_plan *p, int64_t n);
+/* What a piece has in its slot: everything. */
+enum { MT_PIECE_PARTS = MT_PART_FIRST | MT_PART_OTHERS | MT_PART_LO | MT_PART_HI | MT_PART_GRADIENT };
 
 /* -- layers -- */
 
@@ -158,8 +153,10 @@ int mt_plan_alias_kept(const mt_plan *p, int layer);
 
 /* -- sizes -- */
 
-/* Bytes of Adam's two moments per trained parameter, rounded; mt_moments_bytes has the exact bytes of one moment of n numbers. */
-size_t mt_plan_moment_bytes(const mt_plan *p);
+/* Bytes of n numbers of an array, as it is stored. */
+size_t mt_plan_array_bytes(const mt_plan *p, mt_state_kind kind, size_t n);
+/* Bytes of `parts` per number, rounded down for each array. */
+size_t mt_plan_number_bytes(const mt_plan *p, unsigned parts);
 
 /* True if the load-balancing loss is part of the step; rows of its table: the most micro-batches a step can have. */
 static inline bool mt_plan_balances(const mt_plan *p)

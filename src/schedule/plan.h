@@ -61,15 +61,15 @@ static inline int mt_arithmetic_parts(const mt_arithmetic *a) { return mt_arithm
 
 typedef struct mt_unit_place {
     bool resident; /* weights stay on the device for the whole step instead of passing through the ring */
-    mt_place home; /* home of hi, lo, m, v; a device home implies resident */
+    mt_place home; /* home of the state; a device home implies resident */
     mt_site site;
-    bool reuses;       /* staged updates, reused memory: m takes the memory of the unit's sums; v, lo, the gradient and hi take
-                        * kept activations that the last backward has freed.  Otherwise the unit uses a staging slot: a private
+    bool reuses;       /* staged updates, reused memory: the optimizer's first array takes the memory of the unit's sums; the rest
+                        * and the gradient take kept activations that the last backward has freed.  Otherwise the unit uses a staging slot: a private
                         * one, where its state stays from step to step (mt_plan_private_slot), or one that units share in turn */
     int64_t in_pieces; /* with site host: the device updates this many of the last trained elements in pieces (piece_slots), and
                         * the workers update the rest; 0: the workers update all */
     /* Set by mt_plan_settle. */
-    int reused[2];    /* the layers whose kept memory is reused: for v, and for the rest */
+    int reused[2];    /* the layers whose kept memory is reused (mt_plan_lent_parts) */
     int private_slot; /* the unit's private staging slot; -1: none */
 } mt_unit_place;
 
@@ -109,7 +109,7 @@ typedef struct mt_placement {
 typedef struct mt_job {
     bool train;          /* false: forward only, no state, no gradients */
     bool clip;           /* updates wait for the global norm */
-    bool only_gradients; /* with train: compute gradients but never update: no m, no v */
+    bool only_gradients; /* with train: compute gradients but never update: no arrays of the optimizer */
     int64_t step_tokens; /* most rows of a step */
     int64_t step_docs;   /* most documents of a step */
     int64_t longest;     /* most rows of a document */
@@ -134,8 +134,7 @@ static inline int64_t mt_job_positions(const mt_job *j) { return j->cache_rows >
     X(HI, "master.hi")               /* unit, at its home */                                                                     \
     X(LO, "master.lo")               /* unit */                                                                                  \
     X(EXACT_HOME, "master.exact")    /* unit, if nothing is updated: hi, then lo, of exact numbers */                            \
-    X(M, "adam.m")                   /* unit */                                                                                  \
-    X(V, "adam.v")                   /* unit */                                                                                  \
+    X(ARRAY, "optimizer.array")      /* unit, array of the optimizer */                                                          \
     X(PARKED, "grad.parked")         /* unit: host, waits for the norm */                                                        \
     X(SLAB, "grad.slab")             /* slab: host */                                                                            \
     X(RESIDENT, "weights.resident")  /* unit: compute form */                                                                    \
@@ -159,8 +158,8 @@ static inline int64_t mt_job_positions(const mt_job *j) { return j->cache_rows >
     X(SLICE_TOTAL, "exchange.sum")     /* unit, sum: host, fp32, this machine's slice of the bundles so far */                   \
     X(UNIT_CHUNKS, "exchange.chunks")  /* unit: host, sums of squares of its chunks */                                           \
     X(GRAD_DEV, "grad.device")         /* unit: rounded, stays */                                                                \
-    X(STAGE, "stage")                  /* slot: hi, lo, m, v */                                                                  \
-    X(PIECE, "stage.piece")            /* slot: hi, lo, m, v and gradient of a piece */                                          \
+    X(STAGE, "stage")                  /* slot: state */                                                                         \
+    X(PIECE, "stage.piece")            /* slot: state and gradient of a piece */                                                 \
     X(KEEP, "keep")                    /* layer: kept activations on the device */                                               \
     X(KEEP_SLOT, "keep.slot")          /* slot */                                                                                \
     X(KEEP_HOST, "keep.host")          /* layer */                                                                               \

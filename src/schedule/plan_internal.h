@@ -13,8 +13,6 @@ mt_rc mt__plan_list_buffers(mt_plan *p, mt_err *err);
 /* True if, regardless of other units, this one has sums to reuse, and layers may keep enough. */
 bool mt__plan_may_reuse(const mt_plan *p, int unit);
 
-/* Bytes of one moment of n numbers. */
-static inline size_t plan_moments_bytes(const mt_plan *p, size_t n) { return mt_moments_bytes(p->arithmetic.moments, n); }
 /* True if hi is updated in its resident slot. */
 static inline bool plan_updates_in_place(const mt_plan *p, int unit)
 {

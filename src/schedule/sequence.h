@@ -77,14 +77,11 @@ typedef enum mt_action_kind {
         MT_DO_COUNT
 } mt_action_kind;
 
-/* Parts of a unit's staged state. */
-enum { MT_PART_HI = 1, MT_PART_LO = 2, MT_PART_M = 4, MT_PART_V = 8 };
-
 typedef struct mt_action {
     mt_action_kind kind;
     int unit, layer, end;
     int slot, to, share;
-    unsigned parts;
+    unsigned parts;   /* a set of kinds (optim/state.h) */
     bool in_place;    /* update hi in the unit's resident slot and write it back from there */
     int64_t version;  /* for a host update */
     int64_t first, n; /* elements, for a host update and for a piece */

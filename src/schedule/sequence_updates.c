@@ -3,8 +3,8 @@
  *   host    a job for the workers; the next fetch waits for it (U1).  Part of the unit may be updated on the device, in pieces
  *           (sequence_pieces.c)
  *   device  issued after the gradient
- *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated and written back; the next
- * fetch and the next staging wait for the write-back (U2).  They pass through a staging slot, or reuse memory that the last
+ *   staged  the state (without hi if the weights stay on the device as bf16) is copied in, updated and written back; the next
+ *           fetch and the next staging wait for the write-back (U2).  They pass through a staging slot, or reuse memory that the last
  *           backward has freed: the unit's sums, and what its layer or a later one kept (U7).  A private slot still has the state
  *           of the update before, so nothing needs to be copied in
  *
@@ -22,12 +22,12 @@ static mt_rc stage(mt_sequence *s, int k, int u, unsigned parts, mt_err *err)
 }
 
 /* Stages state into a layer's memory, once event `after` has freed it; with two lenders, the part in each. */
-static mt_rc stage_first(mt_sequence *s, int k, int u, bool v, bool rest, int after, mt_err *err)
+static mt_rc stage_first(mt_sequence *s, int k, int u, bool others, bool rest, int after, mt_err *err)
 {
     unsigned hi = mt__seq_ring_in_place(s, u) < 0 ? MT_PART_HI : 0;
     MT_TRY(seq_wait(s, MT_Q_IN, after, err));
     MT_TRY(seq_wait(s, MT_Q_IN, unit_event(u, WRITTEN), err)); /* U2 */
-    return stage(s, k, u, (v ? MT_PART_V : 0) | (rest ? MT_PART_LO | hi : 0), err);
+    return stage(s, k, u, (others ? MT_PART_OTHERS : 0) | (rest ? MT_PART_LO | hi : 0), err);
 }
 
 /* Stages the part that takes the place of the sums. */
@@ -37,7 +37,7 @@ static mt_rc stage_rest(mt_sequence *s, int k, int u, mt_err *err)
     s->units[u].staged_in = k;
     MT_TRY(seq_wait(s, MT_Q_IN, stage_event(s, k, STAGE_FREE), err));
     MT_TRY(seq_wait(s, MT_Q_IN, unit_event(u, WRITTEN), err)); /* U2 */
-    MT_TRY(stage(s, k, u, MT_PART_M, err));
+    MT_TRY(stage(s, k, u, MT_PART_FIRST, err));
     return seq_record(s, MT_Q_IN, stage_event(s, k, STAGE_READY), err); /* the first half came before on the same queue */
 }
 
@@ -112,7 +112,7 @@ static mt_rc write_first(mt_sequence *s, int k, int u, mt_err *err)
     MT_TRY(seq_issue(
         s,
         &(mt_action){
-            .kind = MT_DO_WRITE_BACK, .unit = u, .slot = k, .parts = MT_PART_V | MT_PART_LO | (in_place ? 0 : MT_PART_HI) },
+            .kind = MT_DO_WRITE_BACK, .unit = u, .slot = k, .parts = MT_PART_OTHERS | MT_PART_LO | (in_place ? 0 : MT_PART_HI) },
         err));
     return seq_record(s, MT_Q_BACK, unit_event(u, KEPT_WRITTEN), err);
 }
@@ -125,7 +125,7 @@ static mt_rc write_rest(mt_sequence *s, int k, int u, mt_err *err)
                                    .unit = u,
                                    .slot = k,
                                    .in_place = in_place,
-                                   .parts = MT_PART_M | (in_place ? MT_PART_HI : 0) },
+                                   .parts = MT_PART_FIRST | (in_place ? MT_PART_HI : 0) },
                      err));
     MT_TRY(seq_record(s, MT_Q_BACK, unit_event(u, WRITTEN), err));
     return seq_record(s, MT_Q_BACK, stage_event(s, k, STAGE_FREE), err);

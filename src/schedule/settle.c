@@ -9,21 +9,9 @@
  *     lends to  -    1    2    -    3        forward goes up, so layer 4 needs its memory last
  *
  * A unit's lender is its own layer or a later one, and lenders keep the order of their units.  The embedding's state is larger
- * than a layer's kept activations; it takes two of the layers that are left over, one for v and one for the rest. */
+ * than a layer's kept activations; it takes two of the layers that are left over, one for the optimizer's second
+ * array and one for the rest. */
 #include "schedule/plan_internal.h"
-
-mt_reuse_layout mt_plan_reuse(const mt_plan *p, int unit)
-{
-    size_t n = (size_t)p->model->units[unit].layout->n_train;
-    bool one = p->model->units[unit].kind == MT_UNIT_LAYER;
-    size_t v = mt_round_up(plan_moments_bytes(p, n), MT_ARRAY_ALIGN);
-    mt_reuse_layout l = { .v = 0, .lo = one ? v : 0 };
-    l.g = l.lo + mt_round_up(n * 2, MT_ARRAY_ALIGN);
-    l.hi = l.g + mt_round_up(n * mt_dtype_bytes(p->arithmetic.grad), MT_ARRAY_ALIGN);
-    l.bytes[0] = v;
-    l.bytes[1] = l.hi + (plan_updates_in_place(p, unit) ? 0 : n * 2);
-    return l;
-}
 
 /* Bytes that layer `layer` keeps on the device, which a unit may reuse. */
 static size_t reusable(const mt_plan *p, int layer)
@@ -50,13 +38,14 @@ static bool assign_reused(mt_plan *p)
     for (int u = p->model->n_units - 1; u >= 0; u--) {
         mt_unit_place *at = &p->place.units[u];
         if (!at->reuses) continue;
-        const mt_reuse_layout need = mt_plan_reuse(p, u);
-        if (p->model->units[u].kind == MT_UNIT_LAYER) { /* one lender */
-            at->reused[1] = take_last_reusable(p, &next, p->model->units[u].layer, need.bytes[1]);
+        const size_t first = mt_plan_lent(p, u, 0).bytes, rest = mt_plan_lent(p, u, 1).bytes;
+        const int lowest = p->model->units[u].kind == MT_UNIT_LAYER ? p->model->units[u].layer : 0;
+        if (!first) { /* one lender */
+            at->reused[1] = take_last_reusable(p, &next, lowest, rest);
             at->reused[0] = at->reused[1];
         } else {
-            at->reused[0] = take_last_reusable(p, &next, 0, need.bytes[0]);
-            at->reused[1] = at->reused[0] < 0 ? -1 : take_last_reusable(p, &next, 0, need.bytes[1]);
+            at->reused[0] = take_last_reusable(p, &next, lowest, first);
+            at->reused[1] = at->reused[0] < 0 ? -1 : take_last_reusable(p, &next, lowest, rest);
         }
         if (at->reused[1] < 0) return false;
     }
@@ -91,11 +80,11 @@ bool mt_plan_grant_reuse(const mt_plan *p, mt_reuse_search *l, int unit)
     if (!mt__plan_may_reuse(p, unit)) return false;
     const mt_unit *u = &p->model->units[unit];
     const bool is_layer = u->kind == MT_UNIT_LAYER;
-    const mt_reuse_layout need = mt_plan_reuse(p, unit);
+    const size_t first = mt_plan_lent(p, unit, 0).bytes, rest = mt_plan_lent(p, unit, 1).bytes;
     mt_reuse_search with = *l;
     if (is_layer && u->layer > with.next) with.next = u->layer;
-    bool granted = take_first_reusable(p, &with, need.bytes[1]);
-    if (granted && !is_layer) granted = take_first_reusable(p, &with, need.bytes[0]);
+    bool granted = take_first_reusable(p, &with, rest);
+    if (granted && first) granted = take_first_reusable(p, &with, first);
     if (granted)
         *l = with;
     else if (is_layer)

@@ -1,4 +1,4 @@
-/* sizes.c - numbers and bytes that follow from a plan: rows, sums, kept activations, and the contents of staging slots.  buffers.c
+/* sizes.c - numbers and bytes that follow from a plan: rows, sums, kept activations, and the contents of slots that state passes through.  buffers.c
  * makes the list of buffers from them. */
 #include "schedule/deal.h"
 #include "schedule/plan_internal.h"
@@ -96,28 +96,44 @@ int mt_plan_total_count(const mt_plan *p)
     return mt_plan_rounds(p) == 1 ? 0 : 1 + (mt_arithmetic_bundles(&p->arithmetic) > 1);
 }
 
-size_t mt_plan_moment_bytes(const mt_plan *p)
+size_t mt_plan_array_bytes(const mt_plan *p, mt_state_kind kind, size_t n)
 {
-    return 2 * mt_moments_bytes(p->arithmetic.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK;
+    return mt_state_stored_bytes(p->arithmetic.moments, kind, n);
 }
 
-mt_staging_layout mt_plan_staging(const mt_plan *p, int unit)
+static size_t part_bytes(const mt_plan *p, int part, size_t n)
 {
-    size_t n = (size_t)p->model->units[unit].layout->n_train;
-    mt_staging_layout s = { .v = mt_round_up(plan_moments_bytes(p, n), MT_ARRAY_ALIGN) };
-    s.hi = 2 * s.v;
-    s.lo = s.hi + (plan_updates_in_place(p, unit) ? 0 : mt_round_up(n * 2, MT_ARRAY_ALIGN));
-    s.bytes = s.lo + n * 2;
-    return s;
+    return part == MT_STATE_KINDS ? n * mt_dtype_bytes(p->arithmetic.grad) : mt_plan_array_bytes(p, (mt_state_kind)part, n);
 }
 
-mt_piece_layout mt_plan_piece(const mt_plan *p, int64_t elems)
+size_t mt_plan_number_bytes(const mt_plan *p, unsigned parts)
 {
-    size_t n = (size_t)elems;
-    mt_piece_layout s = { .v = mt_round_up(plan_moments_bytes(p, n), MT_ARRAY_ALIGN) };
-    s.hi = 2 * s.v;
-    s.lo = s.hi + mt_round_up(n * 2, MT_ARRAY_ALIGN);
-    s.g = s.lo + mt_round_up(n * 2, MT_ARRAY_ALIGN);
-    s.bytes = s.g + n * mt_dtype_bytes(p->arithmetic.grad);
-    return s;
+    size_t sum = 0;
+    for (int part = 0; part < MT_STATE_PARTS; part++)
+        if (parts >> part & 1) sum += part_bytes(p, part, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK;
+    return sum;
+}
+
+mt_state_layout mt_plan_lay_out(const mt_plan *p, int64_t n, unsigned parts)
+{
+    size_t bytes[MT_STATE_PARTS];
+    for (int part = 0; part < MT_STATE_PARTS; part++) bytes[part] = parts >> part & 1 ? part_bytes(p, part, (size_t)n) : 0;
+    return mt_state_lay_out(bytes);
+}
+
+unsigned mt_plan_staged_parts(const mt_plan *p, int unit)
+{
+    return MT_PART_FIRST | MT_PART_OTHERS | MT_PART_LO | (plan_updates_in_place(p, unit) ? 0 : MT_PART_HI);
+}
+
+unsigned mt_plan_lent_parts(const mt_plan *p, int unit, int lender)
+{
+    const unsigned all = (mt_plan_staged_parts(p, unit) & ~(unsigned)MT_PART_FIRST) | MT_PART_GRADIENT,
+                   first = p->model->units[unit].kind == MT_UNIT_LAYER ? 0 : MT_PART_OTHERS;
+    return lender == 0 ? first : all & ~first;
+}
+
+mt_state_layout mt_plan_lent(const mt_plan *p, int unit, int lender)
+{
+    return mt_plan_lay_out(p, p->model->units[unit].layout->n_train, mt_plan_lent_parts(p, unit, lender));
 }

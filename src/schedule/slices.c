@@ -29,14 +29,14 @@ int64_t mt_plan_slice_elems(const mt_plan *p, int unit, mt_state_kind kind)
 {
     const mt_layout *l = p->model->units[unit].layout;
     const int64_t own = mt_plan_slice_rest(p, unit);
-    if (kind >= MT_STATE_M) return own;
+    if (mt_state_is_array(kind)) return own;
     return own + (kind == MT_STATE_HI ? l->n_elems : l->n_low) - l->n_train;
 }
 
 bool mt_plan_mirrors(const mt_plan *p, int unit, mt_state_kind kind)
 {
     const mt_layout *l = p->model->units[unit].layout;
-    if (!mt_plan_is_mirrored(p, unit) || kind > MT_STATE_LO) return false;
+    if (!mt_plan_is_mirrored(p, unit) || mt_state_is_array(kind)) return false;
     return kind == MT_STATE_HI || p->arithmetic.compute == MT_DTYPE_F32 || l->n_exact > 0;
 }
 

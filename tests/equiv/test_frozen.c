@@ -190,10 +190,7 @@ static mt_rc write_state(void *user, mt_state_range r, const void *src, mt_err *
     return mt_engine_write(user, r, src, err);
 }
 
-static mt_state_io io_of(const rig *r)
-{
-    return (mt_state_io){ .user = r->engine, .moments = MT_DTYPE_F32, .read = read_state, .write = write_state };
-}
+static mt_state_io io_of(const rig *r) { return (mt_state_io){ .user = r->engine, .read = read_state, .write = write_state }; }
 
 static void start(rig *r, bool lean, uint64_t seed)
 {

@@ -60,9 +60,7 @@ static void *save(void *arg)
     saver *s = arg;
     int n = s->r->model->n_units;
     mt_snapshot *copies = NULL;
-    const mt_snapshot_options o = {
-        .room = s->room, .n_threads = 1 + roll(&s->d, 3), .backwards = s->backwards, .moments = MT_DTYPE_F32
-    };
+    const mt_snapshot_options o = { .room = s->room, .n_threads = 1 + roll(&s->d, 3), .backwards = s->backwards };
     doze(&s->d);
     s->rc = mt_snapshot_take(&copies, mt_engine_state(s->r->engine), s->r->model, &o, &s->err);
     if (!s->rc && mt_snapshot_bytes(copies) != mt_snapshot_would_take(s->r->model, &o))
@@ -391,7 +389,7 @@ static void fail_while_held(rig *r, bool dies)
     mt_err err = { 0 };
     mt_step_result result;
     mt_snapshot *copies = NULL;
-    const mt_snapshot_options none = { .moments = MT_DTYPE_F32 };
+    const mt_snapshot_options none = { 0 };
     uint64_t sum;
     assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &result, &err));
     uint64_t expected = hash_all(r);
@@ -445,7 +443,7 @@ static void a_copy_that_fails_leaves_the_state_to_read(void **state)
     for (size_t k = 0; k < MT_COUNT(kinds); k++)
         for (int n = 0, reached = 1; reached; n++) {
             mt_snapshot *copies = NULL;
-            const mt_snapshot_options o = { .room = SIZE_MAX, .n_threads = 3, .moments = MT_DTYPE_F32 };
+            const mt_snapshot_options o = { .room = SIZE_MAX, .n_threads = 3 };
             err = (mt_err){ 0 };
             assert_ok(mt_engine_lock(r.engine, &err));
             mt_fault_arm(kinds[k], n);

@@ -371,7 +371,7 @@ static void steps_and_a_write(rig *r, outcome *out, dice *d)
     for (int u = 0; u < 2; u++)
         for (int64_t i = 0; i < r->model->units[u].layout->n_train; i++) {
             float m = 0.01f * mt_rng_normal(11, (uint64_t)u, (uint64_t)i);
-            assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_M, i, 1 }, &m, &err));
+            assert_ok(mt_engine_write(r->engine, (mt_state_range){ u, MT_STATE_ARRAYS, i, 1 }, &m, &err));
         }
     three_steps(r, out, d);
 }
@@ -461,7 +461,7 @@ static uint64_t state_by_name(rig *r)
     for (int u = 0; u < r->model->n_units; u++) {
         const mt_layout *l = r->model->units[u].layout;
         for (int k = 0; k < l->n_weights; k++)
-            for (mt_state_kind kind = 0; kind < (l->weights[k].frozen ? MT_STATE_M : MT_STATE_KINDS); kind++) {
+            for (mt_state_kind kind = 0; kind < (l->weights[k].frozen ? MT_STATE_ARRAYS : MT_STATE_KINDS); kind++) {
                 const mt_weight *w = &l->weights[k];
                 char name[MT_NAME_BYTES];
                 float *numbers = mt_calloc((size_t)w->n, sizeof *numbers);
@@ -606,7 +606,7 @@ static void moments_written_in_parts_are_read_whole(void **state)
         for (int i = 0; i < 3; i++) assert_ok(mt_engine_step(r.engine, &r.batch, &h, &s, &err));
         assert_ok(mt_engine_checksum(r.engine, &before, &err));
         for (int u = 0; u < r.model->n_units; u++)
-            for (mt_state_kind kind = MT_STATE_M; kind <= MT_STATE_V; kind++) {
+            for (mt_state_kind kind = MT_STATE_ARRAYS; kind <= MT_STATE_ARRAYS + 1; kind++) {
                 int64_t n = r.model->units[u].layout->n_train;
                 char *copy = mt_malloc((size_t)n * each), *zero = mt_calloc((size_t)n, each);
                 assert_ok(mt_engine_read(r.engine, (mt_state_range){ u, kind, 0, n }, copy, &err));

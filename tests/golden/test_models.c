@@ -418,9 +418,9 @@ static double ten_steps(const char *name, memory room, mt_hyper (*change)(mt_hyp
             if (strict && !(d <= GOLDEN_UPDATE)) fail_msg("%s: the update of %s is %.2e away", name, tensor, d);
         }
         float *m = mt_calloc((size_t)l->n_elems, sizeof *m);
-        for (int kind = MT_STATE_M; strict && kind <= MT_STATE_V; kind++) {
+        for (int kind = MT_STATE_ARRAYS; strict && kind <= MT_STATE_ARRAYS + 1; kind++) {
             assert_ok(mt_engine_read(r.engine, (mt_state_range){ u, (mt_state_kind)kind, 0, l->n_train }, m, &err));
-            assert_true(each_weight(&r, u, m, after, kind == MT_STATE_M ? "m." : "v.", GOLDEN_MOMENTS));
+            assert_true(each_weight(&r, u, m, after, kind == MT_STATE_ARRAYS ? "m." : "v.", GOLDEN_MOMENTS));
         }
         mt_free(m);
     }

@@ -178,7 +178,7 @@ static inline const mt_unit_place *place_of(const checker *c, int u) { return &c
 static inline bool unit_trains(const checker *c, int u) { return c->model->units[u].layout->n_train > 0; }
 static inline int part_index(unsigned part)
 {
-    return part == MT_PART_HI ? 0 : part == MT_PART_LO ? 1 : part == MT_PART_M ? 2 : 3;
+    return part == MT_PART_HI ? 0 : part == MT_PART_LO ? 1 : part == MT_PART_FIRST ? 2 : 3;
 }
 
 /* A part of unit u's staged state. */
@@ -186,8 +186,8 @@ static inline memory *staged_at(checker *c, int u, int slot, unsigned part)
 {
     const mt_unit_place *p = place_of(c, u);
     if (!p->reuses) return at(c, MEM_STAGE, 4 * slot + part_index(part));
-    if (part == MT_PART_M) return at(c, MEM_SUMS, u);
-    if (part == MT_PART_V) return at(c, MEM_KEPT, 4 * p->reused[0]);
+    if (part == MT_PART_FIRST) return at(c, MEM_SUMS, u);
+    if (part == MT_PART_OTHERS) return at(c, MEM_KEPT, 4 * p->reused[0]);
     return at(c, MEM_KEPT, 4 * p->reused[1] + (part == MT_PART_LO ? 1 : 3));
 }
 
@@ -473,7 +473,7 @@ static inline mt_rc check_update_home(checker *c, const mt_action *a)
 
 static inline mt_rc check_stage(checker *c, const mt_action *a)
 {
-    for (unsigned part = MT_PART_HI; part <= MT_PART_V; part <<= 1) {
+    for (unsigned part = MT_PART_HI; part <= MT_PART_OTHERS; part <<= 1) {
         if (!(a->parts & part)) continue;
         memory *home = home_at(c, a->unit, 0, part_index(part));
         NEED("U2", home->tag == state_tag(c, a->unit), "staged before its newest update is at home", a->unit, part_index(part));
@@ -491,11 +491,11 @@ static inline memory *new_state(checker *c, const mt_action *a, unsigned part)
 static inline mt_rc check_update_staged(checker *c, const mt_action *a)
 {
     MT_TRY(check_update(c, a->unit, MT_Q_COMPUTE, device_gradient(c, a->unit)));
-    for (unsigned part = MT_PART_HI; part <= MT_PART_V; part <<= 1)
+    for (unsigned part = MT_PART_HI; part <= MT_PART_OTHERS; part <<= 1)
         NEED(a->in_place ? "U10" : "U2", new_state(c, a, part)->tag == state_tag(c, a->unit), "old state is updated", a->unit,
              part_index(part));
     c->version[a->unit]++;
-    for (unsigned part = MT_PART_HI; part <= MT_PART_V; part <<= 1)
+    for (unsigned part = MT_PART_HI; part <= MT_PART_OTHERS; part <<= 1)
         MT_TRY(writes(c, MT_Q_COMPUTE, new_state(c, a, part), state_tag(c, a->unit)));
     return MT_OK;
 }
@@ -503,7 +503,7 @@ static inline mt_rc check_update_staged(checker *c, const mt_action *a)
 static inline mt_rc check_write_back(checker *c, const mt_action *a)
 {
     NEED("H1", !c->locked[a->unit], "the home of a locked unit is overwritten", a->unit, 0);
-    for (unsigned part = MT_PART_HI; part <= MT_PART_V; part <<= 1) {
+    for (unsigned part = MT_PART_HI; part <= MT_PART_OTHERS; part <<= 1) {
         memory *from = new_state(c, a, part);
         if (!(a->parts & part)) continue;
         NEED("U7", from->tag == state_tag(c, a->unit), "something else is written back", a->unit, part_index(part));

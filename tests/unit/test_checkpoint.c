@@ -46,7 +46,7 @@ static mt_rc fake_write(void *user, mt_state_range r, const void *src, mt_err *e
 static float number(uint64_t seed, int unit, int kind, int64_t i)
 {
     float x = mt_rng_normal(seed, (uint64_t)(unit * 8 + kind), (uint64_t)i);
-    return kind == MT_STATE_V ? x * x : x;
+    return kind == MT_STATE_ARRAYS + 1 ? x * x : x;
 }
 
 static void fill(fake *f, uint64_t seed)
@@ -57,7 +57,7 @@ static void fill(fake *f, uint64_t seed)
             for (int64_t i = w->offset; i < w->offset + w->n; i++) {
                 mt_split(number(seed, u, 0, i), (uint16_t *)(void *)f->state[MT_STATE_HI][u] + i,
                          (int16_t *)(void *)f->state[MT_STATE_LO][u] + i);
-                for (int kind = MT_STATE_M; kind <= MT_STATE_V && !w->frozen; kind++)
+                for (int kind = MT_STATE_ARRAYS; kind <= MT_STATE_ARRAYS + 1 && !w->frozen; kind++)
                     ((float *)(void *)f->state[kind][u])[i] = number(seed, u, kind, i);
             }
         }
@@ -461,8 +461,8 @@ static void numbers_that_are_not_finite_are_never_saved(void **state)
         assert_false(mt_dir_exists(workspace_path("%s/checkpoint-3", (char *)*state).s));
         assert_false(mt_dir_exists(workspace_path("%s/checkpoint-3.tmp", (char *)*state).s));
         fill(&a, 4);
-        ((float *)(void *)a.state[MT_STATE_M][2])[5] = 0;
-        ((float *)(void *)a.state[MT_STATE_V][2])[5] = 0;
+        ((float *)(void *)a.state[MT_STATE_ARRAYS][2])[5] = 0;
+        ((float *)(void *)a.state[MT_STATE_ARRAYS + 1][2])[5] = 0;
     }
     fake_close(&a);
 }

@@ -1,5 +1,6 @@
 /* Includes point downward only:
- *     cli > api > run > {engine, plan} > {schedule, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops
+ *     cli > api > run > {engine, plan} > {schedule, settings, ckpt, data, hub} > {model, tokenizer, jinja}
+ *     model > optim > ops
  *     ops > {device, comm} > base
  *     cli > page > base
  * Folders of one layer may include only themselves: engine and planner both read a plan (schedule/plan.h) and run its steps through
@@ -19,9 +20,9 @@ static const struct {
     const char *folder;
     int level;
 } layers[] = {
-    { "base", 0 },   { "comm", 1 }, { "device", 1 }, { "ops", 2 },  { "model", 3 },    { "tokenizer", 3 }, { "jinja", 3 },
-    { "optim", 4 },  { "ckpt", 4 }, { "data", 4 },   { "hub", 4 },  { "schedule", 4 }, { "settings", 4 },  { "plan", 5 },
-    { "engine", 5 }, { "run", 6 },  { "api", 7 },    { "page", 1 }, { "cli", 8 },
+    { "base", 0 },   { "comm", 1 }, { "device", 1 }, { "ops", 2 },  { "optim", 3 },    { "model", 4 },    { "tokenizer", 4 },
+    { "jinja", 4 },  { "ckpt", 5 }, { "data", 5 },   { "hub", 5 },  { "schedule", 5 }, { "settings", 5 }, { "plan", 6 },
+    { "engine", 6 }, { "run", 7 },  { "api", 8 },    { "page", 1 }, { "cli", 9 },
 };
 
 static int level_of(const char *folder, size_t n)

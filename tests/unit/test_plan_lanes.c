@@ -143,9 +143,9 @@ static void state_that_lives_on_the_devices_is_cut_over_them(void **state)
         for (int u = 0; u < s.model->n_units; u++) assert_true(mt_plan_is_sliced(p, u));
         for (size_t i = 0; i < p->n_buffers; i++) {
             const mt_buffer *b = &p->buffers[i];
-            if (b->kind == MT_BUF_M || b->kind == MT_BUF_V) moments += b->bytes;
+            if (b->kind == MT_BUF_ARRAY) moments += b->bytes;
             if (b->kind == MT_BUF_HI || b->kind == MT_BUF_LO) masters += b->bytes;
-            if (b->kind <= MT_BUF_V) assert_int_equal(b->place, MT_DEVICE);
+            if (b->kind <= MT_BUF_ARRAY) assert_int_equal(b->place, MT_DEVICE);
         }
         const double n = (double)s.model->n_params;
         assert_true((double)moments * lanes >= 8 * n && (double)moments * lanes < 8.01 * n);

@@ -387,7 +387,7 @@ static void reused_memory_is_written_back_as_it_is_needed(void **state)
     assert_ok(mt__seq_updates_return_sums(t.s, LAYERS, &err)); /* backward begins with the last layer */
     assert_int_equal(count(&t, MT_DO_WRITE_BACK, -1), LAYERS + 1);
     assert_int_equal(t.actions[t.n - 1].unit, LAYERS);
-    assert_int_equal(t.actions[t.n - 1].parts, MT_PART_M);
+    assert_int_equal(t.actions[t.n - 1].parts, MT_PART_FIRST);
     t.locked = 2;
     assert_true(mt__seq_updates_may_return(t.s, UNITS - 1)); /* all of it is written */
     assert_ok(mt_sequence_write_back(t.s, &err));

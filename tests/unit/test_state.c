@@ -275,8 +275,7 @@ static void homes_on_the_device_begin_as_zero(void **state)
     for (int u = 0; u < s.r.model->n_units; u++)
         for (mt_state_kind kind = 0; kind < MT_STATE_KINDS; kind++) {
             const mt_home *h = mt_state_home(s.state, u);
-            void *const parts[] = { h->hi, h->lo, h->m, h->v };
-            const char *p = parts[kind];
+            const char *p = mt_home_at(h, kind);
             for (size_t i = 0; i < mt_state_bytes(s.state, u, kind); i++) assert_int_equal(p[i], 0);
         }
     state_rig_close(&s);
