@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "base/split.h"
 #include "device/device.h"
-#include "ops/ops.h"
+#include "optim/adamw.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,9 +23,9 @@
 enum { PIECE = 1 << 16, BYTES_PER_PARAM = 26, COPY_BYTES = 64 << 20 };
 
 typedef struct job {
-    const mt_adamw_impl *impl; /* NULL: the fastest, with moments as `form` says */
+    const mt_update_impl *impl; /* NULL: the fastest, with moments as `form` says */
     mt_moments form;
-    mt_adamw_args args;
+    mt_update_args args;
 } job;
 
 static double seconds(void)
@@ -37,7 +37,7 @@ static double seconds(void)
 
 static void fill_piece(void *arg, int64_t piece)
 {
-    mt_adamw_args *a = arg;
+    mt_update_args *a = arg;
     size_t at = (size_t)piece * PIECE;
     for (size_t i = at; i < at + PIECE; i++) {
         uint64_t r = mt_rng_u64(1, 0, i);
@@ -51,7 +51,7 @@ static void update_piece(void *arg, int64_t piece)
 {
     const job *j = arg;
     if (!j->impl) {
-        const mt_adamw_args *all = &j->args;
+        const mt_update_args *all = &j->args;
         mt_adamw_piece(&(mt_adamw){ .t = all->g_type,
                                     .moments = j->form,
                                     .n = (int64_t)all->n,
@@ -66,7 +66,7 @@ static void update_piece(void *arg, int64_t piece)
                        piece * PIECE, (piece + 1) * PIECE);
         return;
     }
-    mt_adamw_args a = mt__adamw_rest(&j->args, (size_t)piece * PIECE);
+    mt_update_args a = mt__update_rest(&j->args, (size_t)piece * PIECE);
     a.n = PIECE;
     j->impl->update(&a);
 }
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
 {
     size_t n = (size_t)(argc > 1 ? atoi(argv[1]) : 64) * 1000000 / PIECE * PIECE;
     double at_least_s = argc > 2 ? atof(argv[2]) : 2;
-    mt_adamw_step step = {
+    mt_update_step step = {
         .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.9, .t = 100
     };
     job j = { .args = { .n = n, .g_type = MT_DTYPE_BF16, .coef = mt_adamw_coef_of(&step) } };

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "device/device.h"
-#include "ops/ops.h"
+#include "optim/adamw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -702,7 +702,7 @@ static void update(void)
                    .g = filled((size_t)n * 2),
                    .n_bad = filled(8) };
     must(mt_fill(stream, a.v, 0x3c, (size_t)n * 4, &err)); /* 0.0115: a sum of squares is not negative */
-    mt_adamw_step step = {
+    mt_update_step step = {
         .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .grad_scale = 1, .t = 10
     };
     a.coef = mt_adamw_coef_of(&step);

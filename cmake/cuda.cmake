@@ -69,7 +69,8 @@ list(GET archs -1 newest)
 list(APPEND cuda_archs ${newest}-virtual)
 
 # One object per file; only these see CUDA's headers.
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/*.cu ${PROJECT_SOURCE_DIR}/src/ops/*.cu)
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/*.cu ${PROJECT_SOURCE_DIR}/src/ops/*.cu
+  ${PROJECT_SOURCE_DIR}/src/optim/*.cu)
 add_library(mt_cuda OBJECT ${cuda_sources})
 set_target_properties(mt_cuda PROPERTIES CUDA_ARCHITECTURES "${cuda_archs}" CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
 target_include_directories(mt_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)

@@ -1,6 +1,6 @@
 # Every source of the library: one list per folder, in the order of the layers (docs/tour.md).
 set(MT_SOURCES)
-foreach(folder base comm device ops model tokenizer jinja optim ckpt data hub schedule plan settings engine run api page cli)
+foreach(folder base comm device ops optim model tokenizer jinja ckpt data hub schedule plan settings engine run api page cli)
   set(sources)
   include(src/${folder}/sources.cmake OPTIONAL)
   list(TRANSFORM sources PREPEND src/${folder}/)

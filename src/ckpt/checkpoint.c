@@ -43,7 +43,7 @@ uint64_t mt_ckpt_bytes(const mt_ckpt_save *s)
 {
     const mt_model *m = s->model->model;
     uint64_t resume = 0;
-    for (int f = 0; f < mt__ckpt_files(m); f++) resume += mt__ckpt_file_bytes(m, f, s->io->moments);
+    for (int f = 0; f < mt__ckpt_files(m); f++) resume += mt__ckpt_file_bytes(m, f, s->io->form);
     return mt_export_bytes(s->model) + (s->only_model ? 0 : resume);
 }
 
@@ -120,7 +120,7 @@ static mt_rc checkpoint_deal(mt_ckpt_writer *w, mt_err *err)
     mt_rc rc = w->owners && w->readers && w->mine && w->written && reads ? MT_OK : mt_no_memory(err, "dealing files");
     for (int f = 0; !rc && f < (int)n_files; f++) {
         const mt_layer_units units = mt__ckpt_file_units(m, f);
-        w->owners[f] = w->s.only_model ? -1 : mt_writers_deal(&w->writers, mt__ckpt_file_bytes(m, f, w->s.io->moments));
+        w->owners[f] = w->s.only_model ? -1 : mt_writers_deal(&w->writers, mt__ckpt_file_bytes(m, f, w->s.io->form));
         for (int u = units.first; !rc && u < units.first + units.n; u++) rc = find_readers(w, u, w->owners[f], reads, err);
     }
     mt_free(reads);

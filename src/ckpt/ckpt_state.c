@@ -3,18 +3,19 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "ckpt/safetensors_write.h"
+#include "optim/optimizer.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char *const tails[MT_STATE_KINDS] = { ".hi", ".lo", ".m", ".v" };
-
-static mt_dtype dtype_of(const mt_state_io *io, mt_state_kind kind)
+static const char *tail_of(const mt_state_io *io, mt_state_kind kind)
 {
-    if (mt_state_is_array(kind)) return mt_moments_type(io->moments);
-    return kind == MT_STATE_HI ? MT_DTYPE_BF16 : MT_DTYPE_I16;
+    if (mt_state_is_array(kind)) return mt_optimizer_of(io->form.optimizer)->arrays[kind - MT_STATE_ARRAYS].tail;
+    return kind == MT_STATE_HI ? ".hi" : ".lo";
 }
+
+static mt_dtype dtype_of(const mt_state_io *io, mt_state_kind kind) { return mt_state_read_type(io->form, kind); }
 
 /* Wider formats come first in a file, so writing them in this order writes the file front to back. */
 static const mt_state_kind in_file_order[] = { MT_STATE_ARRAYS, MT_STATE_ARRAYS + 1, MT_STATE_HI, MT_STATE_LO };
@@ -28,18 +29,18 @@ typedef struct part {
 
 typedef mt_rc (*part_fn)(void *arg, const part *p, mt_err *err);
 
-static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, mt_err *err)
+static mt_rc for_each_part(const mt_model *m, const mt_state_io *io, int unit, part_fn fn, void *arg, mt_err *err)
 {
     for (size_t i = 0; i < MT_COUNT(in_file_order); i++)
         for (mt_walk at = mt_walk_units(m, (mt_layer_units){ unit, 1 }); mt_walk_next(&at);) {
             part p = { .unit = unit, .w = at.w, .kind = in_file_order[i] };
             char name[MT_NAME_BYTES];
-            if (p.w->frozen && mt_state_is_array(p.kind)) continue;
+            if (!mt_state_has(io->form, p.kind) || (p.w->frozen && mt_state_is_array(p.kind))) continue;
             mt_weight_name(at.u, p.w, name);
             /* Of the weights that share a tensor of the model, all but the first say where they begin. */
             char from[24] = "";
             if (!mt_weight_leads(at.u, p.w)) snprintf(from, sizeof from, "@%lld", (long long)mt_weight_first_row(at.u, p.w));
-            snprintf(p.name, sizeof p.name, "%s%s%s", name, from, tails[p.kind]);
+            snprintf(p.name, sizeof p.name, "%s%s%s", name, from, tail_of(io, p.kind));
             MT_TRY(fn(arg, &p, err));
         }
     return MT_OK;
@@ -59,7 +60,7 @@ mt_layer_units mt__ckpt_file_units(const mt_model *m, int file)
     return file <= m->config->L ? m->layers[file - 1] : (mt_layer_units){ m->head, 1 };
 }
 
-uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_moments form)
+uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_state_form form)
 {
     uint64_t bytes = 0;
     for (mt_walk at = mt_walk_units(m, mt__ckpt_file_units(m, file)); mt_walk_next(&at);) {
@@ -121,7 +122,8 @@ static mt_rc ckpt_state_put(void *arg, const part *p, mt_err *err)
 static mt_rc start_file(writing *w, const char *path, mt_layer_units units, mt_err *err)
 {
     MT_TRY(mt_safetensors_writer_create(&w->file, path, err));
-    for (int u = units.first; u < units.first + units.n; u++) MT_TRY(for_each_part(w->model, u, ckpt_state_declare, w, err));
+    for (int u = units.first; u < units.first + units.n; u++)
+        MT_TRY(for_each_part(w->model, w->io, u, ckpt_state_declare, w, err));
     return mt_safetensors_writer_start(w->file, err);
 }
 
@@ -144,7 +146,10 @@ mt_rc mt__ckpt_file_create(mt__ckpt_file **out, const char *dir, const mt_model 
     return rc;
 }
 
-mt_rc mt__ckpt_file_put(mt__ckpt_file *f, int unit, mt_err *err) { return for_each_part(f->model, unit, ckpt_state_put, f, err); }
+mt_rc mt__ckpt_file_put(mt__ckpt_file *f, int unit, mt_err *err)
+{
+    return for_each_part(f->model, f->io, unit, ckpt_state_put, f, err);
+}
 mt_rc mt__ckpt_file_finish(mt__ckpt_file *f, mt_err *err) { return mt_safetensors_writer_finish(f->file, err); }
 
 void mt__ckpt_file_free(mt__ckpt_file *f)
@@ -183,8 +188,8 @@ static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_dtype expected
     if (fits && mt_state_is_array(p->kind))
         return mt_fail(
             err, MT_EINVAL,
-            "\"%s\" is stored as %s and this run keeps Adam's moments as %s: set memory.adam_state back to what it was", p->name,
-            mt_dtype_name(t->dtype), mt_dtype_name(expected));
+            "\"%s\" is stored as %s and this run keeps the optimizer's state as %s: set memory.adam_state back to what it was",
+            p->name, mt_dtype_name(t->dtype), mt_dtype_name(expected));
     return mt_fail(err, MT_EINVAL, "\"%s\" is %s %s there and %s %s in this model: the checkpoint is of another model", p->name,
                    mt_dtype_name(t->dtype), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_name(expected),
                    mt_st_shape_text(p->w->n_dims, p->w->shape).s);
@@ -194,8 +199,8 @@ static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_dtype expected
 static bool was_frozen(const loading *l, const part *p)
 {
     char name[sizeof p->name];
-    size_t stem = strlen(p->name) - strlen(tails[p->kind]);
-    snprintf(name, sizeof name, "%.*s%s", (int)stem, p->name, tails[MT_STATE_ARRAYS]);
+    size_t stem = strlen(p->name) - strlen(tail_of(l->io, p->kind));
+    snprintf(name, sizeof name, "%.*s%s", (int)stem, p->name, tail_of(l->io, MT_STATE_ARRAYS));
     return !mt_safetensors_find(l->file, name);
 }
 
@@ -235,8 +240,8 @@ static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
 
 static bool is_master(const char *name)
 {
-    size_t n = strlen(name), tail = strlen(tails[MT_STATE_HI]);
-    return n > tail && strcmp(name + n - tail, tails[MT_STATE_HI]) == 0;
+    size_t n = strlen(name), tail = strlen(".hi");
+    return n > tail && strcmp(name + n - tail, ".hi") == 0;
 }
 
 /* Tensors that were not requested: moments of tensors that are frozen now are fine, anything else belongs to another model. */
@@ -257,7 +262,7 @@ mt_rc mt__ckpt_load_file(const char *dir, const mt_model *m, int file, const mt_
     char *path = file_path(dir, file);
     mt_rc rc = path ? mt_safetensors_open(&from, path, err) : mt_no_memory(err, "reading the state");
     loading l = { .file = from, .io = io };
-    for (int u = units.first; !rc && u < units.first + units.n; u++) rc = for_each_part(m, u, ckpt_state_load, &l, err);
+    for (int u = units.first; !rc && u < units.first + units.n; u++) rc = for_each_part(m, io, u, ckpt_state_load, &l, err);
     if (!rc) rc = check_rest(from, l.n_found, m, units, err);
     if (rc && from) mt_note(err, "%s", path);
     mt_safetensors_close(from);

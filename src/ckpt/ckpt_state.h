@@ -1,5 +1,5 @@
-/* ckpt_state.h - the state of a layer, of the embedding or of the head in one file: NAME.hi, .lo, .m, .v for every tensor NAME
- * (no moments for frozen ones).  By tensor and not by block, so that a file does not depend on how units are laid out, nor on how
+/* ckpt_state.h - the state of a layer, of the embedding or of the head in one file: NAME.hi, .lo and the optimizer's arrays (AdamW: .m,
+ * .v) for every tensor NAME, no arrays for frozen ones.  By tensor and not by block, so that a file does not depend on how units are laid out, nor on how
  * many units a layer with experts is cut into.  Only ckpt/ includes it. */
 #ifndef MT_CKPT_CKPT_STATE_H
 #define MT_CKPT_CKPT_STATE_H
@@ -10,8 +10,8 @@
 
 int mt__ckpt_files(const mt_model *m);
 mt_layer_units mt__ckpt_file_units(const mt_model *m, int file);
-/* Bytes of its numbers; form: of the optimizer's arrays. */
-uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_moments form);
+/* Bytes of its numbers; form: as mt_state_io's. */
+uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_state_form form);
 
 /* Writing: every unit of the file, in any order. */
 typedef struct mt__ckpt_file mt__ckpt_file;

@@ -8,8 +8,8 @@
 
 typedef struct mt_state_io {
     void *user;
-    mt_moments moments; /* form of the optimizer's arrays */
-    /* Numbers of a unit's state: uint16 hi, int16 lo, the optimizer's arrays as mt_moments_type says. */
+    mt_state_form form;
+    /* Numbers of a unit's state: uint16 hi, int16 lo, the optimizer's arrays as mt_state_read_type says. */
     mt_rc (*read)(void *user, mt_state_range r, void *dst, mt_err *err);
     mt_rc (*write)(void *user, mt_state_range r, const void *src, mt_err *err);
     /* False: nothing of the range is stored here, and it need not be written.  NULL: all is. */

@@ -2,7 +2,7 @@
 #ifndef MT_ENGINE_HOME_H
 #define MT_ENGINE_HOME_H
 
-#include "optim/state.h"
+#include "optim/optimizer.h"
 
 typedef struct mt_home {
     uint16_t *hi;                /* NULL if mapped */
@@ -17,6 +17,15 @@ static inline void *mt_home_at(const mt_home *h, mt_state_kind kind)
 {
     if (mt_state_is_array(kind)) return h->array[kind - MT_STATE_ARRAYS];
     return kind == MT_STATE_HI ? (void *)h->hi : (void *)h->lo;
+}
+
+/* Where the update finds state and gradient. */
+static inline void mt_home_address(mt_update *u, const mt_home *h, const void *g)
+{
+    u->hi = h->hi;
+    u->lo = h->lo;
+    for (int k = 0; k < MT_MOST_ARRAYS; k++) u->array[k] = h->array[k];
+    u->g = g;
 }
 
 #endif

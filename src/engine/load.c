@@ -65,7 +65,7 @@ static int64_t split_with_nans(const float *f, uint16_t *hi, int16_t *lo, int64_
         uint16_t h;
         int16_t l;
         mt_split(f[i], &h, &l);
-        hi[i] = ok ? h : MT_ADAMW_BAD_HI;
+        hi[i] = ok ? h : MT_UPDATE_BAD_HI;
         lo[i] = ok ? l : 0;
         n_bad += !ok;
     }

@@ -164,24 +164,22 @@ mt_device *mt_peers_device(const mt_peers *p, int lane) { return p->lanes[lane].
 mt_event *mt_peers_updated(const mt_peers *p, int lane, int unit) { return p->lanes[lane].units[unit].updated; }
 void *mt_peers_gradient(const mt_peers *p, int lane, int unit) { return p->lanes[lane].units[unit].gradient; }
 
-static mt_rc update_slice(peer_lane *l, int unit, const mt_adamw *whole, mt_stretch cut, mt_err *err)
+static mt_rc update_slice(peer_lane *l, int unit, const mt_optimizer *optimizer, const mt_update *whole, mt_stretch cut,
+                          mt_err *err)
 {
     const peer_unit *u = &l->units[unit];
-    mt_adamw op = *whole;
-    op.n = cut.n;
-    op.n_decay = mt_clamp_i64(whole->n_decay - cut.first, 0, cut.n);
-    op.key = mt_moment_key_at(whole->key, cut.first);
-    op.hi = u->home.hi, op.lo = u->home.lo, op.m = u->home.array[0], op.v = u->home.array[1], op.g = u->gradient;
+    mt_update op = mt_update_part(whole, cut.first, cut.n);
+    mt_home_address(&op, &u->home, u->gradient);
     op.n_bad = l->n_bad;
-    MT_TRY(l->ops->adamw(l->stream, &op, err));
+    MT_TRY(optimizer->on_device(l->ops, l->stream, &op, err));
     return mt_record(l->stream, u->updated, err);
 }
 
-mt_rc mt_peers_update(mt_peers *p, int unit, const mt_adamw *whole, mt_err *err)
+mt_rc mt_peers_update(mt_peers *p, int unit, const mt_optimizer *optimizer, const mt_update *whole, mt_err *err)
 {
     for (int k = 0; k < p->n; k++) {
         const mt_stretch cut = mt_plan_lane_slice(p->plan, unit, k);
-        if (cut.n && update_slice(&p->lanes[k], unit, whole, cut, err)) return mt_note(err, "%s", p->lanes[k].at.name);
+        if (cut.n && update_slice(&p->lanes[k], unit, optimizer, whole, cut, err)) return mt_note(err, "%s", p->lanes[k].at.name);
     }
     return MT_OK;
 }

@@ -47,7 +47,7 @@ void *mt_peers_gradient(const mt_peers *p, int lane, int unit); /* its finished 
 /* On the updater's thread, after an update in host memory: refreshes every lane's slice of the weights. */
 mt_rc mt_peers_refresh(mt_peers *p, int unit, const mt_home *host, mt_err *err);
 /* On the updater's thread: queue the update of every lane's slice from its slice of the gradient. */
-mt_rc mt_peers_update(mt_peers *p, int unit, const mt_adamw *whole, mt_err *err);
+mt_rc mt_peers_update(mt_peers *p, int unit, const mt_optimizer *optimizer, const mt_update *whole, mt_err *err);
 /* Copies numbers [first, first + n) of the unit's hi or lo into dst, memory of lane `lane`, on its stream s, after the newest
  * updates.  The updater's gate must show that those are queued. */
 mt_rc mt_peers_gather(mt_peers *p, int lane, mt_stream *s, int unit, mt_state_kind kind, int64_t first, int64_t n, uint16_t *dst,

@@ -1,4 +1,4 @@
-/* pieces.c - updates a piece of a unit in a device slot: state and gradient in, Adam, state back. schedule/sequence_pieces.c decides
+/* pieces.c - updates a piece of a unit in a device slot: state and gradient in, update, state back. schedule/sequence_pieces.c decides
  * which piece, and when.
  *
  * A piece is a separate update of elements [first, first + n) of their unit.  It begins at a block of moments, and its random
@@ -12,7 +12,7 @@ typedef struct span {
 } span;
 
 typedef struct piece {
-    mt_adamw op;
+    mt_update op;
     span spans[2 * MT_STATE_KINDS];
     int n_spans;
 } piece;
@@ -21,7 +21,7 @@ typedef struct piece {
 static void add_kind(piece *p, const mt_lane *lane, const mt_action *a, mt_state_kind kind, char *slot)
 {
     char *home = mt_home_at(mt_state_home(lane->state, a->unit), kind);
-    const mt_moments form = lane->plan->arithmetic.moments;
+    const mt_state_form form = mt_arithmetic_form(&lane->plan->arithmetic);
     mt_byte_run from[2], to[2];
     const int n = mt_state_byte_runs(form, kind, mt__layout(lane, a->unit)->n_train, a->first, a->n, from);
     mt_state_byte_runs(form, kind, a->n, 0, a->n, to);
@@ -34,8 +34,10 @@ static piece piece_of(const mt_lane *lane, const mt_action *a)
     const mt_state_layout at = mt_plan_lay_out(lane->plan, a->n, MT_PIECE_PARTS);
     char *slot = lane->pieces[a->slot];
     piece p = { .op = mt_state_update_range(lane->state, a->unit, (mt_stretch){ a->first, a->n }) };
-    p.op.m = slot + at.at[MT_STATE_ARRAYS], p.op.v = slot + at.at[MT_STATE_ARRAYS + 1], p.op.g = slot + at.at[MT_STATE_KINDS];
-    p.op.hi = (uint16_t *)(void *)(slot + at.at[MT_STATE_HI]), p.op.lo = (int16_t *)(void *)(slot + at.at[MT_STATE_LO]);
+    mt_home in_slot = { .hi = (uint16_t *)(void *)(slot + at.at[MT_STATE_HI]),
+                        .lo = (int16_t *)(void *)(slot + at.at[MT_STATE_LO]) };
+    for (int k = 0; k < MT_MOST_ARRAYS; k++) in_slot.array[k] = slot + at.at[MT_STATE_ARRAYS + k];
+    mt_home_address(&p.op, &in_slot, slot + at.at[MT_STATE_KINDS]);
     for (int i = 0; i < MT_STATE_KINDS; i++) {
         const mt_state_kind kind = mt_state_copy_order[i];
         add_kind(&p, lane, a, kind, slot + at.at[kind]);
@@ -58,7 +60,7 @@ mt_rc mt__pieces_update(mt_lane *lane, const mt_action *a, mt_err *err)
     piece p = piece_of(lane, a);
     p.op.guard = lane->pass.updates_early ? &lane->total.norms[a->unit] : NULL;
     p.op.n_bad = lane->total.n_bad;
-    return lane->ops->adamw(lane->piece, &p.op, err);
+    return mt_state_optimizer(lane->state)->on_device(lane->ops, lane->piece, &p.op, err);
 }
 
 mt_rc mt__pieces_back(mt_lane *lane, const mt_action *a, mt_err *err)

@@ -146,7 +146,7 @@ static mt_snapshot extent_of(const mt_model *model, const mt_snapshot_options *o
 {
     mt_snapshot s = { .model = model, .plan = o->plan };
     for (mt_state_kind k = 0; k < MT_STATE_KINDS; k++)
-        s.each[k] = mt_state_is_array(k) && o->only_weights ? 0 : mt_state_read_bytes(o->moments, k);
+        s.each[k] = mt_state_is_array(k) && o->only_weights ? 0 : mt_state_read_bytes(o->form, k);
     return s;
 }
 

@@ -20,7 +20,7 @@ typedef struct mt_snapshot_options {
     int n_threads;       /* threads that copy */
     bool backwards;      /* the last units are updated first */
     bool only_weights;   /* the optimizer's arrays will not be read */
-    mt_moments moments;  /* their form */
+    mt_state_form form;  /* of the state */
     const mt_plan *plan; /* with several machines: this one's plan, which defines what is stored here; NULL: everything */
 } mt_snapshot_options;
 

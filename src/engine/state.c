@@ -70,6 +70,7 @@ int mt_state_machine(const mt_state *s) { return s->plan->job.machine; }
 void mt_state_fail(mt_state *s, const mt_err *err) { mt_watch_fail(s->watch, err); }
 void mt_state_follow(mt_state *s, int unit, mt_event *at_home) { s->units[unit].at_home = at_home; }
 const mt_home *mt_state_home(const mt_state *s, int unit) { return &s->units[unit].home; }
+const mt_optimizer *mt_state_optimizer(const mt_state *s) { return mt_optimizer_of(s->plan->arithmetic.optimizer); }
 int64_t mt_state_updates(const mt_state *s) { return s->t; }
 void mt_state_set_updates(mt_state *s, int64_t t) { s->t = t; }
 

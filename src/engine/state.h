@@ -55,7 +55,7 @@ mt_rc mt_state_map(mt_state *s, int unit, int weight, const void *data, mt_err *
 size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind);
 /* Bytes of one number as read() returns it. */
 size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind);
-/* uint16 hi, int16 lo, m and v as mt_moments_type says.  Nothing may be in flight on the host; waits for device updates.  Any
+/* uint16 hi, int16 lo, the optimizer's arrays as mt_moments_type says.  Nothing may be in flight on the host; waits for device updates.  Any
  * number of threads may read. */
 mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err);
 /* Nothing may be in flight.  Any number of threads may write; 8-bit moments of a unit only one at a time, because numbers share
@@ -66,15 +66,16 @@ bool mt_state_takes(const mt_state *s, mt_state_range r);
 
 /* -- updates -- */
 
-/* Adam's count of updates, for its bias corrections. */
+/* The optimizer's count of updates. */
 int64_t mt_state_updates(const mt_state *s);
 void mt_state_set_updates(mt_state *s, int64_t t);
 /* Starts the next step's updates (number updates() + 1); gradients are multiplied by scale. */
 void mt_state_begin_update(mt_state *s, const mt_hyper *h, double grad_scale);
-/* Unit u's part of the update, without the addresses of state and gradient; or a range of its elements as a separate update,
- * which must begin at a block of moments. */
-mt_adamw mt_state_update_of(const mt_state *s, int unit);
-mt_adamw mt_state_update_range(const mt_state *s, int unit, mt_stretch of);
+/* The one dispatch of updates: the row of the plan's optimizer. */
+const mt_optimizer *mt_state_optimizer(const mt_state *s);
+/* Unit u's part of the update, without the addresses of state and gradient; or a range of its elements (mt_update_part). */
+mt_update mt_state_update_of(const mt_state *s, int unit);
+mt_update mt_state_update_range(const mt_state *s, int unit, mt_stretch of);
 
 /* An update on the host. */
 typedef struct mt_host_update {

@@ -21,7 +21,7 @@ typedef struct state_unit {
 
 typedef struct update_job {
     mt_host_update at;
-    mt_adamw op;   /* the addresses of the state are filled in when it runs */
+    mt_update op;  /* the addresses of the state are filled in when it runs */
     int64_t locks; /* locks that must end first */
 } update_job;
 
@@ -69,7 +69,7 @@ typedef struct folder {
 
 /* The current update. */
 typedef struct update_step {
-    mt_adamw_coef coef, coef_no_decay;
+    mt_update_coef coef, coef_no_decay;
     uint64_t seed; /* seed of its random bits, and */
     int64_t t;     /* the update's number */
 } update_step;

@@ -12,8 +12,11 @@ enum { PIECE = 1 << 17 }; /* 8-bit numbers per copy to or from the device: whole
 
 /* -- addresses ------------------------------------------------------------------------------ */
 
-static mt_moments form(const mt_state *s) { return s->plan->arithmetic.moments; }
-static bool packed(const mt_state *s, mt_state_kind kind) { return mt_state_is_array(kind) && form(s) == MT_MOMENTS_8BIT; }
+static mt_state_form form(const mt_state *s) { return mt_arithmetic_form(&s->plan->arithmetic); }
+static bool packed(const mt_state *s, mt_state_kind kind)
+{
+    return mt_state_is_array(kind) && form(s).moments == MT_MOMENTS_8BIT;
+}
 
 size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind) { return mt_state_read_bytes(form(s), kind); }
 
@@ -123,25 +126,25 @@ static mt_rc move_blocks(mt_state *s, const span *p, blocks *b, mt_copy_dir dir,
 
 static int numbers_in(const blocks *b, int64_t i) { return (int)mt_min_i64(MT_MOMENT_BLOCK, b->n - i * MT_MOMENT_BLOCK); }
 
-static mt_moment_scale scale_of(const blocks *b, mt_state_kind kind, int64_t i)
+static mt_moment_scale scale_of(const blocks *b, bool is_square, int64_t i)
 {
-    return mt_moment_scale_of(b->exponent[i], kind == MT_STATE_ARRAYS ? MT_MOMENT_E_BITS_M : MT_MOMENT_E_BITS_V);
+    return mt_moment_scale_of(b->exponent[i], is_square ? MT_MOMENT_E_BITS_V : MT_MOMENT_E_BITS_M);
 }
 
 /* Block i as the bf16 it is exactly. */
-static void state_io_unpack(const blocks *b, mt_state_kind kind, int64_t i, uint16_t out[MT_MOMENT_BLOCK])
+static void state_io_unpack(const blocks *b, bool is_square, int64_t i, uint16_t out[MT_MOMENT_BLOCK])
 {
     const uint8_t *code = b->code + i * MT_MOMENT_BLOCK;
     int n = numbers_in(b, i);
-    mt_moment_scale scale = scale_of(b, kind, i);
-    if (kind == MT_STATE_ARRAYS)
+    mt_moment_scale scale = scale_of(b, is_square, i);
+    if (!is_square)
         for (int k = 0; k < n; k++) out[k] = (uint16_t)(mt__bits_of(mt_moment_m_value(code[k], scale)) >> 16);
     else
         for (int k = 0; k < n; k++) out[k] = (uint16_t)(mt__bits_of(mt_moment_v_value(code[k], scale)) >> 16);
 }
 
 /* The conversion is exact, so it needs no random rounding. */
-static void pack(blocks *b, mt_state_kind kind, int64_t i, const uint16_t in[MT_MOMENT_BLOCK])
+static void pack(blocks *b, bool is_square, int64_t i, const uint16_t in[MT_MOMENT_BLOCK])
 {
     uint8_t *code = b->code + i * MT_MOMENT_BLOCK;
     int n = numbers_in(b, i);
@@ -151,27 +154,27 @@ static void pack(blocks *b, mt_state_kind kind, int64_t i, const uint16_t in[MT_
         largest = raised > largest ? raised : largest;
     }
     b->exponent[i] = (uint8_t)mt_moment_exponent(largest);
-    mt_moment_scale scale = scale_of(b, kind, i);
-    if (kind == MT_STATE_ARRAYS)
+    mt_moment_scale scale = scale_of(b, is_square, i);
+    if (!is_square)
         for (int k = 0; k < n; k++) code[k] = (uint8_t)mt_moment_m_code(mt_bf16_to_f32(in[k]), 0, scale);
     else
         for (int k = 0; k < n; k++) code[k] = (uint8_t)mt_moment_v_code(mt_bf16_to_f32(in[k]), 0, scale);
 }
 
 /* Copies numbers [from, to) of b from or to `data`, and advances data. */
-static void convert_blocks(blocks *b, mt_state_kind kind, int64_t from, int64_t to, char **data, mt_copy_dir dir)
+static void convert_blocks(blocks *b, bool is_square, int64_t from, int64_t to, char **data, mt_copy_dir dir)
 {
     uint16_t x[MT_MOMENT_BLOCK];
     for (int64_t i = from / MT_MOMENT_BLOCK; i * MT_MOMENT_BLOCK < to; i++) {
         int64_t at = i * MT_MOMENT_BLOCK, first = mt_max_i64(from - at, 0);
         size_t bytes = (size_t)(mt_min_i64(to - at, MT_MOMENT_BLOCK) - first) * sizeof *x;
         bool whole = bytes == (size_t)numbers_in(b, i) * sizeof *x;
-        if (dir == MT_COPY_OUT || !whole) state_io_unpack(b, kind, i, x);
+        if (dir == MT_COPY_OUT || !whole) state_io_unpack(b, is_square, i, x);
         if (dir == MT_COPY_OUT) {
             memcpy(*data, x + first, bytes);
         } else {
             memcpy(x + first, *data, bytes);
-            pack(b, kind, i, x);
+            pack(b, is_square, i, x);
         }
         *data += bytes;
     }
@@ -181,6 +184,7 @@ static mt_rc move_packed(mt_state *s, span p, char *data, mt_copy_dir dir, mt_er
 {
     mt_state_range *const r = &p.r;
     const int64_t end = r->first + r->n;
+    const bool is_square = mt_state_optimizer(s)->arrays[r->kind - MT_STATE_ARRAYS].is_square;
     blocks *b = mt_malloc(sizeof *b); /* too much for a small stack */
     mt_rc rc = b ? MT_OK : mt_no_memory(err, "the moments of unit %d", r->unit);
     while (!rc && r->first < end) {
@@ -189,7 +193,7 @@ static mt_rc move_packed(mt_state *s, span p, char *data, mt_copy_dir dir, mt_er
         int64_t from = r->first - b->at, to = mt_min_i64(b->n, end - b->at);
         if (dir == MT_COPY_OUT || from > 0 || to < b->n)
             rc = move_blocks(s, &p, b, MT_COPY_OUT, err); /* keep the other numbers */
-        if (!rc) convert_blocks(b, r->kind, from, to, &data, dir);
+        if (!rc) convert_blocks(b, is_square, from, to, &data, dir);
         if (!rc && dir == MT_COPY_IN) rc = move_blocks(s, &p, b, MT_COPY_IN, err);
         r->first = b->at + b->n;
     }

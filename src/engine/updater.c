@@ -17,7 +17,8 @@ enum { PIECE = 1 << 16 }; /* elements a worker takes at a time: whole blocks of 
 /* -- a job ----------------------------------------------------------------------------------------- */
 
 typedef struct host_update {
-    mt_adamw op;
+    const mt_optimizer *optimizer;
+    mt_update op;
     int64_t n;    /* elements, from the first on */
     size_t n_bad; /* atomically added to */
 } host_update;
@@ -25,26 +26,25 @@ typedef struct host_update {
 static void update_piece(void *arg, int64_t piece)
 {
     host_update *h = arg;
-    size_t bad = mt_adamw_piece(&h->op, piece * PIECE, mt_min_i64((piece + 1) * PIECE, h->n));
+    size_t bad = h->optimizer->on_host(&h->op, piece * PIECE, mt_min_i64((piece + 1) * PIECE, h->n));
     if (bad) __atomic_add_fetch(&h->n_bad, bad, __ATOMIC_RELAXED);
 }
 
 /* Addresses of this machine's slice of the state; with one machine this is the whole unit. */
-static void find_slice(const mt_state *s, const update_job *job, mt_adamw *op)
+static void find_slice(const mt_state *s, const update_job *job, mt_update *op)
 {
-    const mt_home *h = &s->units[job->at.unit].home;
+    mt_home h = s->units[job->at.unit].home;
     const int64_t first = mt_plan_own_slice(s->plan, job->at.unit).first;
-    op->g = job->at.g;
-    op->hi = h->hi + first;
-    op->lo = mt_plan_low_is_whole(s->plan, job->at.unit) ? h->lo + first : h->lo;
-    op->m = h->array[0], op->v = h->array[1];
+    h.hi += first;
+    if (mt_plan_low_is_whole(s->plan, job->at.unit)) h.lo += first;
+    mt_home_address(op, &h, job->at.g);
 }
 
 static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
 {
     char name[MT_NAME_BYTES];
     const state_unit *u = &s->units[job->at.unit];
-    host_update h = { .op = job->op, .n = mt_min_i64(job->at.n, job->op.n) };
+    host_update h = { .optimizer = mt_state_optimizer(s), .op = job->op, .n = mt_min_i64(job->at.n, job->op.n) };
     if (h.n) find_slice(s, job, &h.op);
     mt_unit_name(s->model, job->at.unit, name);
     if (job->at.landed) MT_TRY(mt_sync(job->at.landed, err));
@@ -57,7 +57,8 @@ static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
             name);
     if (s->exchange) MT_TRY(mt_watch_reach(s->watch, &u->updated, job->at.version - 1, err)); /* its weights have been sent */
     MT_TRY(mt_watch_reach(s->watch, &u->unlocked, job->locks, err));                          /* H1 */
-    if (mt_plan_is_sliced(s->plan, job->at.unit)) return mt_peers_update(s->folder.peers, job->at.unit, &job->op, err);
+    if (mt_plan_is_sliced(s->plan, job->at.unit))
+        return mt_peers_update(s->folder.peers, job->at.unit, mt_state_optimizer(s), &job->op, err);
     int64_t start = mt_now_ns();
     mt_pool_for(s->updater.pool, (h.n + PIECE - 1) / PIECE, update_piece, &h);
     if (s->trace) mt_trace_host(s->trace, "updater", name, start, mt_now_ns());
@@ -146,38 +147,36 @@ static void *updater_main(void *arg)
 
 void mt_state_begin_update(mt_state *s, const mt_hyper *h, double grad_scale)
 {
-    mt_adamw_step step = { .lr = h->lr,
-                           .beta1 = h->beta1,
-                           .beta2 = h->beta2,
-                           .eps = h->eps,
-                           .weight_decay = h->weight_decay,
-                           .grad_scale = grad_scale,
-                           .t = s->t + 1 };
-    s->step = (update_step){ .seed = h->seed, .t = step.t, .coef = mt_adamw_coef_of(&step) };
+    const mt_optimizer *optimizer = mt_state_optimizer(s);
+    mt_update_step step = { .lr = h->lr,
+                            .beta1 = h->beta1,
+                            .beta2 = h->beta2,
+                            .eps = h->eps,
+                            .weight_decay = h->weight_decay,
+                            .grad_scale = grad_scale,
+                            .t = s->t + 1 };
+    s->step = (update_step){ .seed = h->seed, .t = step.t, .coef = optimizer->coef(&step) };
     step.weight_decay = 0;
-    s->step.coef_no_decay = mt_adamw_coef_of(&step);
+    s->step.coef_no_decay = optimizer->coef(&step);
 }
 
-mt_adamw mt_state_update_of(const mt_state *s, int unit)
+mt_update mt_state_update_of(const mt_state *s, int unit)
 {
     enum { STREAM = 0x6d6f6d << 8 }; /* "mom": different from every other use of the seed */
     const mt_layout *l = mt__state_layout(s, unit);
-    return (mt_adamw){ .t = s->plan->arithmetic.grad,
-                       .moments = s->plan->arithmetic.moments,
-                       .n = l->n_train,
-                       .n_decay = l->n_decay,
-                       .key = mt_rng_u64(s->step.seed, STREAM + (uint64_t)unit, (uint64_t)s->step.t),
-                       .coef = s->step.coef,
-                       .coef_no_decay = s->step.coef_no_decay };
+    return (mt_update){ .t = s->plan->arithmetic.grad,
+                        .moments = s->plan->arithmetic.moments,
+                        .n = l->n_train,
+                        .n_decay = l->n_decay,
+                        .key = mt_rng_u64(s->step.seed, STREAM + (uint64_t)unit, (uint64_t)s->step.t),
+                        .coef = s->step.coef,
+                        .coef_no_decay = s->step.coef_no_decay };
 }
 
-mt_adamw mt_state_update_range(const mt_state *s, int unit, mt_stretch of)
+mt_update mt_state_update_range(const mt_state *s, int unit, mt_stretch of)
 {
-    mt_adamw op = mt_state_update_of(s, unit);
-    op.n_decay = mt_clamp_i64(op.n_decay - of.first, 0, of.n);
-    op.key = mt_moment_key_at(op.key, of.first);
-    op.n = of.n;
-    return op;
+    const mt_update whole = mt_state_update_of(s, unit);
+    return mt_update_part(&whole, of.first, of.n);
 }
 
 mt_rc mt_state_push(mt_state *s, const mt_host_update *u, mt_err *err)

@@ -1,4 +1,4 @@
-/* updates.c - Adam at its three sites: the addresses of state and gradient. schedule/sequence_updates.c decides which unit, and when.
+/* updates.c - updates at their three sites: the addresses of state and gradient. schedule/sequence_updates.c decides which unit, and when.
  *
  *   host    jobs go to the updater's thread (updater.c)
  *   device  on the compute stream, at the state's home
@@ -7,7 +7,7 @@
  *
  * The host may update only part of a unit; pieces of the rest pass through device slots (pieces.c).
  *
- * All sites run the one expression of ops/adamw.h on the same rounded gradient, so the site cannot change a bit. */
+ * All sites run the one expression of the optimizer (optim/optimizer.h) on the same rounded gradient, so the site cannot change a bit. */
 #include "engine/lane_internal.h"
 
 /* -- on the host ----------------------------------------------------------------------------------- */
@@ -28,19 +28,19 @@ mt_rc mt__updates_on_host(mt_lane *lane, const mt_action *a, mt_err *err)
 
 /* -- on the device --------------------------------------------------------------------------------- */
 
-static mt_rc queue_adamw(mt_lane *lane, int u, const mt_home *at, mt_err *err)
+static mt_rc queue_update(mt_lane *lane, int u, const mt_home *at, mt_err *err)
 {
-    mt_adamw op = mt_state_update_of(lane->state, u);
-    op.hi = at->hi, op.lo = at->lo, op.m = at->array[0], op.v = at->array[1], op.g = lane->units[u].grad_dev;
+    mt_update op = mt_state_update_of(lane->state, u);
+    mt_home_address(&op, at, lane->units[u].grad_dev);
     op.guard = lane->pass.updates_early ? &lane->total.norms[u] : NULL;
     op.n_bad = lane->total.n_bad;
-    return lane->ops->adamw(lane->compute, &op, err);
+    return mt_state_optimizer(lane->state)->on_device(lane->ops, lane->compute, &op, err);
 }
 
 mt_rc mt__updates_on_device(mt_lane *lane, int u, bool in_place, mt_err *err)
 {
     const mt_home *s = mt_state_home(lane->state, u);
-    MT_TRY(queue_adamw(lane, u, s, err));
+    MT_TRY(queue_update(lane, u, s, err));
     return in_place ? mt__ring_rejoin(lane, u, s->lo, err) : MT_OK;
 }
 
@@ -94,7 +94,7 @@ mt_rc mt__updates_stage(mt_lane *lane, const mt_action *a, mt_err *err)
 mt_rc mt__updates_staged(mt_lane *lane, const mt_action *a, mt_err *err)
 {
     const mt_home at = staged_state(lane, a);
-    MT_TRY(queue_adamw(lane, a->unit, &at, err));
+    MT_TRY(queue_update(lane, a->unit, &at, err));
     return a->in_place ? mt__ring_rejoin(lane, a->unit, at.lo, err) : MT_OK;
 }
 

@@ -33,15 +33,16 @@ static void load_bf16(float *restrict to, const uint16_t *restrict from, size_t 
     for (size_t i = 0; i < n; i++) to[i] = mt_bf16_to_f32(from[i]);
 }
 
+static size_t exponent_of(const mt_moments_chunk *c) { return mt_moments_exponents_at(c->n_all) + c->at / MT_MOMENT_BLOCK; }
+
 static void load_8bit(const mt_moments_chunk *c)
 {
-    const uint8_t *m = c->m, *v = c->v;
-    size_t exponent = mt_moments_exponents_at(c->n_all) + c->at / MT_MOMENT_BLOCK;
-    mt_moment_scale sm = mt_moment_scale_of(m[exponent], MT_MOMENT_E_BITS_M),
-                    sv = mt_moment_scale_of(v[exponent], MT_MOMENT_E_BITS_V);
-    const uint8_t *restrict from_m = m + c->at, *restrict from_v = v + c->at;
+    const uint8_t *restrict from_m = (const uint8_t *)c->m + c->at, *restrict from_v = (const uint8_t *)c->v + c->at;
     float *restrict to_m = c->m32, *restrict to_v = c->v32;
+    const mt_moment_scale sm = mt_moment_scale_of(((const uint8_t *)c->m)[exponent_of(c)], MT_MOMENT_E_BITS_M);
     for (size_t i = 0; i < c->n; i++) to_m[i] = mt_moment_m_value(from_m[i], sm);
+    if (!c->v) return;
+    const mt_moment_scale sv = mt_moment_scale_of(((const uint8_t *)c->v)[exponent_of(c)], MT_MOMENT_E_BITS_V);
     for (size_t i = 0; i < c->n; i++) to_v[i] = mt_moment_v_value(from_v[i], sv);
 }
 
@@ -51,35 +52,37 @@ static void store_bf16(const mt_moments_chunk *c)
     const float *restrict from_m = c->m32, *restrict from_v = c->v32;
     uint64_t key = c->key;
     uint32_t first = (uint32_t)c->at, n = (uint32_t)c->n;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; !c->v && i < n; i++) m[i] = mt_moment_to_bf16(from_m[i], mt_moment_bits(key, first + i) & 0xffff);
+    for (uint32_t i = 0; c->v && i < n; i++) {
         uint32_t r = mt_moment_bits(key, first + i);
         m[i] = mt_moment_to_bf16(from_m[i], r & 0xffff);
         v[i] = mt_moment_to_bf16(from_v[i], r >> 16);
     }
 }
 
+/* One array; its random bits are those of each number from `shift` on. */
+static inline void store_codes(const mt_moments_chunk *c, uint8_t *array, const float *restrict from,
+                               const uint32_t *restrict random, int shift, int e_bits,
+                               uint32_t (*code)(float, uint32_t, mt_moment_scale))
+{
+    uint32_t n = (uint32_t)c->n, largest = 0;
+    uint8_t *restrict to = array + c->at;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t raised = mt_moment_raised(from[i], random[i] >> shift & 0xffff);
+        largest = raised > largest ? raised : largest;
+    }
+    const uint32_t e = mt_moment_exponent(largest);
+    const mt_moment_scale scale = mt_moment_scale_of(e, e_bits);
+    for (uint32_t i = 0; i < n; i++) to[i] = (uint8_t)code(from[i], random[i] >> shift & 0xffff, scale);
+    array[exponent_of(c)] = (uint8_t)e;
+}
+
 static void store_8bit(const mt_moments_chunk *c)
 {
-    size_t exponent = mt_moments_exponents_at(c->n_all) + c->at / MT_MOMENT_BLOCK;
-    uint32_t first = (uint32_t)c->at, n = (uint32_t)c->n, largest_m = 0, largest_v = 0, random[MT_MOMENT_BLOCK];
-    const float *restrict from_m = c->m32, *restrict from_v = c->v32;
-    uint64_t key = c->key;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t r = random[i] = mt_moment_bits(key, first + i);
-        uint32_t m = mt_moment_raised(from_m[i], r & 0xffff), v = mt_moment_raised(from_v[i], r >> 16);
-        largest_m = m > largest_m ? m : largest_m;
-        largest_v = v > largest_v ? v : largest_v;
-    }
-    uint32_t em = mt_moment_exponent(largest_m), ev = mt_moment_exponent(largest_v);
-    mt_moment_scale sm = mt_moment_scale_of(em, MT_MOMENT_E_BITS_M), sv = mt_moment_scale_of(ev, MT_MOMENT_E_BITS_V);
-    uint8_t *restrict m = (uint8_t *)c->m + c->at, *restrict v = (uint8_t *)c->v + c->at;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t r = random[i];
-        m[i] = (uint8_t)mt_moment_m_code(from_m[i], r & 0xffff, sm);
-        v[i] = (uint8_t)mt_moment_v_code(from_v[i], r >> 16, sv);
-    }
-    ((uint8_t *)c->m)[exponent] = (uint8_t)em;
-    ((uint8_t *)c->v)[exponent] = (uint8_t)ev;
+    uint32_t first = (uint32_t)c->at, n = (uint32_t)c->n, random[MT_MOMENT_BLOCK];
+    for (uint32_t i = 0; i < n; i++) random[i] = mt_moment_bits(c->key, first + i);
+    store_codes(c, c->m, c->m32, random, 0, MT_MOMENT_E_BITS_M, mt_moment_m_code);
+    if (c->v) store_codes(c, c->v, c->v32, random, 16, MT_MOMENT_E_BITS_V, mt_moment_v_code);
 }
 
 void mt_moments_load(const mt_moments_chunk *c)
@@ -90,7 +93,7 @@ void mt_moments_load(const mt_moments_chunk *c)
         return;
     }
     load_bf16(c->m32, (const uint16_t *)c->m + c->at, c->n);
-    load_bf16(c->v32, (const uint16_t *)c->v + c->at, c->n);
+    if (c->v) load_bf16(c->v32, (const uint16_t *)c->v + c->at, c->n);
 }
 
 void mt_moments_store(const mt_moments_chunk *c)

@@ -1,4 +1,4 @@
-/* moments.h - how Adam's two moments are stored between updates, the same bits on every machine.
+/* moments.h - how an optimizer's arrays, such as Adam's two moments, are stored between updates, the same bits on every machine.
  *
  *     float32   4 bytes each     as computed
  *     bf16      2 bytes each     rounded stochastically
@@ -54,10 +54,10 @@ bool mt_moments_from_name(const char *name, mt_moments *out);
 MT_ANYWHERE size_t mt_moments_exponents_at(size_t n) { return (n + 15) / 16 * 16; }
 MT_ANYWHERE size_t mt_moments_blocks(size_t n) { return (n + MT_MOMENT_BLOCK - 1) / MT_MOMENT_BLOCK; }
 
-/* Both moments of up to a block of numbers, on their way to fp32 and back. */
+/* The moments of up to a block of numbers, on their way to fp32 and back. */
 typedef struct mt_moments_chunk {
     mt_moments form; /* not F32 */
-    void *m, *v;     /* a whole unit's */
+    void *m, *v;     /* a whole unit's; v: NULL if there is none */
     size_t n_all;    /* numbers of that unit */
     size_t at, n;    /* these of them; `at` begins a block, n is at most one, less only at the end of the unit */
     uint64_t key;    /* store: of the random bits */

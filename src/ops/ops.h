@@ -18,8 +18,8 @@
 
 #include "base/dtype.h"
 #include "device/device.h"
-#include "ops/adamw.h"
 #include "ops/moments.h"
+#include "ops/update.h"
 
 /* y[i] = scale * w[ids[i]] (+ w_pos[pos[i]]);   dw[ids[i]] += scale * dy[i], in ascending i for each id.
  * dw_pos[p] += dy of the row at position p of each document, documents in order. */
@@ -571,24 +571,6 @@ typedef struct mt_grad_norm {
     double *scratch; /* one double per chunk */
 } mt_grad_norm;
 
-/* The update of ops/adamw.h over [0, n_decay) with decay and [n_decay, n) without; m and v as `moments` says (ops/moments.h). */
-typedef struct mt_adamw {
-    mt_dtype t; /* of g */
-    mt_moments moments;
-    int64_t n, n_decay;
-    uint16_t *hi;
-    int16_t *lo;
-    void *m, *v; /* mt_moments_bytes(moments, n) each */
-    const void *g;
-    uint64_t key;                      /* of the random bits that round m and v; not for fp32 */
-    mt_adamw_coef coef, coef_no_decay; /* the same but for .decay */
-    const double *guard;               /* do nothing unless *guard is finite; NULL: always */
-    int64_t *n_bad;                    /* += weights that left the finite range */
-} mt_adamw;
-
-/* Numbers [from, to) of it on the calling thread, whose memory it must be; `from` begins a block of moments and so does `to`,
- * unless it is n.  Returns how many left the finite range. */
-size_t mt_adamw_piece(const mt_adamw *a, int64_t from, int64_t to);
 /* fold and round_grad of elements [from, to), on this thread. */
 void mt_fold_range(const mt_fold *a, int64_t from, int64_t to);
 void mt_round_range(const mt_round_grad *a, int64_t from, int64_t to);

@@ -1,4 +1,4 @@
-/* update.c - what happens to a gradient: folded, rounded, measured, applied.  And hi + lo made whole. */
+/* update.c - what happens to a gradient before it is applied: folded, rounded, measured.  And hi + lo made whole. */
 #include "base/mem.h"
 #include "base/split.h"
 #include "ops/ops_cpu.h"
@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum { PIECE = 16 * MT_SQNORM_CHUNK }; /* elements a thread takes at a time */
-_Static_assert(PIECE % MT_MOMENT_BLOCK == 0, "no block of moments is cut");
 
 static int64_t pieces(int64_t n) { return (n + PIECE - 1) / PIECE; }
 static int64_t piece_end(int64_t piece, int64_t n) { return (piece + 1) * PIECE < n ? (piece + 1) * PIECE : n; }
@@ -81,77 +80,6 @@ mt_rc mt__grad_norm_run(mt_pool *pool, const mt_grad_norm *a, mt_err *err)
     (void)err;
     mt_pool_for(pool, pieces(a->n), norm_piece, (void *)a);
     *a->sum = mt_sqnorm_add(a->scratch, mt_sqnorm_n_chunks((size_t)a->n));
-    return MT_OK;
-}
-
-size_t mt_adamw_scratch(const mt_adamw *a)
-{
-    (void)a;
-    return 0;
-}
-
-static mt_adamw_args args_of(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v, const mt_adamw_coef *coef)
-{
-    return (mt_adamw_args){ a->hi + from, a->lo + from, m, v, mt_at(a->g, a->t, from), a->t, (size_t)(to - from), *coef };
-}
-
-static size_t update_range(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v, const mt_adamw_coef *coef)
-{
-    const mt_adamw_args args = args_of(a, from, to, m, v, coef);
-    return from < to ? mt_adamw_update(&args) : 0;
-}
-
-/* m, v: of number `from`, in fp32.  The range may straddle the end of the decayed region. */
-static size_t update_f32(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v)
-{
-    int64_t split = mt_clamp_i64(a->n_decay, from, to);
-    return update_range(a, from, split, m, v, &a->coef) +
-           update_range(a, split, to, m + (split - from), v + (split - from), &a->coef_no_decay);
-}
-
-static size_t update_block(const mt_adamw *a, int64_t from, int64_t to)
-{
-    float m[MT_MOMENT_BLOCK], v[MT_MOMENT_BLOCK];
-    mt_moments_chunk c = { .form = a->moments,
-                           .m = a->m,
-                           .v = a->v,
-                           .n_all = (size_t)a->n,
-                           .at = (size_t)from,
-                           .n = (size_t)(to - from),
-                           .key = a->key,
-                           .m32 = m,
-                           .v32 = v };
-    const bool decays = to <= a->n_decay, alike = decays || from >= a->n_decay;
-    if (alike && to - from == MT_MOMENT_BLOCK) {
-        const mt_adamw_args args = args_of(a, from, to, m, v, decays ? &a->coef : &a->coef_no_decay);
-        return mt_adamw_update_block(&args, &c);
-    }
-    mt_moments_load(&c);
-    size_t bad = update_f32(a, from, to, m, v);
-    mt_moments_store(&c);
-    return bad;
-}
-
-size_t mt_adamw_piece(const mt_adamw *a, int64_t from, int64_t to)
-{
-    if (a->moments == MT_MOMENTS_F32) return update_f32(a, from, to, (float *)a->m + from, (float *)a->v + from);
-    size_t bad = 0;
-    for (int64_t at = from; at < to; at += MT_MOMENT_BLOCK) bad += update_block(a, at, mt_min_i64(at + MT_MOMENT_BLOCK, to));
-    return bad;
-}
-
-static void update_piece(void *arg, int64_t piece)
-{
-    const mt_adamw *a = arg;
-    size_t bad = mt_adamw_piece(a, piece * PIECE, piece_end(piece, a->n));
-    if (bad) __atomic_add_fetch(a->n_bad, (int64_t)bad, __ATOMIC_RELAXED);
-}
-
-mt_rc mt__adamw_run(mt_pool *pool, const mt_adamw *a, mt_err *err)
-{
-    (void)err;
-    if (a->guard && !isfinite(*a->guard)) return MT_OK;
-    mt_pool_for(pool, pieces(a->n), update_piece, (void *)a);
     return MT_OK;
 }
 

@@ -2,7 +2,7 @@
  *
  *     scale = min(1, max_norm / (norm + 1e-6))
  *
- * The gradients are never rewritten: the scale goes into the update (mt_adamw_step.grad_scale).  max_norm says how much is done:
+ * The gradients are never rewritten: the scale goes into the update (mt_update_step.grad_scale).  max_norm says how much is done:
  *     0 or less     off: the norm is not needed, and units update as their gradients land
  *     positive      the norm is computed and gradients scaled by it
  *     infinite      the norm is computed and watched, nothing is scaled */

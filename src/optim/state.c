@@ -1,5 +1,5 @@
 /* state.c - bytes of a unit's state, and the one layout of its arrays in memory that holds several of them. */
-#include "optim/state.h"
+#include "optim/optimizer.h"
 
 #include "base/mem.h"
 
@@ -7,14 +7,26 @@
 
 const mt_state_kind mt_state_copy_order[] = { MT_STATE_ARRAYS + 1, MT_STATE_LO, MT_STATE_ARRAYS, MT_STATE_HI };
 
-size_t mt_state_stored_bytes(mt_moments form, mt_state_kind kind, size_t n)
+bool mt_state_has(mt_state_form form, mt_state_kind kind)
 {
-    return mt_state_is_array(kind) ? mt_moments_bytes(form, n) : 2 * n;
+    return (int)kind < MT_STATE_ARRAYS + mt_optimizer_of(form.optimizer)->n_arrays;
 }
 
-size_t mt_state_read_bytes(mt_moments form, mt_state_kind kind)
+size_t mt_state_stored_bytes(mt_state_form form, mt_state_kind kind, size_t n)
 {
-    return mt_state_is_array(kind) ? mt_dtype_bytes(mt_moments_type(form)) : 2;
+    if (!mt_state_has(form, kind)) return 0;
+    return mt_state_is_array(kind) ? mt_moments_bytes(form.moments, n) : 2 * n;
+}
+
+size_t mt_state_read_bytes(mt_state_form form, mt_state_kind kind)
+{
+    return mt_state_has(form, kind) ? mt_dtype_bytes(mt_state_read_type(form, kind)) : 0;
+}
+
+mt_dtype mt_state_read_type(mt_state_form form, mt_state_kind kind)
+{
+    if (mt_state_is_array(kind)) return mt_moments_type(form.moments);
+    return kind == MT_STATE_HI ? MT_DTYPE_BF16 : MT_DTYPE_I16;
 }
 
 mt_state_layout mt_state_lay_out(const size_t bytes[MT_STATE_PARTS])
@@ -31,10 +43,11 @@ mt_state_layout mt_state_lay_out(const size_t bytes[MT_STATE_PARTS])
     return l;
 }
 
-int mt_state_byte_runs(mt_moments form, mt_state_kind kind, int64_t n_all, int64_t first, int64_t n, mt_byte_run out[2])
+int mt_state_byte_runs(mt_state_form form, mt_state_kind kind, int64_t n_all, int64_t first, int64_t n, mt_byte_run out[2])
 {
-    const bool blocks = mt_state_is_array(kind) && form == MT_MOMENTS_8BIT;
+    const bool blocks = mt_state_is_array(kind) && form.moments == MT_MOMENTS_8BIT;
     const size_t each = blocks ? 1 : mt_state_stored_bytes(form, kind, 1);
+    if (!mt_state_has(form, kind)) return 0;
     assert(!blocks || first % MT_MOMENT_BLOCK == 0);
     out[0] = (mt_byte_run){ (size_t)first * each, (size_t)n * each };
     if (!blocks) return 1;

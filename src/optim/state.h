@@ -6,9 +6,7 @@
 #ifndef MT_OPTIM_STATE_H
 #define MT_OPTIM_STATE_H
 
-#include "ops/moments.h"
-
-enum { MT_MOST_ARRAYS = 2 }; /* of any optimizer */
+#include "ops/update.h"
 
 /* Array k of the optimizer is of kind MT_STATE_ARRAYS + k. */
 typedef enum mt_state_kind {
@@ -19,6 +17,14 @@ typedef enum mt_state_kind {
 } mt_state_kind;
 
 static inline bool mt_state_is_array(mt_state_kind kind) { return kind >= MT_STATE_ARRAYS; }
+
+/* What decides the kinds and bytes of a state: which arrays there are, and how they are stored. */
+typedef struct mt_state_form {
+    mt_optimizer_kind optimizer;
+    mt_moments moments;
+} mt_state_form;
+/* True if the optimizer has this kind. */
+bool mt_state_has(mt_state_form form, mt_state_kind kind);
 
 /* All kinds in the order in which they are copied to and from slots: what an update needs last comes last. */
 extern const mt_state_kind mt_state_copy_order[MT_STATE_KINDS];
@@ -33,9 +39,12 @@ enum {
     MT_STATE_PARTS = MT_STATE_KINDS + 1
 };
 
-/* Bytes of n numbers of a kind, as they are stored; and of one number as callers read and write it. */
-size_t mt_state_stored_bytes(mt_moments form, mt_state_kind kind, size_t n);
-size_t mt_state_read_bytes(mt_moments form, mt_state_kind kind);
+/* Bytes of n numbers of a kind, as they are stored; and of one number as callers read and write it.  0: the optimizer has no such
+ * array. */
+size_t mt_state_stored_bytes(mt_state_form form, mt_state_kind kind, size_t n);
+size_t mt_state_read_bytes(mt_state_form form, mt_state_kind kind);
+/* The type in which they read and write it. */
+mt_dtype mt_state_read_type(mt_state_form form, mt_state_kind kind);
 
 /* Arrays of a unit's state in one stretch of memory, each at a multiple of MT_STATE_ALIGN: the optimizer's, the low halves, the
  * gradient, the high halves. */
@@ -48,10 +57,10 @@ typedef struct mt_state_layout {
 mt_state_layout mt_state_lay_out(const size_t bytes[MT_STATE_PARTS]);
 
 /* The bytes of numbers [first, first + n) of an array that stores n_all: one run, or two in 8 bits, the codes and then the exponents
- * of their blocks.  first begins a block.  Returns the number of runs. */
+ * of their blocks.  first begins a block.  Returns the number of runs, 0 if the optimizer has no such array. */
 typedef struct mt_byte_run {
     size_t at, bytes;
 } mt_byte_run;
-int mt_state_byte_runs(mt_moments form, mt_state_kind kind, int64_t n_all, int64_t first, int64_t n, mt_byte_run out[2]);
+int mt_state_byte_runs(mt_state_form form, mt_state_kind kind, int64_t n_all, int64_t first, int64_t n, mt_byte_run out[2]);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "model/flops.h"
+#include "optim/optimizer.h"
 
 #include <math.h>
 
@@ -286,4 +287,7 @@ double mt_cost_clear(const mt_costs *k) { return 4 / k->m->device_bandwidth; }
 /* Round and square: measured as 8 bytes of memory traffic, and the norm's last stage as long as 6. */
 double mt_cost_finish_grad(const mt_costs *k) { return 14 / k->m->device_bandwidth; }
 double mt_cost_fold(const mt_costs *k) { return 16 / k->m->device_bandwidth; }
-double mt_cost_adam_device(const mt_costs *k) { return 26 / k->m->device_bandwidth; }
+double mt_cost_update_device(const mt_costs *k, mt_optimizer_kind optimizer)
+{
+    return mt_optimizer_of(optimizer)->device_bytes / k->m->device_bandwidth;
+}

@@ -49,6 +49,6 @@ double mt_cost_reopen(const mt_costs *c, int layer, double rows);
 double mt_cost_clear(const mt_costs *c);
 double mt_cost_finish_grad(const mt_costs *c);
 double mt_cost_fold(const mt_costs *c);
-double mt_cost_adam_device(const mt_costs *c);
+double mt_cost_update_device(const mt_costs *c, mt_optimizer_kind optimizer);
 
 #endif

@@ -6,6 +6,7 @@
  * to the host.  (A private staging slot takes as much device memory as a device home and frees less host memory: such slots are
  * for users who want all homes on the host.  Reusing memory needs more device memory than such slots.) */
 #include "base/mem.h"
+#include "optim/optimizer.h"
 #include "base/units.h"
 #include "plan/knobs.h"
 
@@ -241,9 +242,10 @@ static void put_savings(char *out, size_t n, const mt_plan *trial)
     if (trial->job.clip)
         at += snprintf(out + at, n - (size_t)at, ", or set max_grad_norm: 0, which saves %zu bytes a parameter",
                        mt_dtype_bytes(a->grad));
+    const int arrays = mt_optimizer_of(a->optimizer)->n_arrays;
     if (a->moments == MT_MOMENTS_F32)
-        at += snprintf(out + at, n - (size_t)at, ", or adam_state: bf16 or 8bit, which save 4 and 6");
-    if (a->moments == MT_MOMENTS_BF16) snprintf(out + at, n - (size_t)at, ", or adam_state: 8bit, which saves 2");
+        snprintf(out + at, n - (size_t)at, ", or adam_state: bf16 or 8bit, which save %d and %d", 2 * arrays, 3 * arrays);
+    if (a->moments == MT_MOMENTS_BF16) snprintf(out + at, n - (size_t)at, ", or adam_state: 8bit, which saves %d", arrays);
 }
 
 /* A plan that only runs forward has weights and a cache, and none of the settings of a training run. */

@@ -1,5 +1,7 @@
 #include "plan/machine.h"
 
+#include "optim/optimizer.h"
+
 #include <math.h>
 #include <stdint.h>
 
@@ -50,6 +52,8 @@ mt_machine mt_machine_cpu(double flops, int n_threads)
                          .adam_host = { 0.8e9 * n_threads, 0.6e9 * n_threads, 0.4e9 * n_threads } };
 }
 
+static mt_state_form adamw(mt_moments moments) { return (mt_state_form){ MT_OPTIMIZER_ADAMW, moments }; }
+
 /* The share of the memory's rate that Adam reaches alone. */
 static const double ADAM_OF_MEMORY = 0.86;
 
@@ -60,19 +64,26 @@ void mt_machine_set_cores(mt_machine *m, int cores, double most)
     static const double core[MT_MOMENTS_FORMS] = { 0.9e9, 0.48e9, 0.42e9 };
     m->host_bandwidth = fmin(9.1e9 * cores + 20e9, most);
     for (int form = 0; form < MT_MOMENTS_FORMS; form++)
-        m->adam_host[form] = fmin(core[form] * cores, ADAM_OF_MEMORY * m->host_bandwidth / mt_machine_adam_bytes(form));
+        m->adam_host[form] =
+            fmin(core[form] * cores, ADAM_OF_MEMORY * m->host_bandwidth / mt_machine_update_bytes(adamw((mt_moments)form)));
 }
 
 void mt_machine_scale_cores(mt_machine *m, int from, int to)
 {
     for (int form = 0; form < MT_MOMENTS_FORMS; form++) {
-        const double measured = m->adam_host[form], most = ADAM_OF_MEMORY * m->host_bandwidth / mt_machine_adam_bytes(form);
+        const double measured = m->adam_host[form],
+                     most = ADAM_OF_MEMORY * m->host_bandwidth / mt_machine_update_bytes(adamw((mt_moments)form));
         m->adam_host[form] = fmin(measured * to / from, fmax(measured, most));
     }
 }
 
-double mt_machine_adam_bytes(mt_moments form)
+double mt_machine_update_bytes(mt_state_form form)
 {
-    static const double moments[MT_MOMENTS_FORMS] = { 16, 8, 4 };
-    return 10 + moments[form];
+    static const double array[MT_MOMENTS_FORMS] = { 8, 4, 2 };
+    return 10 + array[form.moments] * mt_optimizer_of(form.optimizer)->n_arrays;
+}
+
+double mt_machine_update_rate(const mt_machine *m, mt_state_form form)
+{
+    return m->adam_host[form.moments] * mt_machine_update_bytes(adamw(form.moments)) / mt_machine_update_bytes(form);
 }

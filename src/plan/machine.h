@@ -2,7 +2,7 @@
 #ifndef MT_PLAN_MACHINE_H
 #define MT_PLAN_MACHINE_H
 
-#include "ops/moments.h"
+#include "optim/state.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ typedef struct mt_machine {
     double copy_both;                   /* each way when both are busy */
     double copy_toll;                   /* slowdown of products beside copies */
     double host_bandwidth;              /* bytes a second that copies and Adam share */
-    double adam_host[MT_MOMENTS_FORMS]; /* parameters a second, alone */
+    double adam_host[MT_MOMENTS_FORMS]; /* parameters a second that AdamW updates, alone */
 
     /* Bytes per second into one lane from the others while all lanes copy; 0: devices cannot reach each other, or nothing was
      * measured. */
@@ -62,7 +62,9 @@ mt_machine mt_machine_typical(void);
 mt_machine mt_machine_cpu(double flops, int n_threads);
 
 /* Bytes of host memory that updating one parameter reads and writes, with bf16 gradients. */
-double mt_machine_adam_bytes(mt_moments form);
+double mt_machine_update_bytes(mt_state_form form);
+/* Parameters a second that an optimizer updates on the host, alone: as fast as AdamW moves its bytes. */
+double mt_machine_update_rate(const mt_machine *m, mt_state_form form);
 /* Sets the Adam and host memory rates from the number of cores; most: the memory's best bytes per second. */
 void mt_machine_set_cores(mt_machine *m, int cores, double most);
 /* Scales Adam rates that were measured with `from` cores to `to` cores, as far as the measured memory allows. */

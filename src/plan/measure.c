@@ -6,7 +6,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/units.h"
-#include "ops/adamw.h"
+#include "optim/adamw.h"
 #include "ops/ops.h"
 #include "plan/costs.h"
 #include "plan/gpus.h"
@@ -193,7 +193,7 @@ static mt_adamw adam_over(char *block, int64_t n, mt_moments form)
     w.g = w.hi + n;
     w.lo = (int16_t *)(void *)(w.hi + 2 * n);
     w.coef = w.coef_no_decay =
-        mt_adamw_coef_of(&(mt_adamw_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 1 });
+        mt_adamw_coef_of(&(mt_update_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 1 });
     return w;
 }
 
@@ -225,7 +225,9 @@ static mt_rc shared_rate(lab *l, const mt_machine *m, mt_pool *pool, char *block
     MT_TRY(settle(l->in, l->done[0], err));
     MT_TRY(settle(l->out, l->done[1], err));
     double copied = 2.0 * COPY_BYTES * COPIES - 2 * m->copy_both * (now() - end); /* the rest ran at full speed */
-    *rate = (TIMES * mt_machine_adam_bytes(MT_MOMENTS_F32) * (double)n + fmax(copied, 0)) / (end - start);
+    *rate =
+        (TIMES * mt_machine_update_bytes((mt_state_form){ MT_OPTIMIZER_ADAMW, MT_MOMENTS_F32 }) * (double)n + fmax(copied, 0)) /
+        (end - start);
     return MT_OK;
 }
 

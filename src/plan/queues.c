@@ -54,9 +54,9 @@ static bool is_copy(int i)
 static bool runs(unsigned busy, int i) { return busy >> i & 1; }
 
 /* Work a second of each queue, given which are busy. */
-static void rates_of(double rate[MT_QUEUES], unsigned busy, const mt_machine *m, mt_moments form)
+static void rates_of(double rate[MT_QUEUES], unsigned busy, const mt_machine *m, mt_state_form form)
 {
-    double adam_bytes = mt_machine_adam_bytes(form), copied = 0;
+    double adam_bytes = mt_machine_update_bytes(form), copied = 0;
     bool ins = runs(busy, MT_Q_IN) || runs(busy, MT_Q_PIECE_IN);
     bool outs = runs(busy, MT_Q_OUT) || runs(busy, MT_Q_BACK) || runs(busy, MT_Q_PIECE_BACK);
     rate[MT_Q_IN] = rate[MT_Q_PIECE_IN] = ins && outs ? fmin(m->copy_both, m->copy_in) : m->copy_in;
@@ -69,7 +69,7 @@ static void rates_of(double rate[MT_QUEUES], unsigned busy, const mt_machine *m,
         if (is_copy(i) && runs(busy, i)) copied += rate[i];
     /* Adam never gets less than a third of the memory: there the copies give way. */
     double left = fmax(m->host_bandwidth - copied, m->host_bandwidth / 3);
-    rate[MT_Q_ADAM] = fmin(m->adam_host[form], left / adam_bytes);
+    rate[MT_Q_ADAM] = fmin(mt_machine_update_rate(m, form), left / adam_bytes);
     double used = rate[MT_Q_ADAM] * adam_bytes, room = m->host_bandwidth - used;
     for (int i = 0; i < MT_QUEUES && runs(busy, MT_Q_ADAM) && copied > room; i++)
         if (is_copy(i)) rate[i] *= room / copied;
@@ -122,7 +122,7 @@ static unsigned begin_tasks(const mt_queues *q, const int head[MT_QUEUES], doubl
     return busy;
 }
 
-bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form)
+bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_state_form form)
 {
     int head[MT_QUEUES];
     double left[MT_QUEUES] = { 0 }, rates[1 << MT_QUEUES][MT_QUEUES], now = 0;

@@ -29,8 +29,8 @@ void mt_queues_free(mt_queues *q);
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3);
 /* The task also starts after another one.  It has at most MT_QUEUES - 1 of them, because a queue is in order. */
 void mt_queues_after(mt_queues *q, int task, int after);
-/* Runs all tasks, with Adam's moments in this form, and fills tasks[i].end.  False: a task waits for a later one of its own queue
+/* Runs all tasks, with state of this form, and fills tasks[i].end.  False: a task waits for a later one of its own queue
  * (a bug in the caller). */
-bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form);
+bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_state_form form);
 
 #endif

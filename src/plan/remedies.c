@@ -4,6 +4,7 @@
  *
  * Each is a changed question that is asked again: it becomes a remedy only if a plan for it fits. */
 #include "base/mem.h"
+#include "optim/optimizer.h"
 #include "plan/advise.h"
 
 #include <stdio.h>
@@ -69,8 +70,8 @@ static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
 /* Host bytes per trained parameter, without masters. */
 static size_t bytes_each(const mt_question *q)
 {
-    return 2 * mt_moments_bytes(q->form.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK +
-           (q->clip ? mt_dtype_bytes(q->form.grad) : 0);
+    const size_t array = mt_moments_bytes(q->form.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK;
+    return (size_t)mt_optimizer_of(q->form.optimizer)->n_arrays * array + (q->clip ? mt_dtype_bytes(q->form.grad) : 0);
 }
 
 typedef struct cost {

@@ -118,7 +118,7 @@ static void sim_between(simulation *sim, mt_queue queue, double bytes)
 /* An update of n parameters on the devices, in slices. */
 static void sim_update_slices(simulation *sim, int unit, double n)
 {
-    sim_do(sim, MT_Q_COMPUTE, n / mt_plan_lanes(sim->p) * mt_cost_adam_device(sim->w.costs));
+    sim_do(sim, MT_Q_COMPUTE, n / mt_plan_lanes(sim->p) * mt_cost_update_device(sim->w.costs, sim->p->arithmetic.optimizer));
     sim->shared->updates[unit] = newest(sim, MT_Q_COMPUTE);
 }
 
@@ -145,7 +145,7 @@ static void sim_fold_on_host(simulation *sim, const mt_action *a, double n)
     const double bytes = 4.0 * mt_plan_lanes(sim->p) + 2 + others;
     const double adam = sim->p->job.clip ? 0 : n / machines / mt_plan_rounds(sim->p);
     depend(sim, MT_Q_ADAM, newest(sim, MT_Q_OUT));
-    sim_do(sim, MT_Q_ADAM, n * bytes / mt_machine_adam_bytes(sim->p->arithmetic.moments) + adam);
+    sim_do(sim, MT_Q_ADAM, n * bytes / mt_machine_update_bytes(mt_arithmetic_form(&sim->p->arithmetic)) + adam);
     if (adam > 0) sim->shared->updates[a->unit] = newest(sim, MT_Q_ADAM);
 }
 
@@ -280,9 +280,9 @@ static double least_seconds(const simulation *sim, double longest)
     double in = bytes_in(sim), out = bytes_out(sim), both = fmin(in, out);
     double copies =
         both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
-    double memory =
-        (mt_plan_lanes(sim->p) * (in + out) + mt_machine_adam_bytes(sim->p->arithmetic.moments) * sim->work[MT_Q_ADAM]) /
-        m->host_bandwidth;
+    double memory = (mt_plan_lanes(sim->p) * (in + out) +
+                     mt_machine_update_bytes(mt_arithmetic_form(&sim->p->arithmetic)) * sim->work[MT_Q_ADAM]) /
+                    m->host_bandwidth;
     return fmax(longest, fmax(copies, memory));
 }
 
@@ -292,12 +292,13 @@ static double least_seconds(const simulation *sim, double longest)
 
 static void fill_parts(const simulation *sim, mt_times *out)
 {
-    *out = (mt_times){ .compute = sim->work[MT_Q_COMPUTE] + sim->work[MT_Q_PIECE],
-                       .copy_in = bytes_in(sim) / sim->m->copy_in,
-                       .copy_out = bytes_out(sim) / sim->m->copy_out,
-                       .adam_host = sim->work[MT_Q_ADAM] / sim->m->adam_host[sim->p->arithmetic.moments],
-                       .copy_peer = sim->work[MT_Q_PEER] > 0 ? sim->work[MT_Q_PEER] / sim->m->peer : 0,
-                       .data = DATA_SECONDS * (double)sim->p->job.step_tokens };
+    *out =
+        (mt_times){ .compute = sim->work[MT_Q_COMPUTE] + sim->work[MT_Q_PIECE],
+                    .copy_in = bytes_in(sim) / sim->m->copy_in,
+                    .copy_out = bytes_out(sim) / sim->m->copy_out,
+                    .adam_host = sim->work[MT_Q_ADAM] / mt_machine_update_rate(sim->m, mt_arithmetic_form(&sim->p->arithmetic)),
+                    .copy_peer = sim->work[MT_Q_PEER] > 0 ? sim->work[MT_Q_PEER] / sim->m->peer : 0,
+                    .data = DATA_SECONDS * (double)sim->p->job.step_tokens };
     const struct {
         double seconds;
         const char *what;
@@ -406,7 +407,7 @@ mt_rc mt_step_time(mt_step_model *shared, const mt_plan *p, const mt_machine *m,
     fill_parts(&sim, out);
     *simulated = out->step < give_up;
     if (!*simulated) return MT_OK;
-    if (!mt_queues_run(sim.q, m, p->arithmetic.moments))
+    if (!mt_queues_run(sim.q, m, mt_arithmetic_form(&p->arithmetic)))
         return mt_fail(err, sim.q->failed ? MT_ENOMEM : MT_EINTERNAL,
                        sim.q->failed ? "no host memory to time a plan"
                                      : "a plan whose step waits for itself: a bug, please report it");

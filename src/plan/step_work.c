@@ -87,10 +87,10 @@ static double work_of_one(const mt_step_work *w, const mt_action *a)
     case MT_DO_WRITE_BACK: return staged_bytes(w, a->unit, a->parts);
     case MT_DO_UPDATE_HOST: return (double)a->n / mt_plan_machines(w->p); /* each updates its slice */
     case MT_DO_UPDATE_DEVICE:
-    case MT_DO_UPDATE_STAGED: return params(w, a->unit) * mt_cost_adam_device(w->costs);
+    case MT_DO_UPDATE_STAGED: return params(w, a->unit) * mt_cost_update_device(w->costs, w->p->arithmetic.optimizer);
     case MT_DO_PIECE_IN:
     case MT_DO_PIECE_BACK: return piece_bytes(w, a);
-    case MT_DO_PIECE_UPDATE: return (double)a->n * mt_cost_adam_device(w->costs);
+    case MT_DO_PIECE_UPDATE: return (double)a->n * mt_cost_update_device(w->costs, w->p->arithmetic.optimizer);
     case MT_DO_SWEEP:
     case MT_DO_ROUTES:
     case MT_DO_NORM:

@@ -19,12 +19,13 @@ static void train_load_count(void *user, size_t bytes)
     if (pthread_equal(c->thread, pthread_self())) c->hooks->loading(c->hooks->user, done, c->total);
 }
 
-/* Bytes of hi and lo of all weights; for a checkpoint also the moments of trained weights. */
+/* Bytes of hi and lo of all weights; for a checkpoint also the optimizer's arrays of trained weights. */
 static size_t bytes_to_load(const mt_trainer *t)
 {
-    size_t sum = 0, moments = t->resume.from ? MT_MOST_ARRAYS * mt_state_read_bytes(t->exec.io.moments, MT_STATE_ARRAYS) : 0;
-    for (mt_walk at = mt_walk_model(t->net.model); mt_walk_next(&at);)
-        sum += (size_t)at.w->n * (4 + (at.w->frozen ? 0 : moments));
+    size_t sum = 0, arrays = 0;
+    for (mt_state_kind k = MT_STATE_ARRAYS; t->resume.from && k < MT_STATE_KINDS; k++)
+        arrays += mt_state_read_bytes(t->exec.io.form, k);
+    for (mt_walk at = mt_walk_model(t->net.model); mt_walk_next(&at);) sum += (size_t)at.w->n * (4 + (at.w->frozen ? 0 : arrays));
     return sum;
 }
 
@@ -56,7 +57,7 @@ mt_rc mt__train_load(mt_trainer *t, mt_err *err)
                                                   .n_workers = (int)t->s->memory.optimizer_threads },
                             err));
     t->exec.io = (mt_state_io){ .user = t->exec.engine,
-                                .moments = t->exec.io.moments,
+                                .form = t->exec.io.form,
                                 .write = write_state,
                                 .wants = t->comm->n_ranks > 1 ? is_stored : NULL,
                                 .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };

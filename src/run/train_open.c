@@ -246,7 +246,9 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         MT_TRY(mt__train_check_same(t, &saved, err));
         start_from(t, &saved);
     }
-    t->exec.io.moments = t->s->memory.adam_state;
+    mt_arithmetic types = { 0 };
+    mt_train_types(t->s, &types);
+    t->exec.io.form = mt_arithmetic_form(&types);
     MT_TRY(mt__train_plan(t, t->resume.from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(mt__train_compare_ranks(t, err));

@@ -67,7 +67,7 @@ mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room)
                                   .n_threads = save_threads(),
                                   .backwards = !t->exec.plan->job.clip, /* then the last units are updated first */
                                   .only_weights = t->s->save.save_only_model,
-                                  .moments = t->exec.io.moments,
+                                  .form = t->exec.io.form,
                                   .plan = t->comm->n_ranks > 1 ? t->exec.plan : NULL };
 }
 
@@ -151,9 +151,8 @@ static mt_rc train_save_prepare(mt_trainer *t, bool goes_on, mt_err *err)
     s->model = t->net.export;
     s->model.quiet = true; /* the finished model reports it, once */
     s->how = mt__train_aside(t, goes_on ? mt__train_spare_memory(t) : 0);
-    s->io = (mt_state_io){
-        .user = s, .moments = t->exec.io.moments, .read = read_state, .done = unit_done, .n_readers = save_threads()
-    };
+    s->io =
+        (mt_state_io){ .user = s, .form = t->exec.io.form, .read = read_state, .done = unit_done, .n_readers = save_threads() };
     s->ckpt = mt__train_ckpt(t);
     s->ckpt.model = &s->model;
     s->ckpt.io = &s->io;

@@ -2,6 +2,7 @@
  *
  * The order matters: each check relies on those before it.  A plan is settled halfway, once slots and kept layers are known to
  * make sense, because the checks of segments and units need what follows from the placement. */
+#include "optim/optimizer.h"
 #include "schedule/deal.h"
 #include "schedule/plan_internal.h"
 #include "schedule/slices.h"
@@ -71,6 +72,8 @@ static mt_rc check_pieces(const mt_plan *p, int u, mt_err *err)
     if (host_share % MT_MOMENT_BLOCK || p->place.piece_elems < 1 || p->place.piece_elems % MT_MOMENT_BLOCK)
         return mt_fail(err, MT_EINVAL, "unit %d: pieces of %lld elements after the first %lld cut a block of moments", u,
                        (long long)p->place.piece_elems, (long long)host_share);
+    if (mt_optimizer_of(p->arithmetic.optimizer)->granularity != MT_BY_ELEMENT)
+        return mt_fail(err, MT_EINVAL, "unit %d: this optimizer updates whole matrices, not pieces", u);
     if (p->place.piece_slots < 1) return mt_fail(err, MT_EINVAL, "updates in pieces need a slot");
     return MT_OK;
 }
@@ -110,6 +113,9 @@ static mt_rc check_lanes(const mt_plan *p, mt_err *err)
     if (!mt_plan_by_shares(p)) return MT_OK;
     if (!p->job.train || p->job.alias_layers)
         return mt_fail(err, MT_EINVAL, "%d lanes and %d machines for a pass that one lane makes", lanes, machines);
+    if (mt_optimizer_of(a->optimizer)->granularity != MT_BY_ELEMENT)
+        return mt_fail(err, MT_EINVAL, "this optimizer updates whole matrices, not the slices of %d lanes and %d machines", lanes,
+                       machines);
     if (lanes > parts) return mt_fail(err, MT_EINVAL, "%d lanes for a step of %d shares", lanes, parts);
     if ((machines > 1 || mt_arithmetic_rounds(a)) && p->place.fold != MT_FOLD_HOST)
         return mt_fail(err, MT_EINVAL, "sums of bundles that are rounded, or leave for other machines, meet in host memory");
@@ -146,7 +152,8 @@ static mt_rc check_arithmetic(const mt_plan *p, mt_err *err)
     if ((a->compute != MT_DTYPE_F32 && a->compute != MT_DTYPE_BF16) || (a->grad != MT_DTYPE_F32 && a->grad != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "compute and gradients are float32 or bfloat16");
     if (a->moments < MT_MOMENTS_F32 || a->moments >= MT_MOMENTS_FORMS)
-        return mt_fail(err, MT_EINVAL, "an unknown form of Adam's moments");
+        return mt_fail(err, MT_EINVAL, "an unknown form of the optimizer's state");
+    if (a->optimizer < 0 || a->optimizer >= MT_OPTIMIZERS) return mt_fail(err, MT_EINVAL, "an unknown optimizer");
     if (j->mapped && (j->train || a->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "mapped weights support only the forward pass in bfloat16");
     if (j->cache_slots < 0 || j->cache_slots > mt_min_i64(j->step_docs, a->micro_tokens))

@@ -93,7 +93,7 @@ void mt_plan_free(mt_plan *p)
 
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    enum { MOST = 17 };
+    enum { MOST = 18 };
     const int64_t all[] = { a->compute,
                             a->grad,
                             a->moments,
@@ -112,6 +112,7 @@ uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
     memcpy(fields, all, sizeof all);
     if (a->unit_experts) memcpy(fields + n, of_experts, sizeof of_experts), n += MT_COUNT(of_experts);
     if (mt_arithmetic_parts(a) > 1) memcpy(fields + n, of_shares, sizeof of_shares), n += MT_COUNT(of_shares);
+    if (a->optimizer != MT_OPTIMIZER_ADAMW) fields[n++] = (INT64_C(1) << 32) + a->optimizer; /* unlike any field before */
     if (mt_arithmetic_rounds(a)) fields[n++] = MT_DTYPE_BF16;
     return mt_hash(fields, n * sizeof *fields, 1);
 }

@@ -41,9 +41,10 @@ typedef enum mt_fold_route {
 } mt_fold_route;
 
 typedef struct mt_arithmetic {
-    mt_dtype compute;            /* F32 or BF16 */
-    mt_dtype grad;               /* finished gradients are rounded to this everywhere */
-    mt_moments moments;          /* how Adam's m and v are stored between updates */
+    mt_dtype compute; /* F32 or BF16 */
+    mt_dtype grad;    /* finished gradients are rounded to this everywhere */
+    mt_optimizer_kind optimizer;
+    mt_moments moments;          /* how the optimizer's arrays are stored between updates */
     int64_t micro_tokens;        /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
     int64_t moe_tokens;   /* whole micro-batches pass an expert together, up to this many rows; one at a time if it is smaller
@@ -54,6 +55,7 @@ typedef struct mt_arithmetic {
     bool reduce_bf16;           /* round each of several bundles to bf16 before it is added or sent to other machines */
 } mt_arithmetic;
 
+static inline mt_state_form mt_arithmetic_form(const mt_arithmetic *a) { return (mt_state_form){ a->optimizer, a->moments }; }
 static inline int mt_arithmetic_bundles(const mt_arithmetic *a) { return a->bundles > 1 ? (int)a->bundles : 1; }
 static inline int mt_arithmetic_shares(const mt_arithmetic *a) { return a->shares > 1 ? (int)a->shares : 1; }
 static inline bool mt_arithmetic_rounds(const mt_arithmetic *a) { return a->reduce_bf16 && a->bundles > 1; }

@@ -98,7 +98,7 @@ int mt_plan_total_count(const mt_plan *p)
 
 size_t mt_plan_array_bytes(const mt_plan *p, mt_state_kind kind, size_t n)
 {
-    return mt_state_stored_bytes(p->arithmetic.moments, kind, n);
+    return mt_state_stored_bytes(mt_arithmetic_form(&p->arithmetic), kind, n);
 }
 
 static size_t part_bytes(const mt_plan *p, int part, size_t n)

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/split.h"
-#include "ops/ops.h"
+#include "optim/adamw.h"
 
 enum { N_DECAY = 700, STEPS = 8 };
 
@@ -48,7 +48,7 @@ static void eight_steps(reference *s)
     const mt_st_tensor *g = tensor(s, "", "g"), *keys = tensor(s, "", "keys");
     float *grad = mt_calloc(s->n, sizeof *grad);
     for (int t = 0; t < STEPS; t++) {
-        mt_adamw_step step = {
+        mt_update_step step = {
             .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.37, .t = t + 1
         };
         memcpy(grad, g->data + (size_t)t * s->n * 4, s->n * 4);

@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "base/split.h"
+#include "optim/adamw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -1218,7 +1219,7 @@ static void declare_adamw(op_run *r, int c)
     memcpy(n_bad->init, &(int64_t){ 5 }, 8);
     if (adamw_cases[c].guard)
         op_set(op_add(r, &a->guard, "guard", OP_INPUT, MT_DTYPE_F64, 1, 1, 0), 0, 0, adamw_cases[c].guard == 1 ? 2.5 : INFINITY);
-    mt_adamw_step step = {
+    mt_update_step step = {
         .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.37, .t = 3
     };
     a->coef = mt_adamw_coef_of(&step);

@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 #include "base/split.h"
-#include "ops/adamw.h"
+#include "optim/adamw.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ typedef struct arrays {
     uint16_t g16[N_MAX];
 } arrays;
 
-static const mt_adamw_step usual = {
+static const mt_update_step usual = {
     .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .t = 1
 };
 
@@ -45,9 +45,9 @@ static void fill(arrays *a, uint64_t seed, bool tame)
     }
 }
 
-static size_t run(const mt_adamw_impl *impl, arrays *a, size_t at, size_t n, mt_dtype g_type, const mt_adamw_coef *coef)
+static size_t run(const mt_update_impl *impl, arrays *a, size_t at, size_t n, mt_dtype g_type, const mt_update_coef *coef)
 {
-    mt_adamw_args args = {
+    mt_update_args args = {
         .hi = a->hi + at, .lo = a->lo + at, .m = a->m + at, .v = a->v + at, .g_type = g_type, .n = n, .coef = *coef
     };
     args.g = g_type == MT_DTYPE_BF16 ? (const void *)(a->g16 + at) : a->g + at;
@@ -69,10 +69,10 @@ static void assert_same(const arrays *a, const arrays *b)
     assert_int_equal(floats_that_differ(a->v, b->v), 0);
 }
 
-static const mt_adamw_impl *portable(void) { return &mt_adamw_impls[mt_adamw_n_impls - 1]; }
+static const mt_update_impl *portable(void) { return &mt_adamw_impls[mt_adamw_n_impls - 1]; }
 
 /* Calls body with each supported implementation but the portable one, and says which are tested. */
-static void each_impl(void (*body)(const mt_adamw_impl *))
+static void each_impl(void (*body)(const mt_update_impl *))
 {
     for (size_t k = 0; k + 1 < mt_adamw_n_impls; k++) {
         bool has = mt_adamw_impls[k].supported();
@@ -83,7 +83,7 @@ static void each_impl(void (*body)(const mt_adamw_impl *))
 
 static arrays x, y, start;
 
-static void compare_on_every_kind_of_number(const mt_adamw_impl *impl)
+static void compare_on_every_kind_of_number(const mt_update_impl *impl)
 {
     size_t n_bad = 0;
     for (int tame = 0; tame < 2; tame++) {
@@ -91,10 +91,10 @@ static void compare_on_every_kind_of_number(const mt_adamw_impl *impl)
             fill(&x, 11, tame);
             y = x;
             for (int t = 1; t <= 5; t++) {
-                mt_adamw_step s = usual;
+                mt_update_step s = usual;
                 s.t = t;
                 s.grad_scale = t % 2 ? 1 : 0.37;
-                mt_adamw_coef c = mt_adamw_coef_of(&s);
+                mt_update_coef c = mt_adamw_coef_of(&s);
                 size_t bad_x = run(portable(), &x, 0, N_MAX, type ? MT_DTYPE_F32 : MT_DTYPE_BF16, &c);
                 size_t bad_y = run(impl, &y, 0, N_MAX, type ? MT_DTYPE_F32 : MT_DTYPE_BF16, &c);
                 assert_int_equal(bad_x, bad_y);
@@ -106,9 +106,9 @@ static void compare_on_every_kind_of_number(const mt_adamw_impl *impl)
     assert_true(n_bad > 0); /* the wild data did reach the edges */
 }
 
-static void compare_on_every_tail_and_misalignment(const mt_adamw_impl *impl)
+static void compare_on_every_tail_and_misalignment(const mt_update_impl *impl)
 {
-    mt_adamw_coef c = mt_adamw_coef_of(&usual);
+    mt_update_coef c = mt_adamw_coef_of(&usual);
     fill(&start, 12, true);
     for (size_t n = 0; n <= 67; n++) {
         for (size_t at = 0; at < 5; at++) {
@@ -138,14 +138,14 @@ static void tails_and_misaligned_arrays_too(void **state)
 static void any_cut_gives_the_same_bits(void **state)
 {
     (void)state;
-    mt_adamw_coef c = mt_adamw_coef_of(&usual);
+    mt_update_coef c = mt_adamw_coef_of(&usual);
     fill(&x, 13, true);
     y = x;
-    run(mt_adamw_best(), &x, 0, N_MAX, MT_DTYPE_BF16, &c);
+    run(mt_update_best(mt_adamw_impls), &x, 0, N_MAX, MT_DTYPE_BF16, &c);
     for (size_t at = 0, k = 0; at < N_MAX; k++) {
         size_t n = 1 + mt_rng_below(14, 0, k, 100);
         if (n > N_MAX - at) n = N_MAX - at;
-        run(mt_adamw_best(), &y, at, n, MT_DTYPE_BF16, &c);
+        run(mt_update_best(mt_adamw_impls), &y, at, n, MT_DTYPE_BF16, &c);
         at += n;
     }
     assert_same(&x, &y);
@@ -163,10 +163,10 @@ static void ten_steps_follow_torch(void **state)
         m[i] = v[i] = moved[i] = m_sum[i] = 0;
     }
     for (int t = 1; t <= 10; t++) {
-        mt_adamw_step s = usual;
+        mt_update_step s = usual;
         s.t = t;
         s.grad_scale = t % 3 ? 1 : 0.25;
-        mt_adamw_coef c = mt_adamw_coef_of(&s);
+        mt_update_coef c = mt_adamw_coef_of(&s);
         for (size_t i = 0; i < N_MAX; i++) x.g[i] = mt_rng_normal(16, (uint64_t)t, i) * 0.01f;
         for (size_t i = 0; i < N_MAX; i++) {
             double g = x.g[i] * s.grad_scale, bc1 = 1 - pow(s.beta1, t), bc2 = 1 - pow(s.beta2, t);
@@ -177,7 +177,7 @@ static void ten_steps_follow_torch(void **state)
             w[i] -= s.lr / bc1 * m[i] / (sqrt(v[i]) / sqrt(bc2) + s.eps);
             moved[i] += s.lr / bc1 * m_sum[i] / (sqrt(v[i]) / sqrt(bc2) + s.eps);
         }
-        assert_int_equal(run(mt_adamw_best(), &x, 0, N_MAX, MT_DTYPE_F32, &c), 0);
+        assert_int_equal(run(mt_update_best(mt_adamw_impls), &x, 0, N_MAX, MT_DTYPE_F32, &c), 0);
     }
     const double u = 0x1p-24;
     size_t wrong = 0;
@@ -195,8 +195,8 @@ static void ten_steps_follow_torch(void **state)
 static void the_coefficients_are_the_formula(void **state)
 {
     (void)state;
-    mt_adamw_step s = { .lr = 2e-5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .grad_scale = 0.5, .t = 1 };
-    mt_adamw_coef c = mt_adamw_coef_of(&s);
+    mt_update_step s = { .lr = 2e-5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .grad_scale = 0.5, .t = 1 };
+    mt_update_coef c = mt_adamw_coef_of(&s);
     assert_true(c.one_minus_beta1 == (float)(1 - 0.9) && c.one_minus_beta2 == (float)(1 - 0.95));
     assert_true(c.decay == (float)(1 - 2e-5 * 0.01) && c.grad_scale == 0.5f);
     assert_true(c.step_size == (float)(2e-5 / (1 - 0.9)));
@@ -214,7 +214,7 @@ static void the_coefficients_are_the_formula(void **state)
 static void nothing_comes_from_nothing(void **state)
 {
     (void)state;
-    mt_adamw_coef c = mt_adamw_coef_of(&usual);
+    mt_update_coef c = mt_adamw_coef_of(&usual);
     for (size_t k = 0; k < mt_adamw_n_impls; k++) {
         if (!mt_adamw_impls[k].supported()) continue;
         memset(&x, 0, sizeof x);
@@ -227,7 +227,7 @@ static void nothing_comes_from_nothing(void **state)
 static void without_gradients_decay_only_shrinks(void **state)
 {
     (void)state;
-    mt_adamw_coef c = mt_adamw_coef_of(&usual);
+    mt_update_coef c = mt_adamw_coef_of(&usual);
     fill(&start, 17, true);
     memset(start.g16, 0, sizeof start.g16);
     for (size_t k = 0; k < mt_adamw_n_impls; k++) {
@@ -245,15 +245,15 @@ static void without_gradients_decay_only_shrinks(void **state)
 static void small_updates_are_not_lost_to_bf16(void **state)
 {
     (void)state;
-    mt_adamw_step s = usual;
+    mt_update_step s = usual;
     s.lr = 1e-6;
     s.weight_decay = 0;
     memset(&x, 0, sizeof x);
     mt_split(1.0f, &x.hi[0], &x.lo[0]);
     x.g[0] = 1;
     for (s.t = 1; s.t <= 100; s.t++) {
-        mt_adamw_coef c = mt_adamw_coef_of(&s);
-        run(mt_adamw_best(), &x, 0, 1, MT_DTYPE_F32, &c);
+        mt_update_coef c = mt_adamw_coef_of(&s);
+        run(mt_update_best(mt_adamw_impls), &x, 0, 1, MT_DTYPE_F32, &c);
     }
     assert_int_equal(x.hi[0], 0x3f80); /* bf16 still says 1 */
     assert_true(fabsf(mt_join(x.hi[0], x.lo[0]) - (1 - 1e-4f)) < 1e-5f);
@@ -262,9 +262,9 @@ static void small_updates_are_not_lost_to_bf16(void **state)
 static void values_that_leave_the_finite_range_are_counted(void **state)
 {
     (void)state;
-    mt_adamw_step s = usual;
+    mt_update_step s = usual;
     s.weight_decay = 0;
-    mt_adamw_coef c = mt_adamw_coef_of(&s);
+    mt_update_coef c = mt_adamw_coef_of(&s);
     for (size_t k = 0; k < mt_adamw_n_impls; k++) {
         if (!mt_adamw_impls[k].supported()) continue;
         fill(&x, 18, true);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/split.h"
-#include "ops/ops.h"
+#include "optim/adamw.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -88,17 +88,17 @@ static void fill_gradient(float g[B], uint64_t seed)
 }
 
 /* Coefficients of an update; of one that leaves the moments as they are; that may make them infinite; that forgets the old ones. */
-static mt_adamw_coef coef_of(uint64_t seed)
+static mt_update_coef coef_of(uint64_t seed)
 {
-    static const mt_adamw_step usual = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 3 };
-    mt_adamw_coef c = mt_adamw_coef_of(&usual);
+    static const mt_update_step usual = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 3 };
+    mt_update_coef c = mt_adamw_coef_of(&usual);
     if (seed % 5 == 0) c.beta1 = c.beta2 = 1, c.one_minus_beta1 = c.one_minus_beta2 = 0;
     if (seed % 5 == 1) c.beta1 = c.beta2 = 1.2515f, c.grad_scale = 0;
     if (seed % 5 == 2) c.beta1 = c.beta2 = 0, c.one_minus_beta1 = c.one_minus_beta2 = 1;
     return c;
 }
 
-static void update_with(const mt_adamw_impl *impl, mt_moments form, uint64_t seed, updated *u)
+static void update_with(const mt_update_impl *impl, mt_moments form, uint64_t seed, updated *u)
 {
     const bool bf16 = seed % 2;
     float g[B];
@@ -119,14 +119,14 @@ static void update_with(const mt_adamw_impl *impl, mt_moments form, uint64_t see
                                  .key = mt_rng_u64(11, 0, seed),
                                  .m32 = u->m,
                                  .v32 = u->v };
-    const mt_adamw_args a = { .hi = u->hi,
-                              .lo = u->lo,
-                              .m = u->m,
-                              .v = u->v,
-                              .g = bf16 ? (const void *)g16 : g,
-                              .g_type = bf16 ? MT_DTYPE_BF16 : MT_DTYPE_F32,
-                              .n = B,
-                              .coef = coef_of(seed) };
+    const mt_update_args a = { .hi = u->hi,
+                               .lo = u->lo,
+                               .m = u->m,
+                               .v = u->v,
+                               .g = bf16 ? (const void *)g16 : g,
+                               .g_type = bf16 ? MT_DTYPE_BF16 : MT_DTYPE_F32,
+                               .n = B,
+                               .coef = coef_of(seed) };
     u->n_bad = impl->update_block(&a, &c);
 }
 
@@ -136,7 +136,7 @@ static void vector_code_updates_blocks_with_the_bits_of_plain_c(void **state)
     enum { BLOCKS = 6000 };
     static updated x, y;
     for (size_t k = 0; k + 1 < mt_adamw_n_impls; k++) {
-        const mt_adamw_impl *impl = &mt_adamw_impls[k];
+        const mt_update_impl *impl = &mt_adamw_impls[k];
         print_message("%s: %s\n", impl->name, impl->supported() ? "compared" : "this CPU has it not");
         for (uint64_t i = 0; impl->supported() && i < BLOCKS; i++) {
             const mt_moments form = small_forms[i / 10 % MT_COUNT(small_forms)];
@@ -261,7 +261,7 @@ static params x, y;
 
 static void update(params *p, mt_moments form, int64_t t, double beta2, const int64_t *cuts)
 {
-    mt_adamw_step step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = beta2, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .t = t };
+    mt_update_step step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = beta2, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .t = t };
     bool f32 = form == MT_MOMENTS_F32;
     mt_adamw a = { .t = MT_DTYPE_F32,
                    .moments = form,

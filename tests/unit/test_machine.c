@@ -253,7 +253,7 @@ static void other_cores_scale_what_was_measured(void **state)
     assert_ok(mt_machine_here(&more, dev, &(mt_machine_given){ .ram = gib, .cores = 4000 }, true, &err));
     mt_device_close(dev);
     for (int form = 0; form < MT_MOMENTS_FORMS; form++) {
-        double memory = 0.86 * all.host_bandwidth / mt_machine_adam_bytes(form);
+        double memory = 0.86 * all.host_bandwidth / mt_machine_update_bytes((mt_state_form){ .moments = form });
         assert_true(fabs(half.adam_host[form] / (all.adam_host[form] / 2) - 1) < 1e-5);
         assert_true(fabs(more.adam_host[form] / fmax(all.adam_host[form], memory) - 1) < 1e-5);
     }
@@ -387,7 +387,7 @@ static void queues_run_in_order_side_by_side_and_wait(void **state)
     int c = mt_queues_add(&q, MT_Q_OUT, 10, b, -1, -1);       /* 5 to 6 */
     int d = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1); /* after b, beside the copy out: slower by a tenth */
     int e = mt_queues_add(&q, MT_Q_ADAM, 200, c, -1, -1);     /* 6 to 8 */
-    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
+    assert_true(mt_queues_run(&q, &m, (mt_state_form){ 0 }));
     near(q.tasks[a].end, 2);
     near(q.tasks[b].end, 5);
     near(q.tasks[c].end, 6);
@@ -405,7 +405,7 @@ static void what_runs_at_once_shares_the_link_and_the_memory(void **state)
     mt_queues_clear(&q);
     int in = mt_queues_add(&q, MT_Q_IN, 8, -1, -1, -1), out = mt_queues_add(&q, MT_Q_OUT, 8, -1, -1, -1);
     int adam = mt_queues_add(&q, MT_Q_ADAM, 100, -1, -1, -1);
-    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
+    assert_true(mt_queues_run(&q, &m, (mt_state_form){ 0 }));
     near(q.tasks[in].end, 1); /* 8 a second each while both are busy */
     near(q.tasks[out].end, 1);
     assert_true(q.tasks[adam].end > 1.001); /* 16 of the memory's 2608 go to the copies */
@@ -425,7 +425,7 @@ static void copies_out_take_turns_as_they_become_ready(void **state)
     /* Ready at 0.55, 2 to 3. */
     int out = mt_queues_add(&q, MT_Q_OUT, 10, computed, -1, -1);
     int later = mt_queues_add(&q, MT_Q_BACK, 10, out, -1, -1);
-    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
+    assert_true(mt_queues_run(&q, &m, (mt_state_form){ 0 }));
     near(q.tasks[back].end, 1);
     near(q.tasks[again].end, 2);
     near(q.tasks[out].end, 3);
@@ -446,7 +446,7 @@ static void pieces_share_the_link_and_the_device(void **state)
     int product = mt_queues_add(&q, MT_Q_COMPUTE, 3, -1, -1, -1);      /* 0 to 2, 3 to 4 */
     int update = mt_queues_add(&q, MT_Q_PIECE, 1, piece, -1, -1);      /* 2 to 3 */
     int back = mt_queues_add(&q, MT_Q_PIECE_BACK, 10, update, -1, -1); /* 3 to 4 */
-    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
+    assert_true(mt_queues_run(&q, &m, (mt_state_form){ 0 }));
     near(q.tasks[weights].end, 1);
     near(q.tasks[piece].end, 2);
     near(q.tasks[update].end, 3);
@@ -466,7 +466,7 @@ static void adam_runs_at_the_rate_of_its_moments(void **state)
         mt_queues q = { 0 };
         mt_queues_clear(&q);
         int adam = mt_queues_add(&q, MT_Q_ADAM, 100, -1, -1, -1), in = copies ? mt_queues_add(&q, MT_Q_IN, 10, -1, -1, -1) : -1;
-        assert_true(mt_queues_run(&q, &m, MT_MOMENTS_8BIT));
+        assert_true(mt_queues_run(&q, &m, (mt_state_form){ .moments = MT_MOMENTS_8BIT }));
         near(q.tasks[adam].end, 2);
         if (copies) near(q.tasks[in].end, 1);
         mt_queues_free(&q);
@@ -481,7 +481,7 @@ static void a_task_that_waits_for_one_behind_it_is_noticed(void **state)
     mt_queues_clear(&q);
     mt_queues_add(&q, MT_Q_COMPUTE, 1, 1, -1, -1);
     mt_queues_add(&q, MT_Q_COMPUTE, 1, -1, -1, -1);
-    assert_false(mt_queues_run(&q, &m, MT_MOMENTS_F32));
+    assert_false(mt_queues_run(&q, &m, (mt_state_form){ 0 }));
     mt_queues_free(&q);
 }
 

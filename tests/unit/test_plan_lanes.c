@@ -98,7 +98,8 @@ static void predictions_respect_what_limits_them(void **state)
                 if (slow) m.host_bandwidth /= 8;
                 mt_plan *p = plan_of(&s, &m, true, batch, lanes, lanes);
                 const double weights = 2 * n / m.copy_in, adam = n / m.adam_host[MT_MOMENTS_F32],
-                             memory = (lanes * (2 + 4) * n + mt_machine_adam_bytes(MT_MOMENTS_F32) * n) / m.host_bandwidth,
+                             memory =
+                                 (lanes * (2 + 4) * n + mt_machine_update_bytes((mt_state_form){ 0 }) * n) / m.host_bandwidth,
                              floor_s = fmax(fmax(weights, adam), fmax(memory, p->times.compute));
                 assert_true(p->predicted_seconds >= 0.95 * floor_s);
                 if (p->times.compute > 8 * fmax(fmax(weights, adam), memory))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes states.safetensors: AdamW with each form of its moments, from the words of src/ops/adamw.h and src/ops/moments.h.
+"""Writes states.safetensors: AdamW with each form of its moments, from the words of src/optim/adamw.h and src/ops/moments.h.
 
     python make_goldens.py
 

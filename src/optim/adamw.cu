@@ -18,7 +18,7 @@ typedef struct param {
 } param;
 
 /* Returns 1 if it left the finite range. */
-__device__ __forceinline__ int update_one(param *p, float grad, const mt_adamw_coef &c)
+__device__ __forceinline__ int update_one(param *p, float grad, const mt_update_coef &c)
 {
     float g = __fmul_rn(grad, c.grad_scale);
     float m = __fadd_rn(__fmul_rn(c.beta1, p->m), __fmul_rn(c.one_minus_beta1, g));
@@ -28,7 +28,7 @@ __device__ __forceinline__ int update_one(param *p, float grad, const mt_adamw_c
     w = __fsub_rn(__fmul_rn(w, c.decay), __fmul_rn(c.step_size, __fdiv_rn(m, denom)));
     uint32_t bits = __float_as_uint(w);
     bool ok = (bits & 0x7fffffff) < MT_SPLIT_LIMIT;
-    p->hi = ok ? (uint16_t)((bits + 0x8000) >> 16) : (uint16_t)MT_ADAMW_BAD_HI;
+    p->hi = ok ? (uint16_t)((bits + 0x8000) >> 16) : (uint16_t)MT_UPDATE_BAD_HI;
     p->lo = ok ? (int16_t)(uint16_t)bits : (int16_t)0;
     p->m = m;
     p->v = v;
@@ -50,7 +50,7 @@ struct in_bf16 {
 };
 
 template <typename T, typename STORED, int N_AT_ONCE>
-__device__ __forceinline__ int update_some(const mt_adamw &a, int64_t i, const mt_adamw_coef &coef)
+__device__ __forceinline__ int update_some(const mt_adamw &a, int64_t i, const mt_update_coef &coef)
 {
     typedef typename STORED::type moment;
     vec<uint16_t, N_AT_ONCE> hi = load<uint16_t, N_AT_ONCE>(a.hi + i);
@@ -161,7 +161,7 @@ template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(co
     for (int k = 0; k < W; k++) {
         if (!WHOLE && k >= n) break;
         param p = { x.hi.at[k], x.lo.at[k], mt_moment_m_value(x.m.at[k], sm), mt_moment_v_value(x.v.at[k], sv) };
-        mt_adamw_coef coef = a.coef;
+        mt_update_coef coef = a.coef;
         coef.decay = i + k < a.n_decay ? a.coef.decay : a.coef_no_decay.decay;
         n_bad += update_one(&p, to_f32(x.g.at[k]), coef);
         x.hi.at[k] = p.hi;

@@ -1,8 +1,10 @@
-/* adamw.c - the expression of adamw.h in plain C, and the choice among its implementations. */
-#include "ops/adamw.h"
+/* adamw.c - the expression of adamw.h in plain C, the choice among its implementations, its row and its op on the CPU. */
+#include "optim/adamw.h"
 
 #include "base/cpuid.h"
+#include "base/mem.h"
 #include "base/split.h"
+#include "ops/ops_cpu.h"
 
 #include <assert.h>
 #include <float.h>
@@ -20,10 +22,10 @@ static double power(double x, int64_t n)
     return y;
 }
 
-mt_adamw_coef mt_adamw_coef_of(const mt_adamw_step *s)
+mt_update_coef mt_adamw_coef_of(const mt_update_step *s)
 {
     assert(s->t >= 1);
-    return (mt_adamw_coef){
+    return (mt_update_coef){
         .beta1 = (float)s->beta1,
         .one_minus_beta1 = (float)(1 - s->beta1),
         .beta2 = (float)s->beta2,
@@ -36,9 +38,9 @@ mt_adamw_coef mt_adamw_coef_of(const mt_adamw_step *s)
     };
 }
 
-static inline size_t update_one(const mt_adamw_args *a, size_t i, float grad)
+static inline size_t update_one(const mt_update_args *a, size_t i, float grad)
 {
-    const mt_adamw_coef *c = &a->coef;
+    const mt_update_coef *c = &a->coef;
     float g = grad * c->grad_scale;
     float m = c->beta1 * a->m[i] + c->one_minus_beta1 * g;
     float v = c->beta2 * a->v[i] + c->one_minus_beta2 * (g * g);
@@ -50,16 +52,16 @@ static inline size_t update_one(const mt_adamw_args *a, size_t i, float grad)
     int16_t lo;
     bool ok = mt_split_ok(w);
     mt_split(w, &hi, &lo);
-    a->hi[i] = ok ? hi : MT_ADAMW_BAD_HI;
+    a->hi[i] = ok ? hi : MT_UPDATE_BAD_HI;
     a->lo[i] = ok ? lo : 0;
     a->m[i] = m;
     a->v[i] = v;
     return !ok || (mt_f32_bits(v) & 0x7fffffff) >= 0x7f800000;
 }
 
-size_t mt__adamw_portable(const mt_adamw_args *args)
+size_t mt__adamw_portable(const mt_update_args *args)
 {
-    const mt_adamw_args a = *args; /* a copy, so that the stores cannot be suspected of changing it */
+    const mt_update_args a = *args; /* a copy, so that the stores cannot be suspected of changing it */
     size_t n_bad = 0;
     if (a.g_type == MT_DTYPE_BF16) {
         const uint16_t *g = a.g;
@@ -72,7 +74,7 @@ size_t mt__adamw_portable(const mt_adamw_args *args)
     return n_bad;
 }
 
-static size_t block_portable(const mt_adamw_args *args, const mt_moments_chunk *block)
+static size_t block_portable(const mt_update_args *args, const mt_moments_chunk *block)
 {
     mt_moments_load(block);
     size_t n_bad = mt__adamw_portable(args);
@@ -80,25 +82,45 @@ static size_t block_portable(const mt_adamw_args *args, const mt_moments_chunk *
     return n_bad;
 }
 
-const mt_adamw_impl mt_adamw_impls[] = {
+const mt_update_impl mt_adamw_impls[] = {
 #if MT_X86
     { "avx512", mt_cpu_has_avx512, mt__adamw_avx512, mt__adamw_block_avx512 },
     { "avx2", mt_cpu_has_avx2, mt__adamw_avx2, mt__adamw_block_avx2 },
 #endif
     { "portable", mt_cpu_has_c, mt__adamw_portable, block_portable },
 };
-const size_t mt_adamw_n_impls = sizeof mt_adamw_impls / sizeof *mt_adamw_impls;
+const size_t mt_adamw_n_impls = MT_COUNT(mt_adamw_impls);
 
-const mt_adamw_impl *mt_adamw_best(void)
+size_t mt_adamw_update(const mt_update_args *args) { return mt_update_best(mt_adamw_impls)->update(args); }
+
+size_t mt_adamw_piece(const mt_update *u, int64_t from, int64_t to)
 {
-    const mt_adamw_impl *impl = mt_adamw_impls;
-    while (!impl->supported()) impl++;
-    return impl;
+    return mt_update_numbers(mt_update_best(mt_adamw_impls), u, from, to);
 }
 
-size_t mt_adamw_update(const mt_adamw_args *args) { return mt_adamw_best()->update(args); }
-size_t mt_adamw_update_block(const mt_adamw_args *args, const mt_moments_chunk *block)
+/* -- the row and its op ------------------------------------------------------------------------------ */
+
+static mt_rc on_device(const mt_ops *ops, mt_stream *s, const mt_update *u, mt_err *err) { return ops->adamw(s, u, err); }
+
+const mt_optimizer mt_optimizer_adamw = { .name = "adamw",
+                                          .title = "AdamW",
+                                          .n_arrays = 2,
+                                          .arrays = { { ".m", false }, { ".v", true } },
+                                          .granularity = MT_BY_ELEMENT,
+                                          .device_bytes = 26,
+                                          .coef = mt_adamw_coef_of,
+                                          .on_host = mt_adamw_piece,
+                                          .on_device = on_device };
+
+size_t mt_adamw_scratch(const mt_adamw *a)
 {
-    assert(block->n == MT_MOMENT_BLOCK && args->n == block->n && args->m == block->m32 && args->v == block->v32);
-    return mt_adamw_best()->update_block(args, block);
+    (void)a;
+    return 0;
+}
+
+mt_rc mt__adamw_run(mt_pool *pool, const mt_adamw *a, mt_err *err)
+{
+    (void)err;
+    mt_update_over_pool(pool, &mt_optimizer_adamw, a);
+    return MT_OK;
 }

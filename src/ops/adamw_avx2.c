@@ -1,9 +1,0 @@
-/* adamw_avx2.c - adamw_lanes.h and moments_lanes.h, eight elements at a time. */
-#include "base/cpuid.h"
-
-#if MT_X86
-#include "ops/moments_lanes.h"
-
-size_t mt__adamw_avx2(const mt_adamw_args *args) { return adamw_update(args); }
-size_t mt__adamw_block_avx2(const mt_adamw_args *args, const mt_moments_chunk *block) { return update_block(args, block); }
-#endif
