@@ -18,6 +18,7 @@
 
 #include "base/dtype.h"
 #include "device/device.h"
+#include "ops/forms.h"
 #include "ops/moments.h"
 #include "ops/update.h"
 
@@ -581,6 +582,14 @@ typedef struct mt_join_halves {
     const int16_t *lo; /* NULL: all zero */
     float *w;
 } mt_join_halves;
+
+/* A packed weight (ops/forms.h) to numbers, rounded as the high half of their split where t is bf16. */
+typedef struct mt_expand {
+    mt_dtype t; /* of w */
+    mt_packing as;
+    const void *packed; /* mt_packing_bytes(&as) of them, aligned to MT_FORM_ALIGN */
+    void *w;            /* [rows, columns] */
+} mt_expand;
 
 /* What an op may be asked beyond its plain form.  A device that lacks one says so in its table, and a model that needs it is
  * refused before anything is allocated (model/traits.h). */

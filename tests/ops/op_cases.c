@@ -5,6 +5,7 @@
 #include "base/split.h"
 #include "optim/adamw.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1241,6 +1242,95 @@ static void declare_join_halves(op_run *r, int c)
 }
 
 CHECKED_OP(join_halves, false, true, NULL)
+
+/* -- expand ---------------------------------------------------------------------------------------- */
+
+static const mt_packing expand_cases[] = {
+    { MT_FORM_F8_E4M3, 1, 1, 128, 128, false },  { MT_FORM_F8_E4M3, 130, 392, 128, 128, false }, /* blocks that are cut off */
+    { MT_FORM_F8_E4M3, 7, 37, 37, 1, false },                                                    /* a scale a row, an odd width */
+    { MT_FORM_F8_E5M2, 5, 96, 96, 5, false },                                                    /* one scale */
+    { MT_FORM_F8_E5M2, 9, 40, 12, 4, false }, /* blocks that end within 8 columns */
+    { MT_FORM_MXFP4, 3, 32, 32, 1, false },      { MT_FORM_MXFP4, 67, 2880, 32, 1, false },
+    { MT_FORM_NF4, 5, 64, 64, 1, false },        { MT_FORM_NF4, 13, 384, 128, 1, false },
+    { MT_FORM_NF4_NESTED, 3, 64, 64, 1, false }, { MT_FORM_NF4_NESTED, 261, 192, 64, 1, false },
+    { MT_FORM_INT4, 4, 32, 32, 1, false },       { MT_FORM_INT4, 33, 264, 128, 1, false }, /* a last group that is shorter */
+    { MT_FORM_INT4, 11, 256, 64, 1, true },      { MT_FORM_Q8_0, 1, 32, 32, 1, false },
+    { MT_FORM_Q8_0, 51, 352, 32, 1, false },     { MT_FORM_Q4_K, 1, 256, 256, 1, false },
+    { MT_FORM_Q4_K, 37, 768, 256, 1, false },
+};
+
+static uint32_t random_bits(const op_run *r, uint64_t i) { return (uint32_t)mt_rng_below(r->how.seed, 91, i, UINT64_C(1) << 32); }
+
+/* Scales of the usual sizes, also negative ones, small ones and zero. */
+static uint16_t random_half(const op_run *r, uint64_t i)
+{
+    const uint32_t bits = random_bits(r, i);
+    return bits % 17 == 0 ? 0 : (uint16_t)((bits & 0x8000) | (bits >> 16 & 0x3fff));
+}
+
+static void fill_floats(const op_run *r, unsigned char *to, size_t bytes, uint64_t stream)
+{
+    for (size_t i = 0; i < bytes / sizeof(float); i++) {
+        const float x = mt_rng_normal(r->how.seed, stream, i) * ldexpf(1, (int)(random_bits(r, i) % 20) - 15);
+        memcpy(to + i * sizeof x, &x, sizeof x);
+    }
+}
+
+/* All codes are numbers in every form but E4M3's NaN and E5M2's top exponent. */
+static uint8_t number_code(mt_form form, uint32_t bits)
+{
+    uint8_t code = (uint8_t)bits;
+    if (form == MT_FORM_F8_E4M3 && (code & 127) == 127) code ^= 1;
+    if (form == MT_FORM_F8_E5M2 && (code & 124) == 124) code ^= 64;
+    return code;
+}
+
+static void fill_blocks(const op_run *r, const mt_packing *p, unsigned char *to)
+{
+    const bool q8 = p->form == MT_FORM_Q8_0;
+    const size_t each = q8 ? MT_Q8_0_BYTES : MT_Q4_K_BYTES, n = (size_t)(p->rows * p->columns / (q8 ? 32 : 256));
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < (q8 ? 1 : 2); k++) {
+            const uint16_t h = random_half(r, 2 * i + (size_t)k);
+            memcpy(to + i * each + 2 * (size_t)k, &h, sizeof h);
+        }
+}
+
+static void fill_packed(const op_run *r, const mt_packing *p, unsigned char *to)
+{
+    const mt_packed_places at = mt_packing_places(p);
+    for (size_t i = 0; i < at.bytes; i++) to[i] = number_code(p->form, random_bits(r, i));
+    for (size_t i = at.scales; p->form == MT_FORM_MXFP4 && i < at.more; i++) to[i] = (uint8_t)(random_bits(r, i) % 250);
+    if (p->form == MT_FORM_F8_E4M3 || p->form == MT_FORM_F8_E5M2 || p->form == MT_FORM_NF4)
+        fill_floats(r, to + at.scales, at.more - at.scales, 90);
+    if (p->form == MT_FORM_NF4_NESTED) {
+        fill_floats(r, to + at.more, at.extra - at.more, 89);
+        fill_floats(r, to + at.extra, offsetof(mt_form_nested, first), 88);
+        memcpy(to + at.extra + offsetof(mt_form_nested, first), &(int32_t){ 200 }, sizeof(int32_t));
+    }
+    if (p->form == MT_FORM_Q8_0 || p->form == MT_FORM_Q4_K) fill_blocks(r, p, to);
+    if (p->form != MT_FORM_INT4) return;
+    for (size_t i = 0; i < (size_t)(p->rows * at.blocks); i++) {
+        const uint16_t h = random_half(r, i);
+        memcpy(to + at.scales + 2 * i, &h, sizeof h);
+        to[at.more + i] = (uint8_t)(random_bits(r, i) % 17);
+    }
+    for (int64_t i = 0; p->ordered && i < p->columns; i++) {
+        const int32_t block = (int32_t)(random_bits(r, (uint64_t)i) % (uint32_t)at.blocks);
+        memcpy(to + at.extra + (size_t)i * sizeof block, &block, sizeof block);
+    }
+}
+
+static void declare_expand(op_run *r, int c)
+{
+    ARGS(mt_expand, ((mt_expand){ .t = r->how.t, .as = expand_cases[c] }));
+    assert(mt_packing_is_possible(&a->as));
+    op_buf *packed = op_add(r, &a->packed, "packed", OP_INPUT, MT_DTYPE_U8, 1, (int64_t)mt_packing_bytes(&a->as), 0);
+    fill_packed(r, &a->as, packed->init);
+    op_add(r, &a->w, "w", OP_OUTPUT, a->t, a->as.rows, a->as.columns, 0);
+}
+
+CHECKED_OP(expand, false, true, NULL)
 
 /* -- conv, delta_rule and the same for rows that continue sequences ------------------------------------ */
 
