@@ -1,12 +1,14 @@
 #include "ckpt/mxfp4.h"
 
+#include "ops/forms.h"
+
 #include <string.h>
 
 enum { BLOCK = 32, BLOCK_BYTES = BLOCK / 2 };
 
 typedef struct packed {
     mt_st_decoder base;
-    const uint8_t *blocks, *scales;
+    mt_packed m; /* all matrices, one after the other; a row of each is what one output has */
     const mt_map *map_of_blocks, *map_of_scales;
     size_t R, C; /* of one matrix, as the blocks have it: rows of the output, columns of the input */
 } packed;
@@ -20,32 +22,12 @@ static size_t base_of(const char *name, const char *tail)
 size_t mt__mxfp4_base_of_blocks(const char *name) { return base_of(name, "_blocks"); }
 size_t mt__mxfp4_base_of_scales(const char *name) { return base_of(name, "_scales"); }
 
-/* 2^(scale - 127).  The scale is the float's exponent field; 0 needs a subnormal float, and 255 means NaN. */
-static float power_of(uint8_t scale)
-{
-    uint32_t bits = (uint32_t)scale << 23;
-    if (scale == 0) bits = 1u << 22;
-    if (scale == 255) bits = 0x7fc00000u;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-/* Row r and column c of all matrices, one after the other. */
-static float number_at(const packed *p, size_t r, size_t c)
-{
-    static const float codes[16] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
-    size_t block = r * (p->C / BLOCK) + c / BLOCK;
-    uint8_t byte = p->blocks[block * BLOCK_BYTES + c % BLOCK / 2];
-    return codes[c % 2 ? byte >> 4 : byte & 15] * power_of(p->scales[block]);
-}
-
 static void read_packed(const mt_st_decoder *d, size_t first, size_t n, float *out)
 {
     const packed *p = (const packed *)d;
     for (size_t i = 0; i < n; i++) {
         size_t matrix = (first + i) / (p->C * p->R), c = (first + i) / p->R % p->C, r = (first + i) % p->R;
-        out[i] = number_at(p, matrix * p->R + r, c);
+        mt_packed_read(&p->m, (int64_t)((matrix * p->R + r) * p->C + c), 1, out + i);
     }
 }
 
@@ -54,8 +36,8 @@ static int spans_of_packed(const mt_st_decoder *d, size_t first, size_t n, mt_st
 {
     const packed *p = (const packed *)d;
     const size_t blocks = p->R * (p->C / BLOCK), from = first / (p->R * p->C), some = (first + n - 1) / (p->R * p->C) + 1 - from;
-    out[0] = (mt_st_span){ p->map_of_blocks, p->blocks + from * blocks * BLOCK_BYTES, some * blocks * BLOCK_BYTES };
-    out[1] = (mt_st_span){ p->map_of_scales, p->scales + from * blocks, some * blocks };
+    out[0] = (mt_st_span){ p->map_of_blocks, p->m.codes + from * blocks * BLOCK_BYTES, some * blocks * BLOCK_BYTES };
+    out[1] = (mt_st_span){ p->map_of_scales, (const uint8_t *)p->m.scales + from * blocks, some * blocks };
     return 2;
 }
 
@@ -68,7 +50,7 @@ static void read_every(const mt_st_decoder *d, size_t first, size_t step, size_t
         for (size_t i = 0; i < n; i++) read_packed(d, first + i * step, 1, out + i);
         return;
     }
-    for (size_t i = 0; i < n; i++) out[i] = number_at(p, matrix * p->R + r, c + i);
+    mt_packed_read(&p->m, (int64_t)((matrix * p->R + r) * p->C + c), (int64_t)n, out);
 }
 
 static bool fit(const mt_st_tensor *b, const mt_st_tensor *s)
@@ -101,12 +83,12 @@ mt_rc mt__mxfp4_join(mt_st_tensor *out, mt_arena *arena, const char *name, const
                              .scattered = true,
                              .stored_as = "MXFP4",
                              .read_every = read_every },
-                   .blocks = b->data,
-                   .scales = s->data,
                    .map_of_blocks = b->map,
                    .map_of_scales = s->map,
                    .R = (size_t)b->shape[1],
                    .C = (size_t)b->shape[2] * BLOCK };
+    const mt_packing as = { MT_FORM_MXFP4, b->shape[0] * b->shape[1], (int64_t)p->C, BLOCK, 1, false };
+    p->m = (mt_packed){ .as = as, .codes = b->data, .scales = s->data, .row_bytes = p->C / 2, .blocks = (int64_t)p->C / BLOCK };
     *out = *b;
     out->name = name;
     out->dtype = MT_DTYPE_BF16;

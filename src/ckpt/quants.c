@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/le.h"
+#include "ops/forms.h"
 
 static float half(const uint8_t *p) { return mt_f16_to_f32(mt__le16(p)); }
 
@@ -53,11 +54,12 @@ static void decode_q5_1(const uint8_t *b, float *x)
     }
 }
 
-static void decode_q8_0(const uint8_t *b, float *x)
+static void decode_form(mt_form form, int64_t n, const uint8_t *block, float *x)
 {
-    float d = half(b);
-    for (int i = 0; i < 32; i++) x[i] = d * (float)(int8_t)b[2 + i];
+    mt_packed_read(&(mt_packed){ .as = { form, 1, n, n, 1, false }, .codes = block }, 0, n, x);
 }
+
+static void decode_q8_0(const uint8_t *b, float *x) { decode_form(MT_FORM_Q8_0, 32, b, x); }
 
 /* 16 bytes of scale and offset (4 bits each), 64 of two-bit numbers, d, dmin.  Byte l of a half's 32 holds number l of four
  * rows of 32, two bits each. */
@@ -87,38 +89,19 @@ static void decode_q3_k(const uint8_t *b, float *x)
     }
 }
 
-/* Scale and offset of sub-block k of 8, six bits each: the first four are in the low bits of bytes 0-3 and 4-7; the others' low
- * nibbles in bytes 8-11, their top two bits on top of the first four's. */
-static void scale_and_min(const uint8_t *p, int k, float *scale, float *min)
-{
-    *scale = (float)(k < 4 ? p[k] & 63 : (p[k + 4] & 15) | p[k - 4] >> 6 << 4);
-    *min = (float)(k < 4 ? p[k + 4] & 63 : p[k + 4] >> 4 | p[k] >> 6 << 4);
-}
+static void decode_q4_k(const uint8_t *b, float *x) { decode_form(MT_FORM_Q4_K, 256, b, x); }
 
-/* d, dmin, 12 bytes of scales, 128 of nibbles: 32 bytes hold two sub-blocks, low nibbles first. */
-static void decode_q4_k(const uint8_t *b, float *x)
-{
-    const uint8_t *qs = b + 16;
-    float d = half(b), dmin = half(b + 2), s, m;
-    for (int k = 0; k < 8; k++) {
-        scale_and_min(b + 4, k, &s, &m);
-        for (int l = 0; l < 32; l++) {
-            int q = qs[32 * (k / 2) + l] >> 4 * (k % 2) & 15;
-            x[32 * k + l] = d * s * (float)q - dmin * m;
-        }
-    }
-}
-
-/* As Q4_K, with 32 bytes of fifth bits between: bit k of byte l. */
+/* As Q4_K (d, dmin, 12 bytes of scales, 128 of nibbles: 32 bytes hold two sub-blocks, low nibbles first), with 32 bytes of fifth
+ * bits between: bit k of byte l. */
 static void decode_q5_k(const uint8_t *b, float *x)
 {
     const uint8_t *high = b + 16, *qs = b + 48;
-    float d = half(b), dmin = half(b + 2), s, m;
+    float s, m;
     for (int k = 0; k < 8; k++) {
-        scale_and_min(b + 4, k, &s, &m);
+        mt_form_q4_k_scale(b, k, &s, &m);
         for (int l = 0; l < 32; l++) {
             int q = (qs[32 * (k / 2) + l] >> 4 * (k % 2) & 15) | (high[l] >> k & 1) << 4;
-            x[32 * k + l] = d * s * (float)q - dmin * m;
+            x[32 * k + l] = s * (float)q - m;
         }
     }
 }
