@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "ckpt/four_bits.h"
 #include "ckpt/fp8.h"
 #include "ckpt/model_files.h"
 #include "ckpt/mxfp4.h"
@@ -22,6 +23,8 @@ static const struct {
     { "model.safetensors", "model.safetensors.index.json", ".safetensors" },
     { "pytorch_model.bin", "pytorch_model.bin.index.json", ".bin" },
 };
+
+static const char qweight[] = ".qweight"; /* the end of names of GPTQ's and AWQ's codes */
 
 struct mt_shards {
     mt_weight_file **files;
@@ -106,7 +109,7 @@ static mt_rc close_gaps(mt_shards *s, mt_err *err)
     for (size_t i = 0; i < kept; i++) {
         size_t first = mt__names_add(&s->names, s->tensors[i]->name, i);
         if (first != i)
-            return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is there twice: in MXFP4, and as it is; keep one of them",
+            return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is there twice: quantized, and as it is; keep one of them",
                            s->tensors[i]->file, s->tensors[i]->name);
     }
     return MT_OK;
@@ -198,10 +201,95 @@ static mt_rc join_mxfp4(mt_shards *s, mt_err *err)
     return n_joined ? close_gaps(s, err) : MT_OK;
 }
 
+/* The other tensors of a 4-bit weight. */
+typedef struct siblings_of {
+    mt_shards *s;
+    const char *name; /* n bytes of it, and a tail */
+    size_t n;
+} siblings_of;
+
+static const mt_st_tensor *take_sibling(void *user, const char *tail)
+{
+    const siblings_of *of = user;
+    size_t at;
+    if (!find_tail(of->s, of->name, of->n, tail, &at)) return NULL;
+    const mt_st_tensor *t = of->s->tensors[at];
+    of->s->tensors[at] = NULL;
+    return t;
+}
+
+static mt_rc join_nf4(mt_shards *s, size_t i, const char *state, mt_err *err)
+{
+    const mt_st_tensor *w = s->tensors[i];
+    siblings_of of = { s, w->name, strlen(w->name) };
+    mt_st_tensor *joined = mt_arena_alloc(&s->arena, sizeof *joined);
+    if (!joined) return mt_no_memory(err, "a list of tensors");
+    MT_TRY(mt__nf4_join(joined, &s->arena, w, state, &(mt__siblings){ take_sibling, &of }, err));
+    s->tensors[i] = joined;
+    return MT_OK;
+}
+
+static mt_rc join_int4(mt_shards *s, size_t i, const mt__int4_how *how, mt_err *err)
+{
+    const mt_st_tensor *w = s->tensors[i];
+    siblings_of of = { s, w->name, strlen(w->name) - strlen(qweight) };
+    mt_str name = { 0 };
+    mt_str_add(&name, of.name, of.n);
+    mt_str_puts(&name, ".weight");
+    char *own = mt_str_ok(&name) ? mt_arena_strndup(&s->arena, name.s, name.n) : NULL;
+    mt_st_tensor *joined = mt_arena_alloc(&s->arena, sizeof *joined);
+    mt_str_free(&name);
+    if (!own || !joined) return mt_no_memory(err, "a list of tensors");
+    MT_TRY(mt__int4_join(joined, &s->arena, own, w, how, &(mt__siblings){ take_sibling, &of }, err));
+    s->tensors[i] = joined;
+    return MT_OK;
+}
+
+static mt_rc read_how(mt__int4_how *out, const char *dir, mt_err *err)
+{
+    char *config = mt_path_join(dir, "config.json");
+    if (!config) return mt_no_memory(err, "looking for config.json");
+    mt_rc rc = mt__int4_read_how(out, config, err);
+    mt_free(config);
+    return rc;
+}
+
+/* The tail of the tensor that describes a weight of bitsandbytes; NULL: it is not one. */
+static const char *state_of(const mt_shards *s, const mt_st_tensor *t)
+{
+    static const char *const states[] = { ".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4" };
+    const size_t n = strlen(t->name);
+    size_t at;
+    for (size_t k = 0; k < MT_COUNT(states); k++)
+        if (find_tail(s, t->name, n, states[k], &at)) return states[k];
+    return t->dtype == MT_DTYPE_U8 && find_tail(s, t->name, n, ".absmax", &at) ? states[0]
+                                                                               : NULL; /* its description is missing */
+}
+
+/* bitsandbytes, GPTQ and AWQ. */
+static mt_rc join_four_bits(mt_shards *s, const char *dir, mt_err *err)
+{
+    mt__int4_how how;
+    bool any = false, any_int4 = false;
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        const mt_st_tensor *t = s->tensors[i];
+        if (t && mt_ends_with(t->name, qweight)) {
+            if (!any_int4) MT_TRY(read_how(&how, dir, err));
+            MT_TRY(join_int4(s, i, &how, err));
+            any = any_int4 = true;
+        }
+        const char *state = t ? state_of(s, t) : NULL;
+        if (state) MT_TRY(join_nf4(s, i, state, err));
+        any |= state != NULL;
+    }
+    return any ? close_gaps(s, err) : MT_OK;
+}
+
 static mt_rc join_quantised(mt_shards *s, const char *dir, mt_err *err)
 {
     MT_TRY(join_fp8(s, dir, err));
-    return join_mxfp4(s, err);
+    MT_TRY(join_mxfp4(s, err));
+    return join_four_bits(s, dir, err);
 }
 
 /* -- directories ----------------------------------------------------------------------------------- */

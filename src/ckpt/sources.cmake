@@ -13,10 +13,12 @@ set(sources
   gguf_config.c
   gguf_model.c
   gguf_tokenizer.c
+  int4.c
   manifest.c
   model_files.c
   mxfp4.c
   names.c
+  nf4.c
   outdir.c
   pickle.c
   quants.c

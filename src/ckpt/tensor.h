@@ -25,7 +25,7 @@ typedef struct mt_st_span {
     size_t n;
 } mt_st_span;
 
-enum { MT_ST_SPANS = 2 }; /* numbers, and their scales */
+enum { MT_ST_SPANS = 3 }; /* numbers, their scales, and what belongs to those */
 
 /* The first member of what a format needs to read its numbers. */
 typedef struct mt_st_decoder mt_st_decoder;

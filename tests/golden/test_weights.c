@@ -1,4 +1,4 @@
-/* Weights in pickles, GGUF, FP8 and MXFP4 hold the numbers PyTorch and ggml's own package find in them. */
+/* Weights in pickles, GGUF, FP8, MXFP4, NF4 and int4 hold the numbers that PyTorch and the packages which made them find. */
 #include "test.h"
 
 #include "base/log.h"
@@ -111,7 +111,12 @@ static void every_form_reads_the_same_numbers(void **state)
                                            "gguf_qwen3",
                                            "fp8",
                                            "fp8_deepseek",
-                                           "mxfp4" };
+                                           "mxfp4",
+                                           "bnb_nf4",
+                                           "bnb_nf4_nested",
+                                           "gptq",
+                                           "gptq_v2",
+                                           "awq" };
     for (size_t i = 0; i < MT_COUNT(folders); i++) holds_what_is_expected(folders[i]);
 }
 

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "ckpt/safetensors_write.h"
 #include "ckpt/shards.h"
+#include "ops/forms.h"
 
 static const char first[] = "model-00001-of-00002.safetensors", second[] = "model-00002-of-00002.safetensors";
 static const char index_file[] = "model.safetensors.index.json";
@@ -304,7 +305,173 @@ static void mxfp4_blocks_and_scales_must_fit(void **state)
     put_mxfp4((mxfp4_file){ 3, 2, u8, MT_DTYPE_F16, false });
     fails_with(MT_EUNSUPPORTED, "\"e.down_proj_scales\" is F16; blocks and scales");
     put_mxfp4((mxfp4_file){ 3, 2, u8, u8, true });
-    fails_with(MT_EFORMAT, "\"e.down_proj\" is there twice: in MXFP4, and as it is; keep one of them");
+    fails_with(MT_EFORMAT, "\"e.down_proj\" is there twice: quantized, and as it is; keep one of them");
+}
+
+/* -- 4-bit codes ----------------------------------------------------------------------------------- */
+
+typedef struct named {
+    const char *name; /* after "x."; NULL: no more */
+    mt_dtype t;
+    int64_t rows, columns; /* columns 0: one dimension */
+    const void *bytes;     /* NULL: zeros */
+} named;
+
+static void put_tensors(const named *all)
+{
+    mt_err err = { 0 };
+    mt_safetensors_writer *w;
+    static const char zeros[2048];
+    char *path = mt_path_join(dir, "model.safetensors"), name[128];
+    assert_ok(mt_safetensors_writer_create(&w, path, &err));
+    for (int pass = 0; pass < 2; pass++) {
+        for (const named *n = all; n->name; n++) {
+            const int64_t shape[] = { n->rows, n->columns ? n->columns : 1 };
+            snprintf(name, sizeof name, "x.%s", n->name);
+            if (!pass)
+                assert_ok(mt_safetensors_writer_add(w, name, n->t, n->columns ? 2 : 1, shape, &err));
+            else
+                assert_ok(mt_safetensors_writer_append(w, name, n->bytes ? n->bytes : zeros,
+                                                       (size_t)(shape[0] * shape[1]) * mt_dtype_bytes(n->t), &err));
+        }
+        if (!pass) assert_ok(mt_safetensors_writer_start(w, &err));
+    }
+    assert_ok(mt_safetensors_writer_finish(w, &err));
+    mt_safetensors_writer_free(w);
+    mt_free(path);
+}
+
+enum { CODES, ABSMAX, MAP, STATE, MORE, MORE_MAP, PARTS };
+
+/* A matrix of 4 x 64 in NF4; the named part has another dtype or another size, or is missing. */
+static void put_nf4(const char *state, bool nested, int odd, mt_dtype t, int64_t n)
+{
+    static const float codes[16] = { MT_NF4_CODES };
+    named all[PARTS + 1] = { [CODES] = { "weight", MT_DTYPE_U8, 128, 1, NULL },
+                             [ABSMAX] = { "weight.absmax", nested ? MT_DTYPE_U8 : MT_DTYPE_F32, 4, 0, NULL },
+                             [MAP] = { "weight.quant_map", MT_DTYPE_F32, 16, 0, codes },
+                             [STATE] = { "weight.quant_state.bitsandbytes__nf4", MT_DTYPE_U8, (int64_t)strlen(state), 0, state },
+                             [MORE] = { nested ? "weight.nested_absmax" : NULL, MT_DTYPE_F32, 1, 0, NULL },
+                             [MORE_MAP] = { "weight.nested_quant_map", MT_DTYPE_F32, 256, 0, NULL } };
+    if (odd < PARTS) all[odd].t = t, all[odd].rows = n;
+    if (odd < PARTS && !n) {
+        const int last = nested ? MORE_MAP : STATE; /* takes its place */
+        all[odd] = all[last];
+        all[last].name = NULL;
+    }
+    put_tensors(all);
+}
+
+#define NF4_STATE    "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"shape\": [4, 64]"
+#define NESTED_STATE NF4_STATE ", \"nested_blocksize\": 256, \"nested_offset\": 0.5}"
+
+static void damaged_nf4_names_the_tensor_and_its_quantization(void **state)
+{
+    (void)state;
+    const mt_dtype u8 = MT_DTYPE_U8;
+    put_nf4(NF4_STATE "}", false, PARTS, u8, 0);
+    opens_with(1, 1);
+    put_nf4(NESTED_STATE, true, PARTS, u8, 0);
+    opens_with(1, 1);
+    static const struct {
+        const char *state;
+        bool nested;
+        int odd;
+        mt_dtype t;
+        int64_t n;
+        const char *says;
+    } cases[] = {
+        { NF4_STATE "}", false, CODES, MT_DTYPE_I8, 128, "its codes are not bytes" },
+        { NF4_STATE "}", false, CODES, MT_DTYPE_U8, 127, "not as many bytes as its quant_state's \"shape\" needs" },
+        { NF4_STATE "}", false, ABSMAX, MT_DTYPE_F32, 0, "its scales (absmax) are missing" },
+        { NF4_STATE "}", false, ABSMAX, MT_DTYPE_F32, 3, "its absmax is not a number for each block" },
+        { NF4_STATE "}", false, MAP, MT_DTYPE_F32, 0, "its quant_map is missing" },
+        { NF4_STATE "}", false, STATE, MT_DTYPE_U8, 0, "its quant_state is missing" },
+        { NF4_STATE, false, PARTS, MT_DTYPE_U8, 0, "its quant_state is not JSON" },
+        { "{\"quant_type\": \"nf4\", \"blocksize\": 64}", false, PARTS, MT_DTYPE_U8, 0, "no \"shape\"" },
+        { "{\"quant_type\": \"nf4\", \"blocksize\": 65, \"shape\": [4, 64]}", false, PARTS, MT_DTYPE_U8, 0, "\"blocksize\"" },
+        { NESTED_STATE, true, ABSMAX, MT_DTYPE_F32, 4, "not a byte for each block" },
+        { NESTED_STATE, true, MORE, MT_DTYPE_F32, 0, "its nested_absmax is missing" },
+        { NESTED_STATE, true, MORE, MT_DTYPE_F32, 2, "its nested_absmax is missing or has another size" },
+        { NESTED_STATE, true, MORE_MAP, MT_DTYPE_F32, 255, "its nested_quant_map is missing or not 256 numbers" },
+        { NF4_STATE ", \"nested_blocksize\": 256}", true, PARTS, MT_DTYPE_U8, 0, "no \"nested_offset\"" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        put_nf4(cases[i].state, cases[i].nested, cases[i].odd, cases[i].t, cases[i].n);
+        fails_with(MT_EFORMAT, cases[i].says);
+        fails_with(MT_EFORMAT, "\"x.weight\" is in bitsandbytes' NF4");
+    }
+    put_nf4("{\"quant_type\": \"fp4\", \"blocksize\": 64, \"shape\": [4, 64]}", false, PARTS, u8, 0);
+    fails_with(MT_EUNSUPPORTED, "\"x.weight\" was quantized by bitsandbytes with another quant_type than nf4");
+    put_nf4(NF4_STATE "}", false, MAP, MT_DTYPE_F32, 16);
+    opens_with(1, 1);
+}
+
+/* A matrix of 16 x 64 in groups of 32. */
+static void put_int4(bool awq, int odd, mt_dtype t, int64_t rows)
+{
+    static int32_t order[64];
+    named all[] = { { "qweight", MT_DTYPE_I32, awq ? 64 : 8, awq ? 2 : 16, NULL },
+                    { "qzeros", MT_DTYPE_I32, 2, 2, NULL },
+                    { "scales", MT_DTYPE_F16, 2, 16, NULL },
+                    { awq ? NULL : "g_idx", MT_DTYPE_I32, 64, 0, order },
+                    { NULL, MT_DTYPE_I32, 0, 0, NULL } };
+    for (int c = 0; c < 64; c++) order[c] = c % 2;
+    if (odd == 4) order[5] = 2;
+    if (odd < 4) all[odd].t = t, all[odd].rows = rows;
+    if (odd < 4 && !rows) all[odd].name = "other";
+    if (odd < 4 && !rows) all[odd].rows = 1;
+    put_tensors(all);
+}
+
+#define INT4_CONFIG(method, more)                                                                                                \
+    "{\"quantization_config\": {\"quant_method\": \"" method "\", \"bits\": 4, \"group_size\": 32" more "}}"
+
+static void damaged_int4_names_the_tensor_and_its_quantization(void **state)
+{
+    (void)state;
+    static const struct {
+        int odd;
+        mt_dtype t;
+        int64_t rows;
+        const char *says;
+    } cases[] = {
+        { 0, MT_DTYPE_I16, 8, "its codes are not a matrix of I32" },
+        { 1, MT_DTYPE_I32, 0, "its zero points (.qzeros) are missing" },
+        { 1, MT_DTYPE_I32, 3, "or do not fit its groups" },
+        { 1, MT_DTYPE_F32, 2, "its zero points (.qzeros) are missing or do not fit its groups" },
+        { 2, MT_DTYPE_F16, 0, "its .scales are missing" },
+        { 2, MT_DTYPE_F16, 4, "its .scales are missing or do not fit its groups" },
+        { 2, MT_DTYPE_I16, 2, "its .scales are missing or do not fit its groups" },
+        { 3, MT_DTYPE_I32, 63, "its g_idx is not an I32 for each input" },
+        { 4, MT_DTYPE_I32, 0, "its g_idx names a group that is not there" },
+    };
+    put_int4(false, 5, MT_DTYPE_I32, 0);
+    fails_with(MT_ENOENT, "config.json is missing: it says how tensors \".qweight\" are quantized");
+    put_text("config.json", INT4_CONFIG("gptq", ""));
+    opens_with(1, 1);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        put_int4(false, cases[i].odd, cases[i].t, cases[i].rows);
+        fails_with(MT_EFORMAT, cases[i].says);
+        fails_with(MT_EFORMAT, "\"x.qweight\" is in GPTQ's int4");
+    }
+    put_int4(false, 5, MT_DTYPE_I32, 0);
+    static const char *const odd_configs[][2] = {
+        { "{}", "quant_method should be \"gptq\" or \"awq\"" },
+        { "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 8}}", "bits is 8; of GPTQ and AWQ, 4 bits are read" },
+        { INT4_CONFIG("gptq", ", \"checkpoint_format\": \"marlin\""), "\"gptq\" and \"gptq_v2\" are read" },
+        { INT4_CONFIG("awq", ", \"version\": \"gemv\""), "of AWQ, \"gemm\" is read" },
+    };
+    for (size_t i = 0; i < MT_COUNT(odd_configs); i++) {
+        put_text("config.json", odd_configs[i][0]);
+        fails_with(MT_EUNSUPPORTED, odd_configs[i][1]);
+    }
+    put_text("config.json", "{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 12}}");
+    fails_with(MT_EFORMAT, "group_size should be -1 or a multiple of 8");
+    put_text("config.json", INT4_CONFIG("awq", ", \"version\": \"gemm\""));
+    fails_with(MT_EFORMAT, "\"x.qweight\" is in AWQ's int4");
+    put_int4(true, 5, MT_DTYPE_I32, 0);
+    opens_with(1, 1);
 }
 
 static void an_index_of_pickles_is_checked_as_any_other(void **state)
@@ -353,4 +520,6 @@ MT_TEST_MAIN(cmocka_unit_test(a_sharded_model_reads_as_one), with_dir(a_single_f
              with_dir(a_tensor_in_two_files_that_the_index_does_not_list_is_refused), with_dir(an_index_cannot_point_outside),
              with_dir(broken_indexes_are_refused), with_dir(directories_without_usable_weights_say_what_is_there),
              with_dir(fp8_scales_must_fit_their_weights), with_dir(mxfp4_blocks_and_scales_must_fit),
-             with_dir(an_index_of_pickles_is_checked_as_any_other), with_dir(every_allocation_and_file_call_may_fail))
+             with_dir(damaged_nf4_names_the_tensor_and_its_quantization),
+             with_dir(damaged_int4_names_the_tensor_and_its_quantization), with_dir(an_index_of_pickles_is_checked_as_any_other),
+             with_dir(every_allocation_and_file_call_may_fail))
