@@ -3,6 +3,7 @@
 #include "base/rng.h"
 
 #include <oniguruma.h>
+#include <pthread.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -38,9 +39,19 @@ mt_sample_maker mt_sample_maker_of(const mt_sampler *s)
                               .fingerprint = mt_sampler_fingerprint(s) };
 }
 
-uint64_t mt_sample_code(void)
+static uint64_t sample_code;
+
+/* Once: onig_version() writes its text into memory that all threads share, every time it is called. */
+static void find_sample_code(void)
 {
     uint64_t h = mt__sample_sources;
     h = mt_hash(onig_version(), strlen(onig_version()), h); /* classes of characters */
-    return mt_hash(utf8proc_version(), strlen(utf8proc_version()), h);
+    sample_code = mt_hash(utf8proc_version(), strlen(utf8proc_version()), h);
+}
+
+uint64_t mt_sample_code(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_sample_code);
+    return sample_code;
 }
