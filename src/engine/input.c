@@ -65,8 +65,7 @@ static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at,
     int32_t *starts = input_take(next, c->n_docs + 1), *cache_row = at ? input_take(next, c->n_docs) : NULL,
             *cache_slot = at ? input_take(next, c->n_docs) : NULL, *rows = *next;
     const mt_job *job = &lane->plan->job;
-    const int64_t short_rows =
-        mt_rope_short_rows(lane->model->config, at ? mt_job_cache_rows(job) : mt_job_positions(job));
+    const int64_t short_rows = mt_rope_short_rows(lane->model->config, at ? mt_job_cache_rows(job) : mt_job_positions(job));
     for (int64_t d = 0; d <= c->n_docs; d++) starts[d] = lane->input.deal.starts[c->first_doc + d] - (int32_t)c->first_row;
     const int64_t n_trained = gather_rows(lane, b, c, starts, ids, rows);
     sort_rows(lane, ids, order, c->n_rows);

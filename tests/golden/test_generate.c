@@ -101,7 +101,7 @@ static void last_logits(rig *r, const mt_prompt *p, const int32_t *generated, in
     mt_err err = { 0 };
     mt_batch b = { 0 };
     int32_t ids[LONGEST] = { 0 };
-    int64_t n = p->n + n_new, V = r->config->V, rows = r->config->rope.type == MT_ROPE_LONG ? LONGEST : n;
+    int64_t n = p->n + n_new, V = r->config->V, rows = mt_rope_short_rows(r->config, LONGEST) ? LONGEST : n;
     float *all = mt_calloc((size_t)(rows * V), sizeof *all);
     memcpy(ids, p->ids, (size_t)p->n * sizeof *ids);
     memcpy(ids + p->n, generated, (size_t)n_new * sizeof *ids);
