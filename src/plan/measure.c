@@ -27,7 +27,7 @@
 /* Seconds until a CPU's threads have a core each: we saw 80 to 120 ms with every rate at half its value. */
 #define CPU_WAKES 0.15
 
-/* Memory of a process besides the plan: what it holds when it plans (a library such as cuBLASLt alone has 70 MB of its own), pages of the
+/* Memory of a process besides the plan: what it holds when it plans (a library such as cuBLASLt alone holds 70 MB), pages of the
  * program, its libraries and the data, and what comes after planning: threads, their buffers, the allocator's slack. */
 #define MOST_FILES ((int64_t)512 << 20)
 #define GROWS      ((size_t)19 << 20)
