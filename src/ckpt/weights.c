@@ -233,7 +233,7 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
     if (m->tied && has_head(m, shards)) used++; /* written twice: the embedding has the same numbers (find_tying) */
     size_t unused = mt_shards_count(shards) - used;
     if (n_unused) *n_unused = unused;
-    return unused && m->config->n_assumptions ? check_nothing_is_left(m, shards, err) : MT_OK;
+    return unused && !m->config->type_known ? check_nothing_is_left(m, shards, err) : MT_OK;
 }
 
 bool mt_weights_is_bf16(const void *shards, const char *name)

@@ -50,8 +50,6 @@ static bool listed(const char *const *names, const char *name)
     return *names;
 }
 
-bool mt__config_type_is_known(const reader *r) { return !r->as && mt_family_by_model_type(r->c->model_type); }
-
 const char *mt__config_own_spelling(const reader *r, const char *const *names)
 {
     bool usual = true;
@@ -61,7 +59,7 @@ const char *mt__config_own_spelling(const reader *r, const char *const *names)
         usual = false;
     }
     if (usual && !mt_json_missing(mt_value_get(r->doc, names[0]))) return names[0];
-    return mt__config_type_is_known(r) ? NULL : spelling(r, names);
+    return r->c->type_known ? NULL : spelling(r, names);
 }
 
 mt_rc mt__config_own_number(const reader *r, const char *const *names, double fallback, double *out)
@@ -395,7 +393,9 @@ static mt_rc find_family(reader *r)
     mt_utf8_tame(c->architecture);
     MT_TRY(refuse_unfit(r));
     c->decided_by = "model_type";
-    if (!r->as && (c->family = mt_family_by_model_type(c->model_type))) return note_architecture(r);
+    c->family = r->as ? NULL : mt_family_by_model_type(c->model_type);
+    c->type_known = c->family;
+    if (c->type_known) return note_architecture(r);
     c->decided_by = "architectures";
     if (!r->as && (c->family = mt_family_by_architecture(c->architecture)))
         return mt__config_assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type,

@@ -106,6 +106,7 @@ typedef struct mt_config {
     const mt_family *family;
     const char *decided_by; /* how the family was identified: "model_type", "architectures", "config keys", "tensor names" or
                              * "model.family" (by the user) */
+    bool type_known;        /* it was "model_type" */
     const void *document;   /* config.json itself, while the family is a guess that tensor names may correct; else NULL */
     char model_type[64], architecture[96];
     int64_t D, F, L, H, K, Dh, V; /* see ops.h; V as config.json has it */

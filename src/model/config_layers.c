@@ -15,7 +15,7 @@ static bool layer_types_count(const reader *r)
 {
     const mt_family *f = r->c->family;
     if (f->window != MT_WINDOW_ALL && f->window != MT_WINDOW_USED) return true;
-    return !mt__config_type_is_known(r) || (f->typed_windows && strcmp(f->typed_windows, r->c->model_type) == 0);
+    return !r->c->type_known || (f->typed_windows && strcmp(f->typed_windows, r->c->model_type) == 0);
 }
 
 static mt_rc window_from_layer_types(reader *r, const mt_value *types, int64_t width)

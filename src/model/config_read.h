@@ -24,9 +24,6 @@ const char *mt__config_spelling(const mt_value *doc, const char *const *names);
 const char *mt__config_own_spelling(const mt__config_reader *r, const char *const *names);
 /* The number there. */
 mt_rc mt__config_own_number(const mt__config_reader *r, const char *const *names, double fallback, double *out);
-/* By "model_type", and neither given by the user nor guessed. */
-bool mt__config_type_is_known(const mt__config_reader *r);
-
 /* Records what is assumed, so that it is shown. */
 mt_rc mt__config_assume(mt__config_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -192,6 +192,34 @@ static void an_unknown_type_with_something_left_over_is_refused(void **state)
     mt_config_close(c);
 }
 
+/* A reward model's head, and whatever else a class of a known type adds: left as it is, with a warning about the class. */
+static void another_class_of_a_known_type_may_leave_something_over(void **state)
+{
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_shards *s;
+    mt_model *m;
+    char *text, path[512], notice[256];
+    assert_ok(mt_file_read(&text, NULL, MT_TESTS_DIR "/golden/models/llama_default/config.json", 1 << 20, &err));
+    memcpy(strstr(text, "ForCausalLM"), "ForGradesLM", 11);
+    write_model(*state, ADD_EXTRA);
+    snprintf(path, sizeof path, "%s/config.json", (const char *)*state);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    mt_free(text);
+    assert_ok(mt_config_open(&c, path, &err));
+    assert_int_equal(c->n_assumptions, 1);
+    assert_non_null(strstr(c->assumptions[0], "LlamaForGradesLM"));
+    assert_ok(mt_shards_open(&s, *state, &err));
+    assert_ok(mt_weights_model(&m, &c, s, NULL, notice, &err));
+    assert_ok(mt_weights_check(m, s, NULL, &err));
+    mt_model_free(m);
+    mt_shards_close(s);
+    mt_config_close(c);
+}
+
 static void a_model_without_a_head_tensor_is_tied(void **state)
 {
     mt_err err = { 0 };
@@ -402,7 +430,8 @@ static void other_constants_of_xielu_are_refused(void **state)
 
 MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted),
              IN_TEMPDIR(a_tied_head_is_known_by_its_name), IN_TEMPDIR(tensors_inside_the_layers_that_nothing_uses_are_named),
-             IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused), IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
-             IN_TEMPDIR(numbers_that_are_not_finite_are_refused_by_name), IN_TEMPDIR(other_constants_of_xielu_are_refused),
-             cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone),
+             IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused),
+             IN_TEMPDIR(another_class_of_a_known_type_may_leave_something_over),
+             IN_TEMPDIR(a_model_without_a_head_tensor_is_tied), IN_TEMPDIR(numbers_that_are_not_finite_are_refused_by_name),
+             IN_TEMPDIR(other_constants_of_xielu_are_refused), cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone),
              cmocka_unit_test(fresh_weights_are_as_large_as_transformers_makes_them))
