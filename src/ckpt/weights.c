@@ -221,13 +221,28 @@ static bool has_head(const mt_model *m, const mt_shards *shards)
     return mt_role_name(m->config, &m->names, MT_W_HEAD, name) && mt_shards_find(shards, name);
 }
 
+/* A tensor that is missing or has another shape, of a model whose config.json says that it is quantized. */
+static mt_rc blame_quantization(const mt_model *m, mt_rc rc, mt_err *err)
+{
+    if (!*m->config->quantized || (rc != MT_ENOENT && rc != MT_EFORMAT)) return rc;
+    char first[256];
+    size_t n = strcspn(err->msg, "\n(");
+    while (n && err->msg[n - 1] == ' ') n--;
+    snprintf(first, sizeof first, "%.*s", (int)n, err->msg);
+    return mt_fail(err, MT_EUNSUPPORTED,
+                   "%s: the weights are quantized (config.json: \"quant_method\" is \"%s\").\n"
+                   "  docs/families.md lists the methods that are read; for another, take the model that this one was made from",
+                   first, m->config->quantized);
+}
+
 mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unused, mt_err *err)
 {
     size_t used = 0;
     MT_TRY(check_xielu(m, shards, err));
     for (int l = 0; l < m->config->L; l++) MT_TRY(check_experts(m, l, shards, err));
     for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
-        MT_TRY(check_one(&at, shards, err));
+        const mt_rc rc = check_one(&at, shards, err);
+        if (rc) return blame_quantization(m, rc, err);
         used += mt_weight_leads(at.u, at.w); /* of the weights that share a tensor, one counts */
     }
     if (m->tied && has_head(m, shards)) used++; /* written twice: the embedding has the same numbers (find_tying) */

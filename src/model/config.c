@@ -244,6 +244,8 @@ static mt_rc refuse_rounding(reader *r)
     const char *method;
     if (mt_json_missing(q)) q = mt_value_get(r->top, "quantization_config");
     MT_TRY(mt_json_str(q, "quant_method", "", &method, r->path, r->err));
+    snprintf(r->c->quantized, sizeof r->c->quantized, "%s", method);
+    mt_utf8_tame(r->c->quantized);
     for (size_t i = 0; i < MT_COUNT(methods); i++)
         if (strcmp(method, methods[i]) == 0)
             return mt_fail(

@@ -192,6 +192,32 @@ static void an_unknown_type_with_something_left_over_is_refused(void **state)
     mt_config_close(c);
 }
 
+/* Where config.json names a method, tensors with other names or shapes mean that method, not mixed revisions. */
+static void tensors_that_are_quantized_are_called_so(void **state)
+{
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_shards *s;
+    mt_model *m;
+    char notice[256];
+    mt_str text = { 0 };
+    char *original;
+    assert_ok(mt_file_read(&original, NULL, MT_TESTS_DIR "/golden/models/llama_default/config.json", 1 << 20, &err));
+    mt_str_printf(&text, "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\"}, %s", strchr(original, '{') + 1);
+    mt_free(original);
+    write_model(*state, DROP);
+    assert_ok(mt_config_parse(&c, text.s, text.n, "config.json", &err));
+    assert_ok(mt_shards_open(&s, *state, &err));
+    assert_ok(mt_weights_model(&m, &c, s, NULL, notice, &err));
+    assert_int_equal(mt_weights_check(m, s, NULL, &err), MT_EUNSUPPORTED);
+    assert_says("\"quant_method\" is \"compressed-tensors\"");
+    assert_says(" is missing");
+    mt_model_free(m);
+    mt_shards_close(s);
+    mt_config_close(c);
+    mt_str_free(&text);
+}
+
 /* A reward model's head, and whatever else a class of a known type adds: left as it is, with a warning about the class. */
 static void another_class_of_a_known_type_may_leave_something_over(void **state)
 {
@@ -431,6 +457,7 @@ static void other_constants_of_xielu_are_refused(void **state)
 MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted),
              IN_TEMPDIR(a_tied_head_is_known_by_its_name), IN_TEMPDIR(tensors_inside_the_layers_that_nothing_uses_are_named),
              IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused),
+             IN_TEMPDIR(tensors_that_are_quantized_are_called_so),
              IN_TEMPDIR(another_class_of_a_known_type_may_leave_something_over),
              IN_TEMPDIR(a_model_without_a_head_tensor_is_tied), IN_TEMPDIR(numbers_that_are_not_finite_are_refused_by_name),
              IN_TEMPDIR(other_constants_of_xielu_are_refused), cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone),
