@@ -30,7 +30,8 @@
 /* Memory of a process besides the plan: what it holds when it plans (a library such as cuBLASLt alone holds 70 MB), pages of the
  * program, its libraries and the data, and what comes after planning: threads, their buffers, the allocator's slack. */
 #define MOST_FILES ((int64_t)512 << 20)
-#define GROWS      ((size_t)19 << 20)
+#define GROWS      ((size_t)16 << 20)
+#define LEAST_OWN  ((size_t)24 << 20) /* of both: `plan` holds a few MB less than the run that it speaks of */
 
 /* Far more than caches hold. */
 enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 };
@@ -502,7 +503,7 @@ static mt_rc rates_here(mt_machine *m, mt_device *dev, const mt_host *h, int cor
 /* mt_host_usable adds what the process holds to what is free, so every plan must count that, too. */
 static void count_own(mt_machine *m, const mt_device *dev, const mt_host *h)
 {
-    const size_t own = h->own + GROWS;
+    const size_t own = h->own + GROWS > LEAST_OWN ? h->own + GROWS : LEAST_OWN;
     if (dev->api->kind == MT_DEVICE_CPU)
         m->base_host += own;
     else if (m->base_host < own) /* a GPU's includes them */
