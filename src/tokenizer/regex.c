@@ -12,7 +12,7 @@
 
 /* Steps for a text, and more for each of its bytes: published patterns take 2 to 20 for a byte.  SLICE of them pass between looks at
  * *stop.  Frames: 24 bytes each. */
-enum { TEXT_STEPS = 10000000, BYTE_STEPS = 256, SLICE = 1 << 17, MAX_FRAMES = 1 << 20 };
+enum { TEXT_STEPS = 10000000, BYTE_STEPS = 512, SLICE = 1 << 17, MAX_FRAMES = 1 << 20 };
 
 typedef enum frame_kind {
     WAY,     /* continue at pc, pos */
@@ -292,7 +292,12 @@ static inline mt_rc step(match *m, uint32_t *pc, size_t *pos, bool *ok)
     case MT__RUN: return run_over(m, insn, at, pos, ok);
     case MT__AT: return *ok = is_at(m, (mt__place)insn->a, *pos), MT_OK;
     case MT__JUMP: return *pc = insn->a, MT_OK;
-    case MT__SPLIT: return *pc = insn->a, push(m, (frame){ WAY, insn->b, *pos, 0 });
+    case MT__SPLIT: {
+        const mt__insn *first = &m->re->code[insn->a]; /* of a list of words most end here */
+        const bool other = first->code == MT__BYTES && (*pos >= m->n || m->s[*pos] != m->re->text[first->a]);
+        *pc = other ? insn->b : insn->a;
+        return other ? MT_OK : push(m, (frame){ WAY, insn->b, *pos, 0 });
+    }
     case MT__ENTER: {
         const size_t before = st->slots[insn->a];
         st->slots[insn->a] = *pos;
