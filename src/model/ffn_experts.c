@@ -69,8 +69,9 @@ static bool experts_has_role(const mt_config *c, const mt_layer_spec *s, mt_role
 static int experts_products(const mt_config *c, const mt_layer_spec *s, mt_product *out)
 {
     const int64_t D = c->D, I = s->I, Is = s->Is;
-    out[W_ROUTER] =
-        (mt_product){ .k = D, .f32 = true, .of = { { MT_W_ROUTER, c->moe.router_bias ? MT_B_ROUTER : MT_ROLES, s->E } } };
+    out[W_ROUTER] = (mt_product){
+        .k = D, .f32 = true, .exact = true, .of = { { MT_W_ROUTER, c->moe.router_bias ? MT_B_ROUTER : MT_ROLES, s->E } }
+    };
     out[W_S_GATE_UP] = (mt_product){ .k = D, .of = { { MT_W_S_GATE, MT_B_S_GATE, Is }, { MT_W_S_UP, MT_B_S_UP, Is } } };
     out[W_S_SWITCH] =
         (mt_product){ .k = D, .f32 = true, .of = { { MT_W_S_SWITCH, MT_ROLES, experts_has_role(c, s, MT_W_S_SWITCH) } } };

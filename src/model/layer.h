@@ -61,6 +61,7 @@ typedef struct mt_product {
     int64_t k;      /* columns of x */
     float alpha;    /* 0: 1 */
     bool f32;       /* y is fp32 whatever the compute dtype (logits) */
+    bool exact;     /* if its weight is exact (mt_weight.exact), it computes in fp32, from rows in fp32 */
     struct {
         mt_role w, b; /* b: MT_ROLES if it never has a bias */
         int64_t n;    /* columns of y; 0: the layer does not have this weight */

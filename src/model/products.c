@@ -45,9 +45,13 @@ size_t mt_product_scratch(const mt_product *f, const mt_layer_spec *s, const mt_
 
 /* -- the numbers of a role ------------------------------------------------------------------------- */
 
-static bool is_exact(const mt_pass *p, mt_role w) { return p->r->t == MT_DTYPE_BF16 && p->l->exact_at[w] >= 0; }
+/* Where all else is fp32, too, there is nothing to do. */
+static bool is_exact(const mt_pass *p, const mt_product *f)
+{
+    return f->exact && p->r->t == MT_DTYPE_BF16 && p->l->exact_at[f->of[0].w] >= 0;
+}
 
-bool mt_product_is_exact(const mt_pass *p, int product) { return is_exact(p, p->products[product].of[0].w); }
+bool mt_product_is_exact(const mt_pass *p, int product) { return is_exact(p, &p->products[product]); }
 
 /* `skip` numbers after the first of a role's; NULL: the unit does not have it. */
 static const void *numbers_of(const mt_pass *p, mt_role role, bool exact, int64_t skip)
@@ -105,7 +109,7 @@ static bool next_stretch(stretch *s, const mt_pass *p, const mt_product *f, cons
 
 static mt_linear dense_args(const mt_pass *p, const mt_product *f, const mt_product_io *io, const stretch *s)
 {
-    const bool exact = is_exact(p, s->w);
+    const bool exact = is_exact(p, f);
     return (mt_linear){ .t = exact ? MT_DTYPE_F32 : p->r->t,
                         .M = io->n,
                         .N = s->n,
@@ -128,7 +132,7 @@ static mt_rc dense_forward(const mt_pass *p, const mt_product *f, const mt_produ
 {
     for (stretch s = { .next = 0 }; next_stretch(&s, p, f, io);) {
         mt_linear a = dense_args(p, f, io, &s);
-        a.b = numbers_of(p, s.b, is_exact(p, s.w), s.skip);
+        a.b = numbers_of(p, s.b, is_exact(p, f), s.skip);
         a.y = from_column(io->y, f->f32 ? MT_DTYPE_F32 : a.t, s.column);
         a.y_f32 = f->f32;
         a.add = from_column(io->add, a.t, s.column);

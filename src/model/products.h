@@ -56,7 +56,7 @@ bool mt_product_joins(const mt_product *f, mt_role a, mt_role b);
 /* Bytes of op scratch. */
 size_t mt_product_scratch(const mt_product *f, const mt_layer_spec *s, const mt_scratch_shape *shape);
 
-/* True if the product computes in fp32, from rows in fp32, while all else is bf16: its weight is exact (mt_weight.exact). */
+/* True if the product computes in fp32 (mt_product.exact) while all else is bf16. */
 bool mt_product_is_exact(const mt_pass *p, int product);
 
 #endif
