@@ -1,7 +1,6 @@
 /* ffn_mlp.c - the mlp, gated or plain: gate and up in one product, activation, down projection.
  *
  * It takes a chunk of rows at a time, because gate and up are its widest arrays by far. */
-#include "base/mem.h"
 #include "model/part.h"
 
 /* ACT_WORK takes the activation where it is not kept, and in backward its gradient. */
