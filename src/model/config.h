@@ -109,7 +109,7 @@ typedef struct mt_config {
     bool type_known;        /* it was "model_type" */
     const void *document;   /* config.json itself, while the family is a guess that tensor names may correct; else NULL */
     char model_type[64], architecture[96];
-    char quantized[32]; /* "quant_method" of "quantization_config"; "" without one */
+    char quantized[32];           /* "quant_method" of "quantization_config"; "" without one */
     int64_t D, F, L, H, K, Dh, V; /* see ops.h; V as config.json has it */
     int64_t max_positions;
     double eps;
