@@ -72,6 +72,11 @@ mt_rc mt__config_own_number(const reader *r, const char *const *names, double fa
 static mt_rc dimension(reader *r, int64_t *out, int64_t fallback, const char *const *names)
 {
     const char *key = spelling(r, names);
+    if (!key && fallback < 0 && r->guessed && *r->c->model_type)
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: model_type \"%s\" is not known here (see megatrain families), and without \"%s\" it is not like any "
+                       "model that is",
+                       r->path, r->c->model_type, names[0]);
     if (!key && fallback < 0)
         return mt_fail(r->err, MT_EFORMAT, "%s: \"%s\" is missing; it is needed to know the model's shape", r->path, names[0]);
     if (!key) {
@@ -531,10 +536,17 @@ mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
     if (!path) return mt_no_memory(err, "a path");
     const mt_value *doc;
     mt_rc rc = mt_json_read(&doc, path, err);
-    if (rc == MT_ENOENT)
+    char *adapter = rc == MT_ENOENT ? mt_path_join(dir_or_file, "adapter_config.json") : NULL;
+    if (adapter && mt_file_exists(adapter))
+        rc = mt_fail(err, MT_EUNSUPPORTED,
+                     "%s: there is no config.json, only an adapter (adapter_config.json); merge it into its base model first, as "
+                     "peft's merge_and_unload does, and save that",
+                     dir_or_file);
+    else if (rc == MT_ENOENT)
         rc = mt_fail(err, MT_ENOENT,
                      "%s: no such file; a model is a directory with config.json and *.safetensors, as the hub has them", path);
     if (!rc) rc = from_document(out, doc, path, NULL, err);
+    mt_free(adapter);
     mt_free(path);
     return rc;
 }

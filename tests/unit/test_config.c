@@ -618,6 +618,10 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{", "not valid JSON at line 1", MT_EFORMAT },
         { "[]", "a JSON object was expected", MT_EFORMAT },
         { "{}", "\"hidden_size\" is missing", MT_EFORMAT },
+        { "{\"model_type\": \"mamba\", \"hidden_size\": 64, \"num_hidden_layers\": 3}",
+          "model_type \"mamba\" is not known here (see megatrain families), and without \"num_attention_heads\"",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"hidden_size\": 64}", "\"num_hidden_layers\" is missing", MT_EFORMAT },
         { "{\"model_type\": \"t5\", \"is_encoder_decoder\": true, " SHAPE "}", "encoder-decoder", MT_EUNSUPPORTED },
         { "{\"model_type\": \"wombat\", \"num_local_experts\": 8, " SHAPE "}", "mixture of experts", MT_EUNSUPPORTED },
         { "{\"model_type\": \"deepseek_v3\", \"kv_lora_rank\": 0, " MOE SHAPE "}", "\"kv_lora_rank\" is 0; 1 to", MT_ERANGE },
@@ -759,6 +763,17 @@ static void bad_configs_are_refused_in_words(void **state)
     }
     mt_err err = { 0 };
     mt_config *c;
+    void *dir;
+    char path[512];
+    assert_int_equal(tempdir_make(&dir), 0);
+    snprintf(path, sizeof path, "%s/adapter_config.json", (const char *)dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{}", f);
+    fclose(f);
+    assert_int_equal(mt_config_open(&c, dir, &err), MT_EUNSUPPORTED);
+    assert_says("only an adapter");
+    tempdir_remove(&dir);
     assert_int_equal(mt_config_open(&c, "/nowhere", &err), MT_ENOENT);
     assert_says("a model is a directory with config.json");
 }
