@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *shape, *model, *dtype, *device, *devices, *lengths, *trained, *home, *adam_state, *deterministic, *freeze;
+    const char *shape, *model, *dtype, *device, *devices, *lengths, *trained, *home, *optimizer, *adam_state, *deterministic,
+        *freeze;
     uint64_t device_memory, ram, peer; /* peer: UINT64_MAX: measured */
     int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows, shares;
     bool no_clip, json, table, alias_layers, whole_units, tune;
@@ -79,6 +80,8 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
     if (o->steps + o->warmup > 1000000)
         return mt_fail(err, MT_EINVAL, "--steps %lld and --warmup %lld: at most 1000000 in all expected", (long long)o->steps,
                        (long long)o->warmup);
+    if (!mt_optimizer_from_name(o->optimizer, &b->optimizer))
+        return mt_fail(err, MT_EINVAL, "--optimizer %s: adamw or lion expected", o->optimizer);
     if (!mt_moments_from_name(o->adam_state, &b->moments))
         return mt_fail(err, MT_EINVAL, "--adam-state %s: float32, bf16 or 8bit expected", o->adam_state);
     if (o->warmup_tokens && o->warmup_tokens < 2) return mt_fail(err, MT_EINVAL, "--warmup-tokens of at least 2 expected");
@@ -299,7 +302,8 @@ static mt_rc cmd_bench_parse(int argc, char **argv, options *o, mt_bench_options
           "bytes per second between devices to plan with (default: measured); 0: through host memory", false },
         { "--device-memory", MT_FLAG_MEMORY, &o->device_memory, "SIZE", "use at most this much: 64M, 80G", false },
         { "--ram", MT_FLAG_MEMORY, &o->ram, "SIZE", "host memory to plan with (default: free memory)", false },
-        { "--adam-state", MT_FLAG_STR, &o->adam_state, "FORM", "form of Adam's moments: float32 (default), bf16 or 8bit", false },
+        { "--optimizer", MT_FLAG_STR, &o->optimizer, "NAME", "adamw (default) or lion", false },
+        { "--adam-state", MT_FLAG_STR, &o->adam_state, "FORM", "form of its state: float32 (default), bf16 or 8bit", false },
         { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state has its home in RAM", false },
         { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off", "on (default): repeatable kernels; off: the fastest",
           false },
@@ -413,6 +417,7 @@ int mt_cmd_bench(int argc, char **argv)
     options o = { .dtype = "bfloat16",
                   .device = "auto",
                   .home = "auto",
+                  .optimizer = "adamw",
                   .adam_state = "float32",
                   .peer = UINT64_MAX,
                   .deterministic = "on",

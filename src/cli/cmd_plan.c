@@ -35,13 +35,15 @@ static uint64_t count_without_low(const mt_model *m)
     return n;
 }
 
-/* Disk space of the run: the model, and in a checkpoint also m, v and lo unless only the model is saved. */
+/* Disk space of the run: the model, and in a checkpoint also lo and the optimizer's arrays unless only the model is saved. */
 static mt_train_writes writes_of(const mt_model *m, const mt_settings *s)
 {
     const mt_save_settings *save = &s->save;
     const mt_dtype dtype = save->dtype == MT_DTYPE_COUNT ? m->config->dtype : save->dtype;
-    const uint64_t resume = (uint64_t)m->n_params * 4 - count_without_low(m) * 2 +
-                            (uint64_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
+    mt_arithmetic types = { 0 };
+    mt_train_types(s, &types);
+    const size_t arrays = mt_state_arrays_bytes(mt_arithmetic_form(&types));
+    const uint64_t resume = (uint64_t)m->n_params * 4 - count_without_low(m) * 2 + (uint64_t)m->n_trained * arrays;
     mt_train_writes w = { .model = (uint64_t)m->n_params * mt_dtype_bytes(dtype == MT_DTYPE_F64 ? MT_DTYPE_F32 : dtype) };
     w.checkpoint = w.model + (save->save_only_model ? 0 : resume);
     mt_train_count_writes(&w, save, 0, mt_train_saves(save, 0, s->training.num_steps, 0) + !save->save_only_model);

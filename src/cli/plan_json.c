@@ -8,6 +8,7 @@ void mt_plan_json_step(mt_json_out *j, const mt_question *q, int64_t accumulatio
     mt_json_put_int(j, "max_seq_len", q->seq_len);
     mt_json_put_str(j, "dtype", mt_dtype_name(q->form.compute));
     mt_json_put_str(j, "grad_dtype", mt_dtype_name(q->form.grad));
+    mt_json_put_str(j, "optimizer", mt_optimizer_of(q->form.optimizer)->name);
     mt_json_put_str(j, "adam_state", mt_moments_name(q->form.moments));
     mt_json_put_bool(j, "clipping", q->clip);
 }
@@ -28,7 +29,7 @@ void mt_plan_json_machine(mt_json_out *j, const mt_question *q, const mt_machine
     mt_json_put_num(j, "copy_out", "%.4g", m->copy_out);
     mt_json_put_num(j, "host_bandwidth", "%.4g", m->host_bandwidth);
     if (m->peer > 0) mt_json_put_num(j, "peer", "%.4g", m->peer);
-    mt_json_put_num(j, "adam_host", "%.4g", m->adam_host[q->form.moments]);
+    mt_json_put_num(j, "adam_host", "%.4g", mt_machine_update_rate(m, mt_arithmetic_form(&q->form)));
     mt_json_put_int(j, "cores", on->cores);
     if (on->here) {
         mt_json_put_int(j, "numa_nodes", on->host.numa_nodes);

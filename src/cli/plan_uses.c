@@ -3,7 +3,6 @@
 
 static const char *const use_names[MT_PLAN_USES] = {
     [MT_USE_MASTERS] = "master weights (fp32 in two halves)",
-    [MT_USE_MOMENTS] = "Adam's moments",
     [MT_USE_GRADIENTS] = "gradients",
     [MT_USE_SUMS] = "gradient sums (fp32)",
     [MT_USE_WEIGHTS] = "weights for compute",
@@ -47,6 +46,7 @@ static mt_use use_of(mt_buffer_kind k)
 void mt_plan_uses(const mt_plan *p, mt_plan_use out[MT_PLAN_USES])
 {
     for (int i = 0; i < MT_PLAN_USES; i++) out[i] = (mt_plan_use){ .name = use_names[i] };
+    out[MT_USE_MOMENTS].name = mt_optimizer_of(p->arithmetic.optimizer)->arrays_title;
     for (size_t i = 0; i < p->n_buffers; i++) {
         const mt_buffer *b = &p->buffers[i];
         const bool of_lane = b->place == MT_HOST && mt_buffer_of_lane(b->kind, b->place);

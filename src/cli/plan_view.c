@@ -132,6 +132,7 @@ static void put_disk(mt_str *out, const mt_plan_answer *a, const mt_terminal *te
 static void put_times(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_times *t = &a->plan->times;
+    const mt_optimizer *optimizer = mt_optimizer_of(a->plan->arithmetic.optimizer);
     const struct {
         const char *name;
         double seconds;
@@ -139,12 +140,12 @@ static void put_times(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
                   { "copies to the device", t->copy_in },
                   { "copies from the device", t->copy_out },
                   { "copies between devices", t->copy_peer },
-                  { "Adam on the host", t->adam_host },
+                  { optimizer->host_title, t->adam_host },
                   { "data (tokens prepared meanwhile)", t->data } };
     mt_str text = { 0 };
     mt_str_puts(out, "\n");
     mt_str_printf(&text, "time of a step: %s, bound by %s%s", mt_seconds_text(t->step).s, t->bound,
-                  a->updates.wait > 0 && !strstr(t->bound, "Adam") ? " and by waits for updates" : "");
+                  a->updates.wait > 0 && strcmp(t->bound, optimizer->host_title) != 0 ? " and by waits for updates" : "");
     put_line(out, &text, 2, term);
     for (size_t i = 0; i < MT_COUNT(parts); i++) {
         if (parts[i].seconds > 0)
@@ -253,9 +254,9 @@ static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal
 
 void mt_plan_step_text(mt_str *out, const mt_question *q)
 {
-    mt_str_printf(out, "a step of %lld sample%s of up to %lld tokens, %s, clipping %s, Adam's moments in %s%s",
-                  (long long)q->batch, plural(q->batch), (long long)q->seq_len, mt_dtype_name(q->form.compute),
-                  q->clip ? "on" : "off", mt_moments_name(q->form.moments),
+    mt_str_printf(out, "a step of %lld sample%s of up to %lld tokens, %s, clipping %s, %s in %s%s", (long long)q->batch,
+                  plural(q->batch), (long long)q->seq_len, mt_dtype_name(q->form.compute), q->clip ? "on" : "off",
+                  mt_optimizer_of(q->form.optimizer)->arrays_title, mt_moments_name(q->form.moments),
                   q->machine.home_host ? ", home of all state in host memory" : "");
 }
 

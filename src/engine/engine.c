@@ -147,6 +147,7 @@ static mt_rc hash_state(mt_engine *e, uint64_t *h, mt_err *err)
     for (int u = 0; u < e->model->n_units; u++)
         for (mt_state_kind kind = 0; kind < MT_STATE_KINDS; kind++) {
             const mt_state_range all = mt_unit_state(e->model, u, kind);
+            if (!mt_state_has(mt_arithmetic_form(&e->plan->arithmetic), kind)) continue;
             for (int64_t at = 0; at < all.n; at += PART) {
                 mt_state_range r = mt_state_piece(all, at, PART);
                 MT_TRY(mt_state_read_anywhere(e->state, r, part, err));

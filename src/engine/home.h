@@ -7,7 +7,7 @@
 typedef struct mt_home {
     uint16_t *hi;                /* NULL if mapped */
     int16_t *lo;                 /* n_low numbers; with several machines this one's part (mt_plan_runs) */
-    void *array[MT_MOST_ARRAYS]; /* the optimizer's, for the trained elements, in the arithmetic's form */
+    void *array[MT_MOST_ARRAYS]; /* the optimizer's (NULL: it has none), for the trained elements, in the arithmetic's form */
     uint16_t *exact;             /* if nothing is updated: halves of the exact numbers, hi then lo; NULL: none, or lo has them */
     const void **mapped;         /* [layout's weights] where each is in a mapped file; NULL: hi is in memory */
 } mt_home;

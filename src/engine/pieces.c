@@ -36,7 +36,7 @@ static piece piece_of(const mt_lane *lane, const mt_action *a)
     piece p = { .op = mt_state_update_range(lane->state, a->unit, (mt_stretch){ a->first, a->n }) };
     mt_home in_slot = { .hi = (uint16_t *)(void *)(slot + at.at[MT_STATE_HI]),
                         .lo = (int16_t *)(void *)(slot + at.at[MT_STATE_LO]) };
-    for (int k = 0; k < MT_MOST_ARRAYS; k++) in_slot.array[k] = slot + at.at[MT_STATE_ARRAYS + k];
+    for (int k = 0; k < mt_state_optimizer(lane->state)->n_arrays; k++) in_slot.array[k] = slot + at.at[MT_STATE_ARRAYS + k];
     mt_home_address(&p.op, &in_slot, slot + at.at[MT_STATE_KINDS]);
     for (int i = 0; i < MT_STATE_KINDS; i++) {
         const mt_state_kind kind = mt_state_copy_order[i];

@@ -52,6 +52,7 @@ static bool is_kept(const mt_state *s, mt_state_range r)
 {
     const mt_job *j = &s->plan->job;
     const mt_layout *l = mt__state_layout(s, r.unit);
+    if (!mt_state_has(form(s), r.kind)) return false;
     bool updates = j->train && !j->only_gradients, low = updates || s->plan->arithmetic.compute == MT_DTYPE_F32;
     if (mt_plan_machines(s->plan) > 1 && mt_state_is_array(r.kind)) return updates && l->n_train;
     return mt_home_at(&s->units[r.unit].home, r.kind) ||

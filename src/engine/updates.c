@@ -67,7 +67,8 @@ static mt_home staged_state(const mt_lane *lane, const mt_action *a)
     void *const hi = a->in_place ? lane->ring[mt_sequence_resident_slot(lane->sequence, a->unit)].p
                                  : staged_at(lane, a->slot, a->unit, MT_STATE_HI);
     at.hi = hi;
-    for (int k = 0; k < MT_MOST_ARRAYS; k++) at.array[k] = staged_at(lane, a->slot, a->unit, MT_STATE_ARRAYS + k);
+    for (int k = 0; k < mt_state_optimizer(lane->state)->n_arrays; k++)
+        at.array[k] = staged_at(lane, a->slot, a->unit, MT_STATE_ARRAYS + k);
     return at;
 }
 
@@ -79,7 +80,7 @@ static mt_rc copy_parts(mt_lane *lane, mt_stream *queue, const mt_action *a, mt_
         const mt_state_kind kind = mt_state_copy_order[i];
         const size_t bytes = mt_plan_array_bytes(lane->plan, kind, (size_t)mt__layout(lane, a->unit)->n_train);
         void *const at_home = mt_home_at(home, kind), *const in_slot = mt_home_at(&slot, kind);
-        if (!(a->parts >> kind & 1)) continue;
+        if (!(a->parts >> kind & 1) || !bytes) continue;
         MT_TRY(dir == MT_COPY_IN ? mt_copy(queue, in_slot, at_home, bytes, dir, err)
                                  : mt_copy(queue, at_home, in_slot, bytes, dir, err));
     }

@@ -5,7 +5,7 @@
 
 #include "ops/moments.h"
 
-typedef enum mt_optimizer_kind { MT_OPTIMIZER_ADAMW, MT_OPTIMIZERS } mt_optimizer_kind;
+typedef enum mt_optimizer_kind { MT_OPTIMIZER_ADAMW, MT_OPTIMIZER_LION, MT_OPTIMIZERS } mt_optimizer_kind;
 
 enum { MT_MOST_ARRAYS = 2 }; /* of any optimizer's state */
 
@@ -13,7 +13,7 @@ enum { MT_MOST_ARRAYS = 2 }; /* of any optimizer's state */
 typedef struct mt_update_coef {
     float beta1, one_minus_beta1;
     float beta2, one_minus_beta2;
-    float step_size;    /* AdamW: lr / (1 - beta1^t) */
+    float step_size;    /* AdamW: lr / (1 - beta1^t); Lion: lr */
     float inv_sqrt_bc2; /* AdamW: 1 / sqrt(1 - beta2^t) */
     float eps;
     float decay; /* 1 - lr * weight_decay */
@@ -30,7 +30,7 @@ typedef struct mt_update {
     union {
         void *array[MT_MOST_ARRAYS]; /* the optimizer's, mt_moments_bytes(moments, n) each */
         struct {
-            void *m, *v; /* as AdamW calls them */
+            void *m, *v; /* their names in AdamW; Lion has m, and v is NULL */
         };
     };
     const void *g;
@@ -40,7 +40,7 @@ typedef struct mt_update {
     int64_t *n_bad;                     /* += weights that left the finite range */
 } mt_update;
 
-typedef mt_update mt_adamw;
+typedef mt_update mt_adamw, mt_lion;
 
 /* Stored as hi instead of a weight that cannot be split; its lo is 0. */
 #define MT_UPDATE_BAD_HI 0x7fc0

@@ -104,11 +104,15 @@ static mt_rc on_device(const mt_ops *ops, mt_stream *s, const mt_update *u, mt_e
 
 const mt_optimizer mt_optimizer_adamw = { .name = "adamw",
                                           .title = "AdamW",
+                                          .arrays_title = "Adam's moments",
+                                          .host_title = "Adam on the host",
                                           .n_arrays = 2,
                                           .arrays = { { ".m", false }, { ".v", true } },
                                           .granularity = MT_BY_ELEMENT,
                                           .device_bytes = 26,
                                           .coef = mt_adamw_coef_of,
+                                          .beta2 = 0.999,
+                                          .uses_eps = true,
                                           .on_host = mt_adamw_piece,
                                           .on_device = on_device };
 

@@ -3,13 +3,7 @@
  *
  * Shapes: hi, lo, m, v, g [n].  Bytes moved: 26 a parameter (28 with fp32 gradients); 18 with moments in bf16, 14 in 8 bits.  n_bad is a sum of
  * integers, so the order of its atomic additions cannot show. */
-#include "ops/ops_cuda.cuh"
-
-extern "C" {
-#include "base/split.h"
-}
-
-enum { THREADS = 256, W = 8 };
+#include "optim/update.cuh"
 
 typedef struct param {
     uint16_t hi;
@@ -24,7 +18,7 @@ __device__ __forceinline__ int update_one(param *p, float grad, const mt_update_
     float m = __fadd_rn(__fmul_rn(c.beta1, p->m), __fmul_rn(c.one_minus_beta1, g));
     float v = __fadd_rn(__fmul_rn(c.beta2, p->v), __fmul_rn(c.one_minus_beta2, __fmul_rn(g, g)));
     float denom = __fadd_rn(__fmul_rn(__fsqrt_rn(v), c.inv_sqrt_bc2), c.eps);
-    float w = __uint_as_float(((uint32_t)p->hi << 16) + (uint32_t)(int32_t)p->lo);
+    float w = join_halves(p->hi, p->lo);
     w = __fsub_rn(__fmul_rn(w, c.decay), __fmul_rn(c.step_size, __fdiv_rn(m, denom)));
     uint32_t bits = __float_as_uint(w);
     bool ok = (bits & 0x7fffffff) < MT_SPLIT_LIMIT;
@@ -34,20 +28,6 @@ __device__ __forceinline__ int update_one(param *p, float grad, const mt_update_
     p->v = v;
     return !ok || (__float_as_uint(v) & 0x7fffffff) >= 0x7f800000;
 }
-
-/* A moment between updates, number by number. */
-struct in_f32 {
-    typedef float type;
-    static __device__ __forceinline__ float widen(float x) { return x; }
-    static __device__ __forceinline__ float round(float x, uint32_t) { return x; }
-    static __device__ __forceinline__ uint32_t random(uint64_t, int64_t) { return 0; }
-};
-struct in_bf16 {
-    typedef uint16_t type;
-    static __device__ __forceinline__ float widen(uint16_t x) { return __uint_as_float((uint32_t)x << 16); }
-    static __device__ __forceinline__ uint16_t round(float x, uint32_t r) { return mt_moment_to_bf16(x, r); }
-    static __device__ __forceinline__ uint32_t random(uint64_t key, int64_t i) { return mt_moment_bits(key, (uint32_t)i); }
-};
 
 template <typename T, typename STORED, int N_AT_ONCE>
 __device__ __forceinline__ int update_some(const mt_adamw &a, int64_t i, const mt_update_coef &coef)
@@ -139,13 +119,6 @@ template <typename T, bool WHOLE> struct lane {
     }
 };
 
-__device__ __forceinline__ uint32_t warp_max(uint32_t x)
-{
-#pragma unroll
-    for (int half = 16; half; half /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, half));
-    return x;
-}
-
 /* All lanes of a warp call it, with the same block. */
 template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(const mt_adamw &a, int64_t block)
 {
@@ -200,11 +173,6 @@ __global__ void __launch_bounds__(THREADS, WHOLE ? 2 : 1) update_8bit_kernel(mt_
 }
 
 /* -- launcher -------------------------------------------------------------------------------------- */
-
-static unsigned grid(mt_stream *s, int64_t n)
-{
-    return (unsigned)mt_min_i64(div_up(n, THREADS * W), (int64_t)mt_cuda_device_of(s)->n_sms * 32);
-}
 
 template <typename T> static void launch_8bit(mt_stream *s, const mt_adamw *a, bool aligned)
 {

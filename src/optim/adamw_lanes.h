@@ -31,7 +31,9 @@ static inline lanes update_lanes(const mt_update_args *a, size_t i, const coef *
     floats denom = ADD(MUL(SQRT(*v), c->inv_sqrt_bc2), c->eps);
     floats w = MUL(load_weight(a, i), c->decay);
     w = SUB(w, MUL(c->step_size, DIV(*m, denom)));
-    return EITHER(store_weight(a, i, w), at_least(AS_INTS(*v), 0x7f800000));
+    const lanes bad = is_unsplittable(w);
+    store_weight(a, i, w, bad);
+    return EITHER(bad, is_infinite(*v));
 }
 
 static inline size_t update_in_memory(const mt_update_args *a, size_t i, const coef *c, bool bf16)
@@ -80,22 +82,6 @@ static inline size_t update_bf16_block(const mt_update_args *a, const mt_moments
     return n_bad;
 }
 
-/* Stores the codes of a block from its numbers in fp32 and their raised magnitudes. */
-static inline void store_codes(const mt_moments_chunk *c, const ints *raised_m, const ints *raised_v, mt_moment_scale sm,
-                               mt_moment_scale sv)
-{
-    uint8_t *to_m = (uint8_t *)c->m + c->at, *to_v = (uint8_t *)c->v + c->at;
-    for (int i = 0; i < REGISTERS; i++) {
-        const floats m = LOAD(c->m32 + i * LANES), v = LOAD(c->v32 + i * LANES);
-        ints code_m = INT_SUB(SHIFT_RIGHT(raised_m[i], 20), ALL_INTS(sm.offset)),
-             code_v = INT_SUB(SHIFT_RIGHT(raised_v[i], 20), ALL_INTS(sv.offset));
-        if (has_low(raised_m[i], sm)) code_m = code_of(raised_m[i], m, bits_for_m(random_of(c, i)), sm, false);
-        if (has_low(raised_v[i], sv)) code_v = code_of(raised_v[i], v, bits_for_v(random_of(c, i)), sv, true);
-        narrow_to_bytes(to_m + i * LANES, INT_OR(code_m, INT_AND(SHIFT_RIGHT(AS_INTS(m), 24), ALL_INTS(0x80))));
-        narrow_to_bytes(to_v + i * LANES, code_v);
-    }
-}
-
 static inline size_t update_8bit_block(const mt_update_args *a, const mt_moments_chunk *c, bool bf16)
 {
     const size_t exponent = mt_moments_exponents_at(c->n_all) + c->at / MT_MOMENT_BLOCK;
@@ -121,7 +107,11 @@ static inline size_t update_8bit_block(const mt_update_args *a, const mt_moments
     if (largest_m >= 0x7f800000 || largest_v >= 0x7f800000) return mt_moments_store(c), n_bad;
     *em = (uint8_t)mt_moment_exponent(largest_m);
     *ev = (uint8_t)mt_moment_exponent(largest_v);
-    store_codes(c, raised_m, raised_v, mt_moment_scale_of(*em, MT_MOMENT_E_BITS_M), mt_moment_scale_of(*ev, MT_MOMENT_E_BITS_V));
+    const mt_moment_scale to_m = mt_moment_scale_of(*em, MT_MOMENT_E_BITS_M), to_v = mt_moment_scale_of(*ev, MT_MOMENT_E_BITS_V);
+    for (int i = 0; i < REGISTERS; i++) {
+        store_m(c, i, raised_m[i], to_m);
+        store_v(c, i, raised_v[i], to_v);
+    }
     return n_bad;
 }
 

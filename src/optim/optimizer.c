@@ -3,11 +3,14 @@
 
 #include "base/mem.h"
 #include "optim/adamw.h"
+#include "optim/lion.h"
 
 #include <assert.h>
 #include <math.h>
 
-static const mt_optimizer *const rows[MT_OPTIMIZERS] = { [MT_OPTIMIZER_ADAMW] = &mt_optimizer_adamw };
+static const mt_optimizer *const rows[MT_OPTIMIZERS] = {
+    [MT_OPTIMIZER_ADAMW] = &mt_optimizer_adamw, [MT_OPTIMIZER_LION] = &mt_optimizer_lion
+};
 
 const mt_optimizer *mt_optimizer_of(mt_optimizer_kind kind) { return rows[kind]; }
 

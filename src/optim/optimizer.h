@@ -30,8 +30,9 @@ typedef enum mt_granularity {
 } mt_granularity;
 
 typedef struct mt_optimizer {
-    const char *name;  /* as optimizer.type has it */
-    const char *title; /* in messages: "AdamW" */
+    const char *name;                      /* as optimizer.type has it */
+    const char *title;                     /* in messages: "AdamW" */
+    const char *arrays_title, *host_title; /* in reports: what its arrays are, and its work on the host */
     int n_arrays;
     struct {
         const char *tail; /* of its tensors' names in checkpoints */
@@ -40,6 +41,8 @@ typedef struct mt_optimizer {
     mt_granularity granularity;
     double device_bytes; /* of device memory that an update of one number in fp32 moves */
     mt_update_coef (*coef)(const mt_update_step *step);
+    double beta2;  /* if optimizer.beta2 is not set */
+    bool uses_eps; /* optimizer.eps has an effect */
     /* Numbers [from, to) on the calling thread, whose memory they must be; `from` begins a block of moments and so does `to`, unless
      * it is n.  Returns how many left the finite range. */
     size_t (*on_host)(const mt_update *u, int64_t from, int64_t to);

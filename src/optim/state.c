@@ -23,6 +23,13 @@ size_t mt_state_read_bytes(mt_state_form form, mt_state_kind kind)
     return mt_state_has(form, kind) ? mt_dtype_bytes(mt_state_read_type(form, kind)) : 0;
 }
 
+size_t mt_state_arrays_bytes(mt_state_form form)
+{
+    size_t sum = 0;
+    for (mt_state_kind kind = MT_STATE_ARRAYS; kind < MT_STATE_KINDS; kind++) sum += mt_state_read_bytes(form, kind);
+    return sum;
+}
+
 mt_dtype mt_state_read_type(mt_state_form form, mt_state_kind kind)
 {
     if (mt_state_is_array(kind)) return mt_moments_type(form.moments);

@@ -43,6 +43,8 @@ enum {
  * array. */
 size_t mt_state_stored_bytes(mt_state_form form, mt_state_kind kind, size_t n);
 size_t mt_state_read_bytes(mt_state_form form, mt_state_kind kind);
+/* Of one number of all arrays together. */
+size_t mt_state_arrays_bytes(mt_state_form form);
 /* The type in which they read and write it. */
 mt_dtype mt_state_read_type(mt_state_form form, mt_state_kind kind);
 

@@ -24,24 +24,21 @@ static inline floats load_weight(const mt_update_args *a, size_t i)
     return AS_FLOATS(INT_ADD(SHIFT_LEFT(WIDE_U(a->hi + i), 16), WIDE_S(a->lo + i)));
 }
 
-static inline lanes at_least(ints bits, uint32_t limit) { return AT_LEAST(INT_AND(bits, ALL_INTS(0x7fffffff)), limit); }
+static inline ints magnitude_of(floats x) { return INT_AND(AS_INTS(x), ALL_INTS(0x7fffffff)); }
 
-/* Returns the lanes whose weight could not be split. */
-static inline lanes store_weight(const mt_update_args *a, size_t i, floats w)
+static inline lanes is_infinite(floats x) { return AT_LEAST(magnitude_of(x), 0x7f800000); } /* or no number */
+static inline lanes is_unsplittable(floats w) { return AT_LEAST(magnitude_of(w), MT_SPLIT_LIMIT); }
+
+static inline void store_weight(const mt_update_args *a, size_t i, floats w, lanes bad)
 {
-    ints bits = AS_INTS(w);
-    lanes bad = at_least(bits, MT_SPLIT_LIMIT);
-    bits = SELECT(bad, ALL_INTS(MT_UPDATE_BAD_HI << 16), bits);
+    const ints bits = SELECT(bad, ALL_INTS(MT_UPDATE_BAD_HI << 16), AS_INTS(w));
     narrow(a->hi + i, SHIFT_RIGHT(INT_ADD(bits, ALL_INTS(0x8000)), 16));
     narrow(a->lo + i, bits);
-    return bad;
 }
 
 /* -- arrays in 16 and 8 bits ---------------------------------------------------------------------------- */
 
 enum { REGISTERS = MT_MOMENT_BLOCK / LANES };
-
-static inline ints magnitude_of(floats x) { return INT_AND(AS_INTS(x), ALL_INTS(0x7fffffff)); }
 
 /* mt_moment_bits of the numbers whose i + key these are. */
 static inline ints random_bits(ints x, ints key_high)
@@ -94,5 +91,22 @@ static inline ints code_of(ints raised, floats x, ints r, mt_moment_scale s, boo
 }
 
 static inline bool has_low(ints raised, mt_moment_scale s) { return ANY(BELOW(raised, ALL_INTS(s.normal))); }
+
+/* Store the codes of register i of a block, from its numbers in fp32 and their raised magnitudes. */
+static inline void store_m(const mt_moments_chunk *c, int i, ints raised, mt_moment_scale s)
+{
+    const floats m = LOAD(c->m32 + i * LANES);
+    ints code = INT_SUB(SHIFT_RIGHT(raised, 20), ALL_INTS(s.offset));
+    if (has_low(raised, s)) code = code_of(raised, m, bits_for_m(random_of(c, i)), s, false);
+    code = INT_OR(code, INT_AND(SHIFT_RIGHT(AS_INTS(m), 24), ALL_INTS(0x80)));
+    narrow_to_bytes((uint8_t *)c->m + c->at + i * LANES, code);
+}
+
+static inline void store_v(const mt_moments_chunk *c, int i, ints raised, mt_moment_scale s)
+{
+    ints code = INT_SUB(SHIFT_RIGHT(raised, 20), ALL_INTS(s.offset));
+    if (has_low(raised, s)) code = code_of(raised, LOAD(c->v32 + i * LANES), bits_for_v(random_of(c, i)), s, true);
+    narrow_to_bytes((uint8_t *)c->v + c->at + i * LANES, code);
+}
 
 #endif

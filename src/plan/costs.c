@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "model/flops.h"
-#include "optim/optimizer.h"
 
 #include <math.h>
 

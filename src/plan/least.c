@@ -6,7 +6,6 @@
  * to the host.  (A private staging slot takes as much device memory as a device home and frees less host memory: such slots are
  * for users who want all homes on the host.  Reusing memory needs more device memory than such slots.) */
 #include "base/mem.h"
-#include "optim/optimizer.h"
 #include "base/units.h"
 #include "plan/knobs.h"
 

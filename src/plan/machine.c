@@ -1,7 +1,5 @@
 #include "plan/machine.h"
 
-#include "optim/optimizer.h"
-
 #include <math.h>
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 #ifndef MT_PLAN_MACHINE_H
 #define MT_PLAN_MACHINE_H
 
-#include "optim/state.h"
+#include "optim/optimizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,6 @@
  *
  * Each is a changed question that is asked again: it becomes a remedy only if a plan for it fits. */
 #include "base/mem.h"
-#include "optim/optimizer.h"
 #include "plan/advise.h"
 
 #include <stdio.h>
@@ -81,15 +80,18 @@ typedef struct cost {
 /* Cost of turning clipping off and of smaller moments, for those that were changed; "" for none. */
 static cost cost_of_less(const mt_question *was, const mt_question *now)
 {
-    static const char *const forms[] = { [MT_MOMENTS_F32] = "",
-                                         [MT_MOMENTS_BF16] = "m and v are rounded to 8 bits of mantissa, stochastically",
-                                         [MT_MOMENTS_8BIT] = "m and v keep 3 bits of mantissa, rounded stochastically" };
+    static const char *const forms[][2] = { [MT_MOMENTS_F32] = { "", "" },
+                                            [MT_MOMENTS_BF16] = { "m is rounded to 8 bits of mantissa, stochastically",
+                                                                  "m and v are rounded to 8 bits of mantissa, stochastically" },
+                                            [MT_MOMENTS_8BIT] = { "m keeps 3 bits of mantissa, rounded stochastically",
+                                                                  "m and v keep 3 bits of mantissa, rounded stochastically" } };
     cost c = { "" };
     bool clip = was->clip && !now->clip, moments = now->form.moments != was->form.moments;
     if (clip || moments)
         snprintf(c.s, sizeof c.s, "%s%s%s: saves %zu bytes a parameter",
                  clip ? "no clipping, and a non-finite step stops the run" : "", clip && moments ? "; " : "",
-                 moments ? forms[now->form.moments] : "", bytes_each(was) - bytes_each(now));
+                 moments ? forms[now->form.moments][mt_optimizer_of(now->form.optimizer)->n_arrays - 1] : "",
+                 bytes_each(was) - bytes_each(now));
     return c;
 }
 

@@ -305,7 +305,7 @@ static void fill_parts(const simulation *sim, mt_times *out)
     } parts[] = { { out->compute, "compute" },
                   { out->copy_in, "copies to the device" },
                   { out->copy_out, "copies from the device" },
-                  { out->adam_host, "Adam on the host" },
+                  { out->adam_host, mt_optimizer_of(sim->p->arithmetic.optimizer)->host_title },
                   { out->copy_peer, "copies between devices" },
                   { out->data, "data" } };
     double most = -1;

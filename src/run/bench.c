@@ -82,6 +82,7 @@ static mt_rc plan_for(mt_plan **out, const mt_devices *d, const mt_model *m, con
                    .alias_layers = o->alias_layers };
     mt_arithmetic a = { .compute = o->compute,
                         .grad = o->compute,
+                        .optimizer = o->optimizer,
                         .moments = o->moments,
                         .head_rows = o->head_rows ? o->head_rows : 1024,
                         .shares = shares_of(o, d),

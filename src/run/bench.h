@@ -19,7 +19,8 @@ typedef struct mt_bench_options {
     bool alias_layers;  /* layers share one layer's host memory: measures speed only; nothing is learned */
     bool deterministic; /* repeatable kernels only */
     mt_dtype compute;
-    mt_moments moments;   /* form of Adam's moments */
+    mt_optimizer_kind optimizer;
+    mt_moments moments;   /* form of its state */
     int64_t shares;       /* shares of a step; 0: one per device */
     int64_t micro_tokens; /* 0: chosen */
     int64_t head_rows;    /* logits at a time; 0: chosen */

@@ -22,9 +22,7 @@ static void train_load_count(void *user, size_t bytes)
 /* Bytes of hi and lo of all weights; for a checkpoint also the optimizer's arrays of trained weights. */
 static size_t bytes_to_load(const mt_trainer *t)
 {
-    size_t sum = 0, arrays = 0;
-    for (mt_state_kind k = MT_STATE_ARRAYS; t->resume.from && k < MT_STATE_KINDS; k++)
-        arrays += mt_state_read_bytes(t->exec.io.form, k);
+    size_t sum = 0, arrays = t->resume.from ? mt_state_arrays_bytes(t->exec.io.form) : 0;
     for (mt_walk at = mt_walk_model(t->net.model); mt_walk_next(&at);) sum += (size_t)at.w->n * (4 + (at.w->frozen ? 0 : arrays));
     return sum;
 }

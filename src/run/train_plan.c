@@ -17,6 +17,7 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
     out->compute = s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     out->grad = s->training.grad_dtype;
     out->reduce_bf16 = s->training.reduce_dtype == MT_DTYPE_BF16;
+    out->optimizer = mt_settings_optimizer(s);
     out->moments = s->memory.adam_state;
     if (s->training.shares) out->shares = s->training.shares;
     if (!out->shares && s->model.devices.n > 1) out->shares = (int64_t)s->model.devices.n;

@@ -47,6 +47,7 @@ void mt__train_put_arithmetic(mt_json_out *j, const mt_arithmetic *a)
 {
     mt_json_put_str(j, "compute", mt_dtype_name(a->compute));
     mt_json_put_str(j, "grad", mt_dtype_name(a->grad));
+    if (a->optimizer != MT_OPTIMIZER_ADAMW) mt_json_put_str(j, "optimizer", mt_optimizer_of(a->optimizer)->name);
     mt_json_put_str(j, "adam_state", mt_moments_name(a->moments));
     mt_json_put_int(j, "micro_tokens", a->micro_tokens);
     mt_json_put_int(j, "mlp_rows", a->mlp_rows);
@@ -216,12 +217,22 @@ static mt_rc read_dtype(const mt_value *doc, const char *key, mt_dtype *out, con
     return MT_OK;
 }
 
+/* Absent: AdamW. */
+static mt_rc read_optimizer(const mt_value *doc, mt_optimizer_kind *out, const char *what, mt_err *err)
+{
+    const char *text;
+    MT_TRY(mt_json_str(doc, "optimizer", mt_optimizer_of(MT_OPTIMIZER_ADAMW)->name, &text, what, err));
+    if (!mt_optimizer_from_name(text, out))
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: this program has no optimizer \"%s\"", what, text);
+    return MT_OK;
+}
+
 static mt_rc read_moments(const mt_value *doc, mt_moments *out, const char *what, mt_err *err)
 {
     const char *text;
     MT_TRY(mt_json_str(doc, "adam_state", "", &text, what, err));
     if (!mt_moments_from_name(text, out))
-        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a form of Adam's state (float32, bf16 or 8bit)", what, text);
+        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a form of the optimizer's state (float32, bf16 or 8bit)", what, text);
     return MT_OK;
 }
 
@@ -272,6 +283,7 @@ static mt_rc read_arithmetic(const mt_value *doc, mt_arithmetic *a, const char *
     if (!mt_value_has(j, MT_VALUE_MAP)) return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is missing", what);
     MT_TRY(read_dtype(j, "compute", &a->compute, what, err));
     MT_TRY(read_dtype(j, "grad", &a->grad, what, err));
+    MT_TRY(read_optimizer(j, &a->optimizer, what, err));
     MT_TRY(read_moments(j, &a->moments, what, err));
     MT_TRY(mt_json_i64(j, "micro_tokens", 0, &a->micro_tokens, what, err));
     MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
@@ -358,7 +370,7 @@ static mt_rc read_file(mt_trainer *t, saved_state *out, mt_err *err)
 
 static mt_rc train_state_judge(const mt_setting_changes *c, mt_err *err)
 {
-    static const char *const refused[] = { [MT_CLASS_STATE] = "Adam's moments are stored in another form",
+    static const char *const refused[] = { [MT_CLASS_STATE] = "the optimizer's state is stored in another form",
                                            [MT_CLASS_DATA] = "another order of the data",
                                            [MT_CLASS_MODEL] = "another model" };
     for (size_t i = 0; i < c->n; i++) {
@@ -426,6 +438,13 @@ mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *er
             err, MT_EINVAL,
             "resuming from %s: config.json of %s differs from the one the checkpoint was made with: it is another model",
             t->resume.from, t->s->model.name);
+    const mt_optimizer *was = mt_optimizer_of(s->arithmetic.optimizer), *now = mt_optimizer_of(mt_settings_optimizer(t->s));
+    if (was != now)
+        return mt_fail(
+            err, MT_EINVAL,
+            "resuming from %s: the run trained with %s, whose state %s does not have: set optimizer.type back to %s, or "
+            "start over in another --output-dir (with --model-name %s to begin from its weights)",
+            t->resume.from, was->title, now->title, was->name, t->resume.from);
     bool same_code = !s->code || s->code == mt_sample_code();
     if (s->data != t->data.info.fingerprint && same_code)
         return mt_fail(err, MT_EINVAL,

@@ -2,7 +2,6 @@
  *
  * The order matters: each check relies on those before it.  A plan is settled halfway, once slots and kept layers are known to
  * make sense, because the checks of segments and units need what follows from the placement. */
-#include "optim/optimizer.h"
 #include "schedule/deal.h"
 #include "schedule/plan_internal.h"
 #include "schedule/slices.h"

@@ -18,6 +18,7 @@
 #define MT_SCHEDULE_PLAN_H
 
 #include "model/layer.h"
+#include "optim/optimizer.h"
 
 enum {
     MT_BOUNCE_BYTES = 1 << 20,

@@ -4,6 +4,7 @@
 #include "settings/table.h"
 
 #include "base/file.h"
+#include "optim/optimizer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -223,6 +224,20 @@ static mt_rc check_schedule(mt_settings *s, mt_err *err)
     return MT_OK;
 }
 
+mt_optimizer_kind mt_settings_optimizer(const mt_settings *s)
+{
+    return s->optimizer.type == MT_SET_OPTIMIZER_LION ? MT_OPTIMIZER_LION : MT_OPTIMIZER_ADAMW;
+}
+
+static mt_rc check_optimizer(mt_settings *s, mt_err *err)
+{
+    const mt_optimizer *o = mt_optimizer_of(mt_settings_optimizer(s));
+    if (!mt_settings_given(s, "optimizer.beta2")) s->optimizer.beta2 = o->beta2;
+    if (!o->uses_eps && mt_settings_given(s, "optimizer.eps"))
+        return mt__settings_notice(s, err, "optimizer.eps has no effect: %s does not use it", o->title);
+    return MT_OK;
+}
+
 static mt_rc check_eval(mt_settings *s, mt_err *err)
 {
     const mt_eval_settings *e = &s->eval;
@@ -258,8 +273,8 @@ static mt_rc check_resume(mt_settings *s, mt_err *err)
 
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err)
 {
-    mt_rc (*const checks[])(mt_settings *, mt_err *) = { check_home,     check_delimiter, check_length,
-                                                         check_schedule, check_eval,      check_resume };
+    mt_rc (*const checks[])(mt_settings *, mt_err *) = { check_home,      check_delimiter, check_length, check_schedule,
+                                                         check_optimizer, check_eval,      check_resume };
     mt__problems p = { 0 };
     mt_err one = { 0 };
     mt_rc rc = mt__problems_add(&p, check_model(s, needs, &one), &one, err);

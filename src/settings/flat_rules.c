@@ -79,9 +79,15 @@ mt_rc mt__flat_read_optim(flat *f, const flat_row *r, const mt_yaml_item *it, mt
 {
     (void)r;
     const char *name = it->value->kind == MT_YAML_SCALAR ? it->value->text : "";
-    bool paged = strncmp(name, "paged_", 6) == 0, adamw = strncmp(paged ? name + 6 : name, "adamw", 5) == 0;
-    if (!adamw) return mt__flat_refuse(f, it, "AdamW is the only optimizer here; write optim: adamw_torch", err);
-    if (strstr(name, "8bit") || strstr(name, "4bit") || strstr(name, "32bit") || paged)
+    bool paged = strncmp(name, "paged_", 6) == 0, small = strstr(name, "8bit") || strstr(name, "4bit");
+    const char *plain = paged ? name + 6 : name;
+    bool adamw = strncmp(plain, "adamw", 5) == 0, lion = strncmp(plain, "lion_", 5) == 0;
+    if (!adamw && !lion) return mt__flat_refuse(f, it, "the optimizers here are AdamW and Lion; write optim: adamw_torch", err);
+    if (lion) MT_TRY(mt__flat_put_text(f, "optimizer.type", it, "lion", err));
+    if (lion && !mt__flat_find(f, "adam_beta2")) /* transformers takes Adam's default */
+        MT_TRY(mt__flat_put_text(f, "optimizer.beta2", it, "0.999", err));
+    if (lion) return small || paged ? mt__flat_notice(f, it, "Lion with fp32 state, which lives in host memory", err) : MT_OK;
+    if (small || strstr(name, "32bit") || paged)
         return mt__flat_notice(f, it, "AdamW with fp32 state, which lives in host memory", err);
     return MT_OK;
 }

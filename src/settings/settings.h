@@ -20,7 +20,7 @@
 #include "base/dtype.h"
 #include "base/str.h"
 #include "base/value.h"
-#include "ops/moments.h"
+#include "ops/update.h"
 
 /* In place of a number of updates between two events: at the end of each epoch. */
 enum { MT_EVERY_EPOCH = -1 };
@@ -36,8 +36,9 @@ typedef enum mt_set_attention {
 typedef enum mt_set_bad_record { MT_SET_BAD_RECORD_SKIP, MT_SET_BAD_RECORD_STOP } mt_set_bad_record;
 typedef enum mt_set_optimizer_type {
     MT_SET_OPTIMIZER_ADAMW,
-    MT_SET_OPTIMIZER_DEEPSPEED_ADAM
-} mt_set_optimizer_type; /* the same thing */
+    MT_SET_OPTIMIZER_DEEPSPEED_ADAM, /* the same */
+    MT_SET_OPTIMIZER_LION
+} mt_set_optimizer_type;
 typedef enum mt_set_home { MT_SET_HOME_AUTO, MT_SET_HOME_HOST } mt_set_home;
 typedef enum mt_set_curve { MT_SET_CURVE_LINEAR, MT_SET_CURVE_COSINE, MT_SET_CURVE_1_SQRT } mt_set_curve;
 
@@ -160,9 +161,9 @@ typedef struct mt_training_settings {
 } mt_training_settings;
 
 typedef struct mt_optimizer_settings {
-    mt_set_optimizer_type type; /* as written; every choice is our AdamW */
-    double beta1, beta2;        /* decay of the first and second moment, [0, 1) */
-    double eps;                 /* added to the root of the second moment, above 0 */
+    mt_set_optimizer_type type; /* as written; mt_settings_optimizer says which one it is */
+    double beta1, beta2;        /* AdamW: decay of the first and second moment, [0, 1) */
+    double eps;                 /* AdamW: added to the root of the second moment, above 0 */
 } mt_optimizer_settings;
 
 typedef struct mt_memory_settings {
@@ -172,7 +173,7 @@ typedef struct mt_memory_settings {
     uint64_t device_memory;      /* bytes of device memory to use at most; 0: all that is free */
     uint64_t host_memory;        /* bytes of host memory to use at most; 0: all that is free */
     mt_set_home home;            /* where master weights and Adam's state may live */
-    mt_moments adam_state;       /* how Adam's two moments are stored */
+    mt_moments adam_state;       /* how the optimizer's arrays are stored */
     mt_tri offload_inputs;       /* kept layer inputs in host memory */
     int64_t optimizer_threads;   /* Adam on the host; 0: measured */
     bool force;                  /* flag only: start although the plan says that it does not fit */
@@ -280,6 +281,8 @@ mt_rc mt_settings_place_model(mt_settings *s, const char *dir, mt_err *err);
 enum { MT_NEED_MODEL = 1, MT_NEED_DATA = 2 };
 /* Checks settings against each other, resolves open ones, collects notices.  Call once, last. */
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err);
+/* The optimizer that optimizer.type names. */
+mt_optimizer_kind mt_settings_optimizer(const mt_settings *s);
 
 /* Every setting but the flag-only ones, or those alone that are not at megatrain's default: key, value and source in aligned
  * columns. */

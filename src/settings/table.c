@@ -50,9 +50,10 @@ static const char *const overlong[] = { [MT_OVERLONG_AUTO] = "auto",
 static const char *const empty_thought[] = {
     [MT_THOUGHT_AUTO] = "auto", [MT_THOUGHT_NONE] = "none", [MT_THOUGHT_PROMPT] = "prompt", [MT_THOUGHT_TRAINED] = "trained", NULL
 };
-static const char *const optimizers[] = {
-    [MT_SET_OPTIMIZER_ADAMW] = "adamw", [MT_SET_OPTIMIZER_DEEPSPEED_ADAM] = "deepspeed_adam", NULL
-};
+static const char *const optimizers[] = { [MT_SET_OPTIMIZER_ADAMW] = "adamw",
+                                          [MT_SET_OPTIMIZER_DEEPSPEED_ADAM] = "deepspeed_adam",
+                                          [MT_SET_OPTIMIZER_LION] = "lion",
+                                          NULL };
 static const char *const homes[] = { [MT_SET_HOME_AUTO] = "auto", [MT_SET_HOME_HOST] = "host", NULL };
 static const char *const adam_states[] = {
     [MT_MOMENTS_F32] = "float32", [MT_MOMENTS_BF16] = "bf16", [MT_MOMENTS_8BIT] = "8bit", NULL
@@ -82,7 +83,7 @@ const mt_section mt__sections[] = {
     { "model", "What is trained, and on what." },
     { "dataset", "What it is trained on." },
     { "training", "How long, how fast, and from where." },
-    { "optimizer", "AdamW on fp32 master weights." },
+    { "optimizer", "The optimizer, on fp32 master weights." },
     { "memory", "Limits the plan keeps to." },
     { "eval", "Loss on data that is not trained on." },
     { "save", "What is written, where and how often." },
@@ -252,11 +253,15 @@ const mt_setting mt__settings[] = {
         .word = "auto"),
     INT(training, seed, DATA, "42", 0, 9007199254740991.0, "Seed of shuffling, splitting and random weights."),
 
-    ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw", "Both names select the same AdamW.",
+    ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw",
+         "adamw and deepspeed_adam are the same AdamW. lion: half of its state; a learning rate 3 to 10 times smaller and a "
+         "weight_decay as much larger are usual. A resumed run keeps its optimizer.",
          .flag = "optimizer"),
-    NUM(optimizer, beta1, ARITHMETIC, "0.9", 0, 1, "Decay of the first moment.", .below_max = true),
-    NUM(optimizer, beta2, ARITHMETIC, "0.999", 0, 1, "Decay of the second moment.", .below_max = true),
-    NUM(optimizer, eps, ARITHMETIC, "1e-8", 0, 1, "Added to the root of the second moment.", .above_min = true),
+    NUM(optimizer, beta1, ARITHMETIC, "0.9", 0, 1, "Decay of the first moment. lion: weight of the momentum in the update.",
+        .below_max = true),
+    NUM(optimizer, beta2, ARITHMETIC, "0.999", 0, 1, "Decay of the second moment. lion: decay of the momentum, 0.99 if not set.",
+        .below_max = true),
+    NUM(optimizer, eps, ARITHMETIC, "1e-8", 0, 1, "Added to the root of the second moment. lion: not used.", .above_min = true),
 
     INT(memory, checkpoint_interval, FREE, "4", 1, 4096, "Most layers between kept inputs; the plan keeps more if it fits."),
     INT(memory, num_grad_slabs, FREE, "12", 1, 4096, "Most buffers for gradients on their way to host memory."),
@@ -265,9 +270,10 @@ const mt_setting mt__settings[] = {
           .memory = true),
     BYTES(memory, host_memory, FREE, "auto", "Most host memory to use. auto: all free memory.", .word = "auto", .memory = true),
     ENUM(memory, home, mt_set_home, homes, FREE, "auto",
-         "Home of master weights and Adam's state: chosen by the plan, or host memory for all of them."),
+         "Home of master weights and the optimizer's state: chosen by the plan, or host memory for all of them."),
     ENUM(memory, adam_state, mt_moments, adam_states, STATE, "float32",
-         "Form of Adam's two moments: 8, 4 or about 2 bytes per parameter; the smaller two are rounded stochastically "
+         "Form of Adam's two moments: 8, 4 or about 2 bytes per parameter, and of Lion's one, half as many; the smaller two are "
+         "rounded stochastically "
          "(docs/memory.md).",
          .common = true),
     ENUM(memory, offload_inputs, mt_tri, tri, FREE, "auto", "Keep layer inputs in host memory. auto: if device memory is short.",

@@ -46,16 +46,19 @@ static void each_takes_the_bytes_it_says(void **state)
     static const struct {
         mt_dtype grad;
         bool clip;
-        mt_moments moments;
+        mt_state_form form;
         double bytes; /* a parameter: master 4, moments, gradient */
     } choices[] = {
-        { MT_DTYPE_F32, true, MT_MOMENTS_F32, 16 },
-        { MT_DTYPE_BF16, true, MT_MOMENTS_F32, 14 },
-        { MT_DTYPE_BF16, false, MT_MOMENTS_F32, 12 },
-        { MT_DTYPE_BF16, true, MT_MOMENTS_BF16, 10 },
-        { MT_DTYPE_BF16, false, MT_MOMENTS_BF16, 8 },
-        { MT_DTYPE_BF16, true, MT_MOMENTS_8BIT, 8 + 2.0 / MT_MOMENT_BLOCK },
-        { MT_DTYPE_BF16, false, MT_MOMENTS_8BIT, 6 + 2.0 / MT_MOMENT_BLOCK },
+        { MT_DTYPE_F32, true, { .moments = MT_MOMENTS_F32 }, 16 },
+        { MT_DTYPE_BF16, true, { .moments = MT_MOMENTS_F32 }, 14 },
+        { MT_DTYPE_BF16, false, { .moments = MT_MOMENTS_F32 }, 12 },
+        { MT_DTYPE_BF16, true, { .moments = MT_MOMENTS_BF16 }, 10 },
+        { MT_DTYPE_BF16, false, { .moments = MT_MOMENTS_BF16 }, 8 },
+        { MT_DTYPE_BF16, true, { .moments = MT_MOMENTS_8BIT }, 8 + 2.0 / MT_MOMENT_BLOCK },
+        { MT_DTYPE_BF16, false, { .moments = MT_MOMENTS_8BIT }, 6 + 2.0 / MT_MOMENT_BLOCK },
+        { MT_DTYPE_BF16, true, { MT_OPTIMIZER_LION, MT_MOMENTS_F32 }, 10 },
+        { MT_DTYPE_BF16, true, { MT_OPTIMIZER_LION, MT_MOMENTS_BF16 }, 8 },
+        { MT_DTYPE_BF16, true, { MT_OPTIMIZER_LION, MT_MOMENTS_8BIT }, 7 + 1.0 / MT_MOMENT_BLOCK },
     };
     rig r;
     int64_t n = 0; /* with the gaps between tensors, which a toy has many of */
@@ -66,7 +69,8 @@ static void each_takes_the_bytes_it_says(void **state)
         mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_BF16);
         size_t slack;
         a.grad = choices[i].grad;
-        a.moments = choices[i].moments;
+        a.optimizer = choices[i].form.optimizer;
+        a.moments = choices[i].form.moments;
         mt_plan *plan = plan_of(&r, &job, &a, MT_MAY);
         /* Staged units keep their gradients there: they are counted as if parked. */
         double bytes = (double)host_state(plan, &slack), said = choices[i].bytes * (double)n;

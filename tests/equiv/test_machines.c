@@ -18,7 +18,7 @@ typedef struct machine_case {
     const char *model;  /* of the golden ones, or */
     const char *config; /* one whose units have several slices */
     mt_dtype compute, grad;
-    mt_moments moments;
+    mt_state_form form;
     bool clip;
     const char *freeze[2];
     int64_t bundles, shares;
@@ -69,7 +69,8 @@ static mt_arithmetic arithmetic_of(const rig *r, const machine_case *c)
 {
     return (mt_arithmetic){ .compute = c->compute,
                             .grad = c->grad,
-                            .moments = c->moments,
+                            .optimizer = c->form.optimizer,
+                            .moments = c->form.moments,
                             .micro_tokens = r->batch.longest,
                             .mlp_rows = 5,
                             .head_rows = 4,
@@ -119,27 +120,36 @@ static void check_case(const machine_case *c, int draws, uint64_t seed)
 }
 
 static const machine_case cases[] = {
-    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 4, 1, false },
-    { "wide", DENSE, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, true, { "*.0.mlp.*" }, 3, 2, false },
-    { "wide, tied", DENSE, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_8BIT, true, { 0 }, 2, 3, false },
+    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, true, { 0 }, 4, 1, false },
+    { "wide", DENSE, MT_DTYPE_F32, MT_DTYPE_F32, { .moments = MT_MOMENTS_BF16 }, true, { "*.0.mlp.*" }, 3, 2, false },
+    { "wide, tied", DENSE, MT_DTYPE_BF16, MT_DTYPE_F32, { .moments = MT_MOMENTS_8BIT }, true, { 0 }, 2, 3, false },
     { "wide, tied",
       DENSE,
       MT_DTYPE_BF16,
       MT_DTYPE_BF16,
-      MT_MOMENTS_F32,
+      { .moments = MT_MOMENTS_F32 },
       false,
       { "*norm*", "*.1.mlp.up_proj.weight" },
       4,
       2,
       false },
-    { "wide experts", EXPERTS, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 2, 2, false },
-    { "wide experts", EXPERTS, MT_DTYPE_F32, MT_DTYPE_BF16, MT_MOMENTS_8BIT, false, { "*.mlp.gate.weight" }, 3, 1, false },
-    { "qwen3_tied", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 3, 2, false },
+    { "wide experts", EXPERTS, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, true, { 0 }, 2, 2, false },
+    { "wide experts",
+      EXPERTS,
+      MT_DTYPE_F32,
+      MT_DTYPE_BF16,
+      { .moments = MT_MOMENTS_8BIT },
+      false,
+      { "*.mlp.gate.weight" },
+      3,
+      1,
+      false },
+    { "qwen3_tied", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, true, { 0 }, 3, 2, false },
     { "llama_bias",
       NULL,
       MT_DTYPE_BF16,
       MT_DTYPE_F32,
-      MT_MOMENTS_F32,
+      { .moments = MT_MOMENTS_F32 },
       false,
       { "*.1.mlp.up_proj.weight", "*norm*" },
       5,
@@ -149,23 +159,25 @@ static const machine_case cases[] = {
       NULL,
       MT_DTYPE_BF16,
       MT_DTYPE_BF16,
-      MT_MOMENTS_F32,
+      { .moments = MT_MOMENTS_F32 },
       true,
       { "model.layers.0.*", "model.embed_tokens.weight" },
       2,
       1,
       false },
-    { "qwen3_next", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 2, 2, false },
-    { "qwen3_5_tied", NULL, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, true, { 0 }, 3, 1, false },
-    { "gpt_oss", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, false, { 0 }, 2, 2, false },
+    { "qwen3_next", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, true, { 0 }, 2, 2, false },
+    { "qwen3_5_tied", NULL, MT_DTYPE_F32, MT_DTYPE_F32, { .moments = MT_MOMENTS_BF16 }, true, { 0 }, 3, 1, false },
+    { "gpt_oss", NULL, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, false, { 0 }, 2, 2, false },
+    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, { MT_OPTIMIZER_LION, MT_MOMENTS_F32 }, true, { 0 }, 3, 2, false },
+    { "wide, tied", DENSE, MT_DTYPE_F32, MT_DTYPE_BF16, { MT_OPTIMIZER_LION, MT_MOMENTS_BF16 }, false, { 0 }, 2, 1, false },
 };
 
 /* Bundles that are rounded before they meet. */
 static const machine_case rounded[] = {
-    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, { 0 }, 4, 1, true },
-    { "wide, tied", DENSE, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_BF16, false, { 0 }, 3, 2, true },
-    { "qwen3_tied", NULL, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_F32, true, { 0 }, 2, 2, true },
-    { "qwen3_moe", NULL, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_F32, false, { 0 }, 5, 1, true },
+    { "wide", DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, true, { 0 }, 4, 1, true },
+    { "wide, tied", DENSE, MT_DTYPE_F32, MT_DTYPE_F32, { .moments = MT_MOMENTS_BF16 }, false, { 0 }, 3, 2, true },
+    { "qwen3_tied", NULL, MT_DTYPE_BF16, MT_DTYPE_F32, { .moments = MT_MOMENTS_F32 }, true, { 0 }, 2, 2, true },
+    { "qwen3_moe", NULL, MT_DTYPE_F32, MT_DTYPE_F32, { .moments = MT_MOMENTS_F32 }, false, { 0 }, 5, 1, true },
 };
 
 static void so_it_is_with_rounded_bundles(void **state)

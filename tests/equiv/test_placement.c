@@ -205,7 +205,7 @@ static void compare_draws(rig *r, const char *name, mt_job job, const mt_arithme
     }
 }
 
-static void check_shares(const arithmetic_case *c, mt_moments moments, int64_t bundles, int64_t shares, int draws, uint64_t seed)
+static void check_shares(const arithmetic_case *c, mt_state_form form, int64_t bundles, int64_t shares, int draws, uint64_t seed)
 {
     rig r;
     char dir[512];
@@ -215,7 +215,8 @@ static void check_shares(const arithmetic_case *c, mt_moments moments, int64_t b
     mt_job job = rig_job(&r, c->clip);
     mt_arithmetic a = { .compute = c->compute,
                         .grad = c->grad,
-                        .moments = moments,
+                        .optimizer = form.optimizer,
+                        .moments = form.moments,
                         .micro_tokens = r.batch.longest,
                         .mlp_rows = 5,
                         .head_rows = 4,
@@ -227,9 +228,9 @@ static void check_shares(const arithmetic_case *c, mt_moments moments, int64_t b
     rig_close(&r);
 }
 
-static void check_case(const arithmetic_case *c, mt_moments moments, int draws, uint64_t seed)
+static void check_case(const arithmetic_case *c, mt_state_form form, int draws, uint64_t seed)
 {
-    check_shares(c, moments, 1, 1, draws, seed);
+    check_shares(c, form, 1, 1, draws, seed);
 }
 
 static void placements_of_one_arithmetic_give_equal_bits(void **state)
@@ -237,26 +238,34 @@ static void placements_of_one_arithmetic_give_equal_bits(void **state)
     (void)state;
     const char *env = getenv("MT_DRAWS");
     int draws = env ? atoi(env) : 40;
-    for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], MT_MOMENTS_F32, draws, 1000 * (i + 1));
+    for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], (mt_state_form){ 0 }, draws, 1000 * (i + 1));
 }
 
-/* Moments in smaller forms: their random bits and blocks must not depend on where a unit is updated, or in which pieces. */
-static void placements_of_smaller_moments_do_too(void **state)
+/* Smaller forms of the optimizer's arrays, and an optimizer with one: their random bits and blocks must not depend on where a unit is updated, or in which pieces. */
+static void placements_of_other_states_do_too(void **state)
 {
     (void)state;
     static const struct {
         arithmetic_case c;
-        mt_moments moments;
-    } small[] = {
-        { { "qwen3_tied", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, MT_MOMENTS_BF16 },
-        { { "llama_bias", MT_DTYPE_F32, MT_DTYPE_BF16, false, { "*.1.mlp.up_proj.weight", "*norm*" } }, MT_MOMENTS_BF16 },
-        { { "llama_default", MT_DTYPE_BF16, MT_DTYPE_F32, false, { 0 } }, MT_MOMENTS_8BIT },
+        mt_state_form form;
+    } other[] = {
+        { { "qwen3_tied", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, { .moments = MT_MOMENTS_BF16 } },
+        { { "llama_bias", MT_DTYPE_F32, MT_DTYPE_BF16, false, { "*.1.mlp.up_proj.weight", "*norm*" } },
+          { .moments = MT_MOMENTS_BF16 } },
+        { { "llama_default", MT_DTYPE_BF16, MT_DTYPE_F32, false, { 0 } }, { .moments = MT_MOMENTS_8BIT } },
         { { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } },
-          MT_MOMENTS_8BIT }, /* borrows */
+          { .moments = MT_MOMENTS_8BIT } }, /* borrows */
+        { { "qwen3", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, { MT_OPTIMIZER_LION, MT_MOMENTS_F32 } },
+        { { "qwen3_tied", MT_DTYPE_F32, MT_DTYPE_F32, false, { 0 } }, { MT_OPTIMIZER_LION, MT_MOMENTS_BF16 } },
+        { { "llama_default", MT_DTYPE_BF16, MT_DTYPE_F32, false, { "*.1.mlp.up_proj.weight", "*norm*" } },
+          { MT_OPTIMIZER_LION, MT_MOMENTS_F32 } },
+        { { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } },
+          { MT_OPTIMIZER_LION, MT_MOMENTS_8BIT } }, /* borrows */
+        { { "qwen3_moe", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, { MT_OPTIMIZER_LION, MT_MOMENTS_BF16 } },
     };
     const char *env = getenv("MT_DRAWS");
     int draws = env ? atoi(env) : 40;
-    for (size_t i = 0; i < MT_COUNT(small); i++) check_case(&small[i].c, small[i].moments, draws, 500 + 1000 * (i + 1));
+    for (size_t i = 0; i < MT_COUNT(other); i++) check_case(&other[i].c, other[i].form, draws, 500 + 1000 * (i + 1));
 }
 
 /* Documents dealt to shares. */
@@ -279,7 +288,7 @@ static void placements_of_shares_do_too(void **state)
     const char *env = getenv("MT_DRAWS");
     int draws = env ? atoi(env) : 20;
     for (size_t i = 0; i < MT_COUNT(dealt); i++)
-        check_shares(&dealt[i].c, MT_MOMENTS_F32, dealt[i].bundles, dealt[i].shares, draws, 300 + 1000 * (i + 1));
+        check_shares(&dealt[i].c, (mt_state_form){ 0 }, dealt[i].bundles, dealt[i].shares, draws, 300 + 1000 * (i + 1));
 }
 
 /* Units that are cut into slices, of which every lane has some; in part frozen, and with moments of every form. */
@@ -289,18 +298,34 @@ static void placements_of_slices_do_too(void **state)
     static const struct {
         wide_kind kind;
         mt_dtype compute, grad;
-        mt_moments moments;
+        mt_state_form form;
         bool clip;
         int64_t bundles, shares;
         const char *freeze[2];
     } cut[] = {
-        { WIDE_DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, 1, 3, { 0 } },
-        { WIDE_DENSE, MT_DTYPE_F32, MT_DTYPE_F32, MT_MOMENTS_8BIT, false, 2, 2, { "*.1.mlp.up_proj.weight", "*norm*" } },
-        { WIDE_TIED, MT_DTYPE_BF16, MT_DTYPE_F32, MT_MOMENTS_BF16, true, 2, 2, { 0 } },
-        { WIDE_TIED, MT_DTYPE_F32, MT_DTYPE_BF16, MT_MOMENTS_F32, false, 1, 4, { 0 } },
-        { WIDE_EXPERTS, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_8BIT, true, 1, 4, { 0 } },
-        { WIDE_HYBRID, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_F32, true, 1, 2, { 0 } },
-        { WIDE_HYBRID, MT_DTYPE_BF16, MT_DTYPE_BF16, MT_MOMENTS_BF16, false, 1, 3, { "*.mlp.down_proj.weight", "*.A_log" } },
+        { WIDE_DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, true, 1, 3, { 0 } },
+        { WIDE_DENSE,
+          MT_DTYPE_F32,
+          MT_DTYPE_F32,
+          { .moments = MT_MOMENTS_8BIT },
+          false,
+          2,
+          2,
+          { "*.1.mlp.up_proj.weight", "*norm*" } },
+        { WIDE_TIED, MT_DTYPE_BF16, MT_DTYPE_F32, { .moments = MT_MOMENTS_BF16 }, true, 2, 2, { 0 } },
+        { WIDE_TIED, MT_DTYPE_F32, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, false, 1, 4, { 0 } },
+        { WIDE_EXPERTS, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_8BIT }, true, 1, 4, { 0 } },
+        { WIDE_HYBRID, MT_DTYPE_BF16, MT_DTYPE_BF16, { .moments = MT_MOMENTS_F32 }, true, 1, 2, { 0 } },
+        { WIDE_HYBRID,
+          MT_DTYPE_BF16,
+          MT_DTYPE_BF16,
+          { .moments = MT_MOMENTS_BF16 },
+          false,
+          1,
+          3,
+          { "*.mlp.down_proj.weight", "*.A_log" } },
+        { WIDE_DENSE, MT_DTYPE_BF16, MT_DTYPE_BF16, { MT_OPTIMIZER_LION, MT_MOMENTS_F32 }, true, 1, 3, { 0 } },
+        { WIDE_TIED, MT_DTYPE_F32, MT_DTYPE_F32, { MT_OPTIMIZER_LION, MT_MOMENTS_8BIT }, false, 2, 2, { 0 } },
     };
     const char *env = getenv("MT_DRAWS");
     const int draws = env ? atoi(env) : 12;
@@ -310,7 +335,8 @@ static void placements_of_slices_do_too(void **state)
         open_wide(&r, cut[i].kind, &(mt_model_options){ .freeze = cut[i].freeze, .n_freeze = cut[i].freeze[0] ? 2 : 0 });
         const mt_arithmetic a = { .compute = cut[i].compute,
                                   .grad = cut[i].grad,
-                                  .moments = cut[i].moments,
+                                  .optimizer = cut[i].form.optimizer,
+                                  .moments = cut[i].form.moments,
                                   .micro_tokens = 2 * r.batch.longest,
                                   .mlp_rows = 7,
                                   .head_rows = 6,
@@ -624,10 +650,9 @@ static void moments_written_in_parts_are_read_whole(void **state)
     rig_close(&r);
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
-              cmocka_unit_test(placements_of_smaller_moments_do_too), cmocka_unit_test(placements_of_shares_do_too),
-              cmocka_unit_test(placements_of_slices_do_too), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
-              cmocka_unit_test(slots_of_their_own_give_the_same_bits),
+RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(placements_of_other_states_do_too),
+              cmocka_unit_test(placements_of_shares_do_too), cmocka_unit_test(placements_of_slices_do_too),
+              cmocka_unit_test(borrowed_memory_gives_the_same_bits), cmocka_unit_test(slots_of_their_own_give_the_same_bits),
               cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits),
               cmocka_unit_test(how_experts_are_cut_into_units_changes_no_bit), cmocka_unit_test(another_arithmetic_is_noticed),
               cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed),

@@ -583,6 +583,58 @@ static void smaller_moments_are_resumed_bit_for_bit(void **state)
     }
 }
 
+/* The same with an optimizer that has one array. */
+static void lion_is_resumed_bit_for_bit(void **state)
+{
+    for (int form = 0; form < MT_MOMENTS_FORMS; form++) {
+        setup a, b;
+        const char *name = mt_moments_name((mt_moments)form);
+        set_up_state(&a, *state, "whole", name);
+        const outcome adamw = run_ok(&a);
+        set_up_state(&a, *state, "whole", name);
+        set(&a, "optimizer.type", "lion");
+        const outcome whole = run_ok(&a);
+        set_up_state(&b, *state, "parts", name);
+        set(&b, "optimizer.type", "lion");
+        b.stop_at = 5;
+        const outcome first = run_ok(&b);
+        char bytes[32];
+        set_up_state(&b, *state, "parts", name);
+        set(&b, "optimizer.type", "lion");
+        set(&b, "save.overwrite", "false");
+        set(&b, "save.resume", "latest");
+        snprintf(bytes, sizeof bytes, "%zuB", first.device_bytes / 2);
+        set(&b, "memory.device_memory", bytes);
+        const outcome rest = run_ok(&b);
+        assert_true(rest.resumed);
+        assert_same(&whole, &rest);
+        assert_same_files(&a, &b);
+        assert_true(whole.checksum != adamw.checksum);
+        assert_true(whole.checkpoint_bytes < adamw.checkpoint_bytes);
+    }
+}
+
+static void another_optimizer_is_refused(void **state)
+{
+    static const char *const names[] = { "adamw", "lion" };
+    for (int was = 0; was < 2; was++) {
+        setup a;
+        outcome out = { 0 };
+        mt_err err = { 0 };
+        set_up_state(&a, *state, "changed", "float32");
+        set(&a, "optimizer.type", names[was]);
+        a.stop_at = 1;
+        run_ok(&a);
+        set_up_state(&a, *state, "changed", "float32");
+        set(&a, "optimizer.type", names[!was]);
+        set(&a, "save.overwrite", "false");
+        set(&a, "save.resume", "latest");
+        assert_int_equal(run(&a, &out, &err), MT_EINVAL);
+        assert_says("set optimizer.type back to");
+        assert_says(names[was]);
+    }
+}
+
 /* What the checkpoint holds decides; the difference is named, whichever way it goes. */
 static void another_form_of_moments_is_refused(void **state)
 {
@@ -827,6 +879,8 @@ int main(int argc, char **argv)
         RUNS(another_seed_is_another_run),
         RUNS(smaller_moments_are_resumed_bit_for_bit),
         RUNS(another_form_of_moments_is_refused),
+        RUNS(lion_is_resumed_bit_for_bit),
+        RUNS(another_optimizer_is_refused),
         RUNS(offloaded_inputs_change_no_bit),
         RUNS(a_frozen_tensor_is_saved_and_resumed),
         RUNS(a_loss_that_explodes_is_warned_of_once),

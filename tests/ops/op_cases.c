@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "base/split.h"
 #include "optim/adamw.h"
+#include "optim/lion.h"
 
 #include <assert.h>
 #include <math.h>
@@ -1131,13 +1132,13 @@ static void declare_grad_norm(op_run *r, int c)
 
 CHECKED_OP(grad_norm, false, true, NULL)
 
-/* -- adamw, join_halves ---------------------------------------------------------------------------- */
+/* -- adamw, lion, join_halves ---------------------------------------------------------------------------- */
 
 static const struct {
-    mt_adamw a;
+    mt_update a;
     int guard; /* 0: none, 1: finite, 2: infinite */
     bool bad;  /* some weights and gradients leave the range */
-} adamw_cases[] = {
+} update_cases[] = {
     { { .n = 1, .n_decay = 1 }, 0, false },
     { { .n = 1000, .n_decay = 333 }, 1, false },
     { { .n = 70007, .n_decay = 65000 }, 0, true },
@@ -1166,12 +1167,12 @@ static void set_halves(op_run *r, op_buf *hi, op_buf *lo, int64_t n)
 }
 
 /* One more buffer of bytes for each moment, with numbers of the usual sizes in the form the case asks for. */
-static void add_small_moments(op_run *r, mt_adamw *a)
+static void add_small_moments(op_run *r, mt_update *a, int n_arrays)
 {
     float m32[MT_MOMENT_BLOCK], v32[MT_MOMENT_BLOCK];
     int64_t bytes = (int64_t)mt_moments_bytes(a->moments, (size_t)a->n);
     op_buf *m = op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0),
-           *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0);
+           *v = n_arrays > 1 ? op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0) : NULL;
     for (int64_t at = 0; at < a->n; at += MT_MOMENT_BLOCK) {
         int64_t n = a->n - at < MT_MOMENT_BLOCK ? a->n - at : MT_MOMENT_BLOCK;
         for (int64_t i = 0; i < n; i++) {
@@ -1181,7 +1182,7 @@ static void add_small_moments(op_run *r, mt_adamw *a)
         }
         mt_moments_store(&(mt_moments_chunk){ .form = a->moments,
                                               .m = m->init,
-                                              .v = v->init,
+                                              .v = v ? v->init : NULL,
                                               .n_all = (size_t)a->n,
                                               .at = (size_t)at,
                                               .n = (size_t)n,
@@ -1191,26 +1192,26 @@ static void add_small_moments(op_run *r, mt_adamw *a)
     a->key = r->how.seed * 0x9e3779b97f4a7c15u;
 }
 
-static void add_f32_moments(op_run *r, mt_adamw *a)
+static void add_f32_moments(op_run *r, mt_update *a, int n_arrays)
 {
     op_scale(r, op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0), 0.01, 0);
+    if (n_arrays == 1) return;
     op_buf *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0);
     for (int64_t i = 0; i < a->n; i++) op_set(v, 0, i, i % 7 == 3 ? 0.0 : fabs(op_get(v, v->init, 0, i)) * 1e-4);
 }
 
-static void declare_adamw(op_run *r, int c)
+static void declare_update(op_run *r, mt_update *a, int c, const mt_optimizer *optimizer)
 {
-    ARGS(mt_adamw, adamw_cases[c].a);
     a->t = r->how.t;
     op_buf *hi = op_add(r, &a->hi, "hi", OP_INOUT, MT_DTYPE_U16, 1, a->n, 0),
            *lo = op_add(r, &a->lo, "lo", OP_INOUT, MT_DTYPE_I16, 1, a->n, 0);
     set_halves(r, hi, lo, a->n);
     if (a->moments == MT_MOMENTS_F32)
-        add_f32_moments(r, a);
+        add_f32_moments(r, a, optimizer->n_arrays);
     else
-        add_small_moments(r, a);
+        add_small_moments(r, a, optimizer->n_arrays);
     op_buf *g = op_add(r, &a->g, "g", OP_INPUT, a->t, 1, a->n, 0);
-    if (adamw_cases[c].bad) {
+    if (update_cases[c].bad) {
         op_set(g, 0, 10, INFINITY);
         op_set(g, 0, 20, 1e-38);
         op_set(g, 0, 30, 3e30);
@@ -1218,17 +1219,32 @@ static void declare_adamw(op_run *r, int c)
     }
     op_buf *n_bad = op_add(r, &a->n_bad, "n_bad", OP_INOUT, MT_DTYPE_I64, 1, 1, 0);
     memcpy(n_bad->init, &(int64_t){ 5 }, 8);
-    if (adamw_cases[c].guard)
-        op_set(op_add(r, &a->guard, "guard", OP_INPUT, MT_DTYPE_F64, 1, 1, 0), 0, 0, adamw_cases[c].guard == 1 ? 2.5 : INFINITY);
+    if (update_cases[c].guard)
+        op_set(op_add(r, &a->guard, "guard", OP_INPUT, MT_DTYPE_F64, 1, 1, 0), 0, 0, update_cases[c].guard == 1 ? 2.5 : INFINITY);
     mt_update_step step = {
         .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.37, .t = 3
     };
-    a->coef = mt_adamw_coef_of(&step);
+    a->coef = optimizer->coef(&step);
     step.weight_decay = 0;
-    a->coef_no_decay = mt_adamw_coef_of(&step);
+    a->coef_no_decay = optimizer->coef(&step);
 }
 
+static void declare_adamw(op_run *r, int c)
+{
+    ARGS(mt_adamw, update_cases[c].a);
+    declare_update(r, a, c, &mt_optimizer_adamw);
+}
+
+static void declare_lion(op_run *r, int c)
+{
+    ARGS(mt_lion, update_cases[c].a);
+    declare_update(r, a, c, &mt_optimizer_lion);
+}
+
+#define adamw_cases update_cases
+#define lion_cases  update_cases
 CHECKED_OP(adamw, false, true, NULL)
+CHECKED_OP(lion, false, true, NULL)
 
 static const mt_join_halves join_halves_cases[] = { { .n = 1 }, { .n = 4099 }, { .n = 131072 } };
 

@@ -506,6 +506,43 @@ static void flops_count_what_is_multiplied(void **state)
     mt_config_close(c);
 }
 
+/* Bytes and times follow the optimizer's arrays, and an arithmetic with AdamW has another hash than with Lion. */
+static void an_optimizer_with_one_array_takes_less(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    size_t bytes[MT_OPTIMIZERS] = { 0 };
+    double seconds[MT_OPTIMIZERS];
+    uint64_t hashes[MT_OPTIMIZERS];
+    int64_t n = 0;
+    open_model(&c, &m, 8);
+    for (int u = 0; u < m->n_units; u++) n += m->units[u].layout->n_train;
+    for (mt_optimizer_kind kind = 0; kind < MT_OPTIMIZERS; kind++) {
+        const mt_job job = { .train = true, .clip = true, .step_tokens = 8, .step_docs = 1, .longest = 8 };
+        const mt_arithmetic a = {
+            .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .optimizer = kind, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8
+        };
+        const mt_state_form form = mt_arithmetic_form(&a);
+        const mt_machine machine = mt_machine_typical();
+        mt_plan *plan;
+        assert_ok(mt_plan_choose(&plan, m, &job, &a, 0, &err));
+        for (size_t i = 0; i < plan->n_buffers; i++)
+            if (plan->buffers[i].kind == MT_BUF_ARRAY) bytes[kind] += plan->buffers[i].bytes;
+        assert_int_equal(mt_plan_number_bytes(plan, MT_PIECE_PARTS), kind == MT_OPTIMIZER_LION ? 10 : 14);
+        seconds[kind] = 1 / mt_machine_update_rate(&machine, form);
+        assert_true(mt_machine_update_bytes(form) == (kind == MT_OPTIMIZER_LION ? 18 : 26));
+        hashes[kind] = mt_arithmetic_hash(&a);
+        mt_plan_free(plan);
+    }
+    assert_true(bytes[MT_OPTIMIZER_ADAMW] == 2 * bytes[MT_OPTIMIZER_LION] && bytes[MT_OPTIMIZER_LION] >= 4 * (size_t)n);
+    assert_true(seconds[MT_OPTIMIZER_LION] < seconds[MT_OPTIMIZER_ADAMW]);
+    assert_true(hashes[MT_OPTIMIZER_LION] != hashes[MT_OPTIMIZER_ADAMW]);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused),
              cmocka_unit_test(bounce_buffers_are_no_larger_than_the_largest_unit),
              cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(a_gpu_s_copies_of_mapped_files_are_counted),
@@ -515,4 +552,4 @@ MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refus
              cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size),
              cmocka_unit_test(sweeps_are_made_of_whole_passes), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits),
              cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
-             cmocka_unit_test(flops_count_what_is_multiplied))
+             cmocka_unit_test(flops_count_what_is_multiplied), cmocka_unit_test(an_optimizer_with_one_array_takes_less))

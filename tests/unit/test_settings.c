@@ -544,6 +544,39 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* Each optimizer has its own defaults; transformers gives Adam's to all. */
+static void an_optimizer_is_a_choice(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        mt_optimizer_kind kind;
+        double beta2;
+        const char *notice;
+    } files[] = {
+        { "model: {name: m}", MT_OPTIMIZER_ADAMW, 0.999, NULL },
+        { "model: {name: m}\noptimizer: {type: deepspeed_adam}", MT_OPTIMIZER_ADAMW, 0.999, NULL },
+        { "model: {name: m}\noptimizer: {type: lion}", MT_OPTIMIZER_LION, 0.99, NULL },
+        { "model: {name: m}\noptimizer: {type: lion, beta2: 0.98}", MT_OPTIMIZER_LION, 0.98, NULL },
+        { "model: {name: m}\noptimizer: {type: lion, eps: 1e-6}", MT_OPTIMIZER_LION, 0.99, "optimizer.eps has no effect" },
+        { "model_name_or_path: m\nstage: sft\nfinetuning_type: full\noptim: lion_32bit", MT_OPTIMIZER_LION, 0.999, NULL },
+        { "model_name_or_path: m\nstage: sft\nfinetuning_type: full\noptim: paged_lion_8bit\nadam_beta2: 0.95", MT_OPTIMIZER_LION,
+          0.95, "Lion with fp32 state" },
+        { "model_name_or_path: m\nstage: sft\nfinetuning_type: full\noptim: adamw_8bit", MT_OPTIMIZER_ADAMW, 0.999,
+          "AdamW with fp32 state" },
+    };
+    for (size_t i = 0; i < MT_COUNT(files); i++) {
+        mt_err err = { 0 };
+        mt_settings s = open_settings(NULL);
+        assert_ok(mt_settings_parse(&s, files[i].text, strlen(files[i].text), "c.yaml", &err));
+        assert_ok(mt_settings_check(&s, MT_NEED_MODEL, &err));
+        assert_int_equal(mt_settings_optimizer(&s), files[i].kind);
+        assert_true(s.optimizer.beta2 == files[i].beta2);
+        assert_true(files[i].notice ? noticed(&s, files[i].notice) : !noticed(&s, "optim"));
+        mt_settings_deinit(&s);
+    }
+}
+
 static void the_routers_loss_is_a_number_or_the_models(void **state)
 {
     (void)state;
@@ -574,5 +607,5 @@ MT_TEST_MAIN(cmocka_unit_test(defaults_are_the_originals), cmocka_unit_test(the_
              cmocka_unit_test(switches_take_a_value_only_when_it_is_one), cmocka_unit_test(paths_may_begin_in_the_home_directory),
              cmocka_unit_test(unknown_flags_stay_and_the_nearest_is_known), cmocka_unit_test(notices_tell_what_is_different),
              cmocka_unit_test(flags_that_contradict_each_other_are_refused), cmocka_unit_test(a_flag_counts_over_the_file),
-             cmocka_unit_test(the_output_directory_is_named_for_the_run),
+             cmocka_unit_test(the_output_directory_is_named_for_the_run), cmocka_unit_test(an_optimizer_is_a_choice),
              cmocka_unit_test(the_routers_loss_is_a_number_or_the_models), cmocka_unit_test(every_allocation_may_fail))

@@ -51,7 +51,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "dataset: {name: {a: b}}", MT_EINVAL, "expected text or a list of texts, found a section" },
         { "dataset: {name: [[a]]}", MT_EINVAL, "expected text or a list of texts" },
         { "model: {name: [a]}", MT_EINVAL, "expected text, found a list" },
-        { "optimizer: {type: sgd}", MT_EINVAL, "expected adamw or deepspeed_adam, found \"sgd\"" },
+        { "optimizer: {type: sgd}", MT_EINVAL, "expected adamw, deepspeed_adam or lion, found \"sgd\"" },
         /* ranges */
         { "training: {batch_size: 0}", MT_ERANGE, "expected an integer of at least 1, or auto, found \"0\"" },
         { "training: {batch_size: 2e12}", MT_ERANGE, "of at least 1, or auto, and at most 1000000000000, found \"2e12\"" },
