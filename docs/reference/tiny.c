@@ -28,6 +28,7 @@
 #include "device/blas.h"
 #include "ops/ops_cpu.h"
 #include "ops/sqnorm.h"
+#include "optim/adamw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -530,9 +531,9 @@ static double gradient_norm(model *m)
 }
 
 /* Numbers [from, to) of a unit. */
-static void adamw(unit *u, int64_t from, int64_t to, const mt_adamw_step *step)
+static void adamw(unit *u, int64_t from, int64_t to, const mt_update_step *step)
 {
-    const size_t n_bad = mt_adamw_update(&(mt_adamw_args){ .hi = u->hi + from, .lo = u->lo + from, .m = u->m + from,
+    const size_t n_bad = mt_adamw_update(&(mt_update_args){ .hi = u->hi + from, .lo = u->lo + from, .m = u->m + from,
                                                            .v = u->v + from, .g = u->g + from, .g_type = MT_DTYPE_F32,
                                                            .n = (size_t)(to - from), .coef = mt_adamw_coef_of(step) });
     if (n_bad) check(mt_fail(&err, MT_ENUMERIC, "%zu weights left the finite range", n_bad));
@@ -542,8 +543,8 @@ static void adamw(unit *u, int64_t from, int64_t to, const mt_adamw_step *step)
 static void update(model *m, double norm_of_all, int64_t t)
 {
     const double scale = fmin(1, MAX_GRAD_NORM / (norm_of_all + 1e-6));
-    const mt_adamw_step decaying = { LEARNING_RATE, BETA1, BETA2, EPSILON, WEIGHT_DECAY, scale, t };
-    mt_adamw_step plain = decaying;
+    const mt_update_step decaying = { LEARNING_RATE, BETA1, BETA2, EPSILON, WEIGHT_DECAY, scale, t };
+    mt_update_step plain = decaying;
     plain.weight_decay = 0;
     for (int64_t i = 0; i < m->c.L + 2; i++) {
         unit *u = unit_at(m, i);
