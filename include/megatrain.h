@@ -192,7 +192,7 @@ typedef struct megatrain_model megatrain_model;
 
 /* What a model is opened for; add them up.  Evaluation and logits need neither. */
 enum {
-    MEGATRAIN_TRAIN = 1,   /* keep masters, gradients and Adam's state: step and save */
+    MEGATRAIN_TRAIN = 1,   /* keep masters, gradients and the optimizer's state: step and save */
     MEGATRAIN_GENERATE = 2 /* keep memory for the keys and values of one sequence */
 };
 
@@ -240,7 +240,7 @@ typedef struct megatrain_result {
     bool empty;        /* no token to train on: nothing was computed */
 } megatrain_result;
 
-/* One update from these documents: forward, backward, clip, AdamW.  All documents of a step count as one batch, however the plan
+/* One update from these documents: forward, backward, clip, update.  All documents of a step count as one batch, however the plan
  * cuts them into micro-batches.  out may be NULL.  Needs MEGATRAIN_TRAIN. */
 megatrain_status megatrain_model_step(megatrain_model *model, const megatrain_document *documents, size_t n_documents,
                                       megatrain_result *out, megatrain_error *error);
@@ -274,7 +274,7 @@ megatrain_status megatrain_model_generate(megatrain_model *model, const int32_t 
  * config.json, the tokenizer's files.  The directory must not exist; it appears whole, or not at all.  Optimizer state is not
  * saved: megatrain_train() writes checkpoints that a run can continue from.  Needs MEGATRAIN_TRAIN. */
 megatrain_status megatrain_model_save(megatrain_model *model, const char *dir, megatrain_error *error);
-/* One number for masters and Adam's state: equal states have equal numbers. */
+/* One number for masters and the optimizer's state: equal states have equal numbers. */
 megatrain_status megatrain_model_checksum(megatrain_model *model, uint64_t *out, megatrain_error *error);
 
 /* ---- text --------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* engine.h - executes a plan: weights stream in, gradients stream out, Adam runs at the plan's update sites.
+/* engine.h - executes a plan: weights stream in, gradients stream out, updates run at the plan's update sites.
  *
  *     create    allocates every buffer of the plan, starts the streams and the updater
  *     write     fill in the masters (a loader does)

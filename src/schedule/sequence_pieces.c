@@ -4,7 +4,7 @@
  * that are used in turn.
  *
  *     PIECE_IN     state and gradient into a slot, once the write-back of the piece before it is done and the gradient has landed
- *     PIECE        Adam in the slot
+ *     PIECE        the update in the slot
  *     PIECE_BACK   state to its home; after the unit's last piece its gate opens (U11)
  *
  * Each action has its own queue: pieces run beside the forward pass, and only the fetch of their own unit waits for them.  They

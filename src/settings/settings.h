@@ -172,10 +172,10 @@ typedef struct mt_memory_settings {
     bool strict_checkpointing;   /* hold checkpoint_interval exactly */
     uint64_t device_memory;      /* bytes of device memory to use at most; 0: all that is free */
     uint64_t host_memory;        /* bytes of host memory to use at most; 0: all that is free */
-    mt_set_home home;            /* where master weights and Adam's state may live */
+    mt_set_home home;            /* where master weights and the optimizer's state may live */
     mt_moments adam_state;       /* how the optimizer's arrays are stored */
     mt_tri offload_inputs;       /* kept layer inputs in host memory */
-    int64_t optimizer_threads;   /* Adam on the host; 0: measured */
+    int64_t optimizer_threads;   /* updates on the host; 0: measured */
     bool force;                  /* flag only: start although the plan says that it does not fit */
 } mt_memory_settings;
 
