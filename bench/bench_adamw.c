@@ -1,5 +1,5 @@
-/* bench_adamw.c - AdamW on the host: parameters and bytes a second, per implementation and number of threads; then with moments
- * in each of their forms.
+/* bench_adamw.c - AdamW on the host: parameters and bytes a second, per implementation and number of threads; then every optimizer,
+ * with state in each of its forms.
  *
  *     bench_adamw [millions of parameters] [seconds per line] [threads: only that many, pinned unless MT_PIN=0]
  *     bench_adamw MILLIONS SECONDS copies [DEVICE]      beside copies to and from a device (cuda), by a quarter to all of the cores
@@ -23,8 +23,8 @@
 enum { PIECE = 1 << 16, BYTES_PER_PARAM = 26, COPY_BYTES = 64 << 20 };
 
 typedef struct job {
-    const mt_update_impl *impl; /* NULL: the fastest, with moments as `form` says */
-    mt_moments form;
+    const mt_update_impl *impl; /* of AdamW, in fp32; NULL: the fastest of the optimizer in `form` */
+    mt_state_form form;
     mt_update_args args;
 } job;
 
@@ -52,18 +52,19 @@ static void update_piece(void *arg, int64_t piece)
     const job *j = arg;
     if (!j->impl) {
         const mt_update_args *all = &j->args;
-        mt_adamw_piece(&(mt_adamw){ .t = all->g_type,
-                                    .moments = j->form,
-                                    .n = (int64_t)all->n,
-                                    .n_decay = (int64_t)all->n,
-                                    .hi = all->hi,
-                                    .lo = all->lo,
-                                    .m = all->m,
-                                    .v = all->v,
-                                    .g = all->g,
-                                    .key = 1,
-                                    .coef = all->coef },
-                       piece * PIECE, (piece + 1) * PIECE);
+        const mt_optimizer *o = mt_optimizer_of(j->form.optimizer);
+        o->on_host(&(mt_update){ .t = all->g_type,
+                                 .moments = j->form.moments,
+                                 .n = (int64_t)all->n,
+                                 .n_decay = (int64_t)all->n,
+                                 .hi = all->hi,
+                                 .lo = all->lo,
+                                 .m = all->m,
+                                 .v = o->n_arrays > 1 ? all->v : NULL,
+                                 .g = all->g,
+                                 .key = 1,
+                                 .coef = all->coef },
+                   piece * PIECE, (piece + 1) * PIECE);
         return;
     }
     mt_update_args a = mt__update_rest(&j->args, (size_t)piece * PIECE);
@@ -78,9 +79,10 @@ static void must(mt_rc rc, const mt_err *err)
     exit(1);
 }
 
-static double bytes_per_param(mt_moments form)
+static double bytes_per_param(mt_state_form form)
 {
-    return BYTES_PER_PARAM - 16 + 4 * (double)mt_moments_bytes(form, PIECE) / PIECE;
+    const int arrays = mt_optimizer_of(form.optimizer)->n_arrays;
+    return BYTES_PER_PARAM - 16 + 2 * arrays * (double)mt_moments_bytes(form.moments, PIECE) / PIECE;
 }
 
 static void measure(const job *j, int n_threads, double at_least_s, bool pin)
@@ -98,8 +100,9 @@ static void measure(const job *j, int n_threads, double at_least_s, bool pin)
     }
     mt_pool_free(pool);
     double rate = (double)j->args.n / best * 1e-9;
-    printf("%-9s %2d threads%s  %6.3f Gparam/s  %6.1f GB/s\n", j->impl ? j->impl->name : mt_moments_name(j->form), n_threads,
-           bound ? ", pinned" : "", rate, rate * bytes_per_param(j->form));
+    printf("%-5s %-9s %2d threads%s  %6.3f Gparam/s  %6.1f GB/s\n", mt_optimizer_of(j->form.optimizer)->name,
+           j->impl ? j->impl->name : mt_moments_name(j->form.moments), n_threads, bound ? ", pinned" : "", rate,
+           rate * bytes_per_param(j->form));
     fflush(stdout);
 }
 
@@ -150,8 +153,9 @@ static void measure_beside(const job *j, copier both[2], int n_threads, double a
     for (int i = 0; i < 2; i++) pthread_join(both[i].thread, NULL);
     double copied = seconds() - begin, rate = passes * (double)j->args.n / took * 1e-9;
     double in = (double)both[0].copies * COPY_BYTES / copied * 1e-9, out = (double)both[1].copies * COPY_BYTES / copied * 1e-9;
-    printf("%-9s %2d threads  %6.3f Gparam/s  %6.1f GB/s, in %.1f, out %.1f, together %.1f GB/s\n", mt_moments_name(j->form),
-           n_threads, rate, rate * bytes_per_param(j->form), in, out, rate * bytes_per_param(j->form) + in + out);
+    printf("%-9s %2d threads  %6.3f Gparam/s  %6.1f GB/s, in %.1f, out %.1f, together %.1f GB/s\n",
+           mt_moments_name(j->form.moments), n_threads, rate, rate * bytes_per_param(j->form), in, out,
+           rate * bytes_per_param(j->form) + in + out);
     fflush(stdout);
     mt_pool_free(pool);
 }
@@ -169,7 +173,7 @@ static void beside_copies(job *j, const char *device, double at_least_s)
         must(mt_device_alloc(dev, &both[i].device, COPY_BYTES, "copies", &err), &err);
     }
     j->impl = NULL;
-    for (j->form = 0; j->form < MT_MOMENTS_FORMS; j->form++) {
+    for (j->form.moments = 0; j->form.moments < MT_MOMENTS_FORMS; j->form.moments++) {
         memset(j->args.m, 0, 4 * j->args.n);
         memset(j->args.v, 0, 4 * j->args.n);
         for (int quarters = 1, before = 0; quarters <= 4; quarters++) {
@@ -222,7 +226,9 @@ int main(int argc, char **argv)
         for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s, false);
     }
     j.impl = NULL;
-    for (j.form = 0; j.form < MT_MOMENTS_FORMS; j.form++) {
+    for (int i = 0; i < MT_OPTIMIZERS * MT_MOMENTS_FORMS; i++) {
+        j.form = (mt_state_form){ (mt_optimizer_kind)(i / MT_MOMENTS_FORMS), (mt_moments)(i % MT_MOMENTS_FORMS) };
+        j.args.coef = mt_optimizer_of(j.form.optimizer)->coef(&step);
         memset(j.args.m, 0, 4 * n);
         memset(j.args.v, 0, 4 * n);
         for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s, false);

@@ -63,7 +63,8 @@ mt_machine mt_machine_cpu(double flops, int n_threads);
 
 /* Bytes of host memory that updating one parameter reads and writes, with bf16 gradients. */
 double mt_machine_update_bytes(mt_state_form form);
-/* Parameters a second that an optimizer updates on the host, alone: as fast as AdamW moves its bytes. */
+/* Parameters a second that an optimizer updates on the host, alone: as fast as AdamW moves its bytes.  Measured (bench_adamw, one
+ * core): Lion gets 1.44 times AdamW's rate in fp32, as said here, and 1.5 times in the smaller forms, where this says 1.29 and 1.17. */
 double mt_machine_update_rate(const mt_machine *m, mt_state_form form);
 /* Sets the Adam and host memory rates from the number of cores; most: the memory's best bytes per second. */
 void mt_machine_set_cores(mt_machine *m, int cores, double most);
