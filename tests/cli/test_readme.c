@@ -1,7 +1,7 @@
 /* Every command of the README and of docs/first-steps.md, as it is printed there: the blocks marked sh run in a folder that has
- * what a fresh clone has after `make`, and a small model under the name of the one that would come from the hub.  Two things are
- * shortened: `make` only prints what it would do (the demo and the tests have their own runs), and training takes two steps on the
- * CPU, but all ten with the user's own chat.jsonl. */
+ * what a fresh clone has after `make`, and a small model under the name of the one that would come from the hub.  Three things
+ * are shortened: `git clone` makes an empty folder, `make` only prints what it would do (the demo and the tests have their own
+ * runs), and training takes two steps on the CPU, but all ten with the user's own chat.jsonl. */
 #include "process.h"
 #include "program.h"
 #include "tempdir.h"
@@ -10,6 +10,7 @@
 #define ROOT MT_TESTS_DIR "/.."
 
 static const char MAKE[] = "#!/bin/sh\nexec /usr/bin/env PATH=\"$OLD_PATH\" make -n -C '" ROOT "' \"$@\"\n";
+static const char GIT[] = "#!/bin/sh\nexec mkdir -p \"$3\"\n"; /* clone ADDRESS FOLDER */
 static const char PROGRAM[] = "#!/bin/sh\n"
                               "case \"$1 $*\" in\n"
                               "*--dry-run*|train*chat.jsonl*) exec '" MT_BINARY "' \"$@\" --device cpu ;;\n"
@@ -24,9 +25,10 @@ static void lay_out(const char *dir)
     static char out[1 << 16];
     char script[4096];
     workspace_write(dir, "make", MAKE);
+    workspace_write(dir, "git", GIT);
     workspace_write(dir, "program", PROGRAM);
     snprintf(script, sizeof script,
-             "cd '%s' && chmod +x make program && mkdir -p bin build HuggingFaceTB Qwen && mv make bin/ && mv program "
+             "cd '%s' && chmod +x make git program && mkdir -p bin build HuggingFaceTB Qwen && mv make git bin/ && mv program "
              "build/megatrain && "
              "ln -s '%s/configs' '%s/data' '%s/README.md' . && "
              "build/megatrain train --config configs/demo.yaml --output-dir model --set eval.at_start=false 2>&1 && "
@@ -63,8 +65,12 @@ static int count(const char *text, const char *what)
 static void check_own_data(const char *dir, const char *block, const char *printed)
 {
     static const char *const says[] = {
-        "chat.jsonl: conversations in \"messages\", with \"role\" (user, assistant) and \"content\"", "4 records, 4 samples",
-        "a sample, with trained parts in [[brackets]]:", "[[", "done: 10 steps; the model is in runs/rex/final"
+        "chat.jsonl: conversations in \"messages\", with \"role\" (user, assistant) and \"content\"",
+        "4 records, 4 samples",
+        "a sample, with trained parts in [[brackets]]:",
+        "[[",
+        "evaluation loss ",
+        "done: 10 steps; the model is in runs/rex/final"
     };
     char path[1024];
     assert_int_equal(count(block, "\nbuild/megatrain ") + (strncmp(block, "cat > chat.jsonl", 16) == 0), 4);
