@@ -338,7 +338,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
           false },
         { "--list-gpus", MT_FLAG_BOOL, &o->list_gpus, NULL, "list the known GPUs", false },
         { "--list-shapes", MT_FLAG_BOOL, &o->list_shapes, NULL, "list the known models", false },
-        { "--json", MT_FLAG_BOOL, &o->json, NULL, "print JSON for scripts (docs/plan.md)", false },
+        { "--json", MT_FLAG_BOOL, &o->json, NULL, "print JSON for scripts (docs/plan-json.md)", false },
     };
     const mt_usage usage = { "plan",
                              "[MODEL | FILE.yaml | --shape NAME] [options]",

@@ -4,7 +4,7 @@
 
 #include "cli/plan_question.h"
 
-/* A table, or one object of JSON (docs/plan.md).  Uses the settings' batch_size if given, otherwise steps of 32 samples. */
+/* A table, or one object of JSON (docs/plan-json.md).  Uses the settings' batch_size if given, otherwise steps of 32 samples. */
 mt_rc mt_plan_what_fits(const mt_machine_asked *asked, const mt_settings *set, bool json, mt_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* plan_json.c - a plan as JSON for scripts.  docs/plan.md documents it: keys are added, never changed. */
+/* plan_json.c - a plan as JSON for scripts.  docs/plan-json.md documents it: keys are added, never changed. */
 #include "cli/plan_scale.h"
 
 void mt_plan_json_step(mt_json_out *j, const mt_question *q, int64_t accumulation)

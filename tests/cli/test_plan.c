@@ -172,12 +172,12 @@ static void json_has_what_it_says_it_has(void **state)
         if (!strstr(out, keys[i])) fail_msg("no %s in:\n%s", keys[i], out);
 }
 
-/* Every key is in docs/plan.md. */
+/* Every key is in docs/plan-json.md. */
 static void expect_written_down(const char *question, const char *out)
 {
     char docs[32768], key[64];
     int n, keys = 0;
-    FILE *f = fopen(MT_TESTS_DIR "/../docs/plan.md", "r");
+    FILE *f = fopen(MT_TESTS_DIR "/../docs/plan-json.md", "r");
     assert_non_null(f);
     docs[fread(docs, 1, sizeof docs - 1, f)] = '\0';
     fclose(f);
@@ -186,7 +186,7 @@ static void expect_written_down(const char *question, const char *out)
         if (sscanf(at, "\"%48[a-z0-9_]\":%n", key, &n) != 1 || at[strlen(key) + 2] != ':') continue;
         char written[80];
         snprintf(written, sizeof written, "`%s`", key);
-        if (!strstr(docs, written)) fail_msg("megatrain %s prints \"%s\", which docs/plan.md does not have", question, key);
+        if (!strstr(docs, written)) fail_msg("megatrain %s prints \"%s\", which docs/plan-json.md does not have", question, key);
         keys++;
     }
     assert_true(keys > 20);
