@@ -60,6 +60,24 @@ static void the_reference_page_is_up_to_date(void **state)
     mt_str_free(&page);
 }
 
+static void the_reference_begins_with_a_file_that_reads(void **state)
+{
+    (void)state;
+    mt_str page = { 0 };
+    mt_settings s;
+    mt_err err = { 0 };
+    mt_settings_reference(&page);
+    assert_true(mt_str_ok(&page));
+    const char *from = strstr(page.s, "```yaml\n"), *to = from ? strstr(from + 8, "```\n") : NULL;
+    assert_non_null(to);
+    assert_ok(mt_settings_init(&s, &err));
+    assert_ok(mt_settings_parse(&s, from + 8, (size_t)(to - from - 8), "first.yaml", &err));
+    assert_ok(mt_settings_check(&s, MT_NEED_MODEL | MT_NEED_DATA, &err));
+    assert_true(s.training.epochs == 2 && s.training.num_steps == 0);
+    mt_settings_deinit(&s);
+    mt_str_free(&page);
+}
+
 static void no_flag_is_taken_twice(void **state)
 {
     (void)state;
@@ -342,7 +360,8 @@ static void every_allocation_may_fail(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(help_fits_80_columns), cmocka_unit_test(the_reference_page_is_up_to_date),
-             cmocka_unit_test(no_flag_is_taken_twice), cmocka_unit_test(rows_are_whole_and_fields_are_their_own),
+             cmocka_unit_test(the_reference_begins_with_a_file_that_reads), cmocka_unit_test(no_flag_is_taken_twice),
+             cmocka_unit_test(rows_are_whole_and_fields_are_their_own),
              cmocka_unit_test(the_dry_run_says_where_each_value_came_from), cmocka_unit_test(what_is_written_reads_back_equal),
              cmocka_unit_test(odd_texts_survive_the_round_trip), cmocka_unit_test(numbers_survive_the_round_trip),
              cmocka_unit_test(changes_are_named_with_their_class), cmocka_unit_test(a_default_that_changed_is_not_a_change),
