@@ -3,7 +3,8 @@
  * For answer k let P be the rendering of the turns before it with the generation prompt, and A the answer.  The truth is P, A,
  * end of turn.  One rendering F of the whole conversation suffices for all answers if each truth is a prefix of F, and if P
  * tokenized alone is a prefix of F's tokens (the model never sees a token that straddles the end of P when it answers).  Then F
- * is one sample.  Otherwise every answer is a separate sample: P's tokens, then those of answer and end.
+ * is one sample.  Otherwise every answer is a sample: P's tokens, then those of answer and end.  Where these begin with all
+ * tokens of the sample before, the two are one again: Qwen3's template shows the last answer alone with an empty thought.
  *
  * Between P and A a template may put white space (Llama 2: " answer </s>") or a header, which is then trained with the answer.
  * An empty thought that it puts there is not, unless thoughts are requested (mt__chat_find_thought).  {% generation %} blocks
@@ -436,7 +437,51 @@ static mt_rc write_truth(const masker *m, size_t k, size_t *begin)
     return mt_str_ok(&w->text) ? MT_OK : mt_no_memory(m->err, "a sample");
 }
 
-static mt_rc add_turn(const masker *m, size_t k, bool *fits, mt_oddities *odd)
+/* The sample of the answers so far, while the next one may continue it: its spans are w->spans, its tokens w->kept. */
+typedef struct unrolling {
+    size_t n_samples;
+    size_t n_places, n_ids, n_texts; /* of the scratch before it, and the oddities then: to take it back */
+    mt_oddities odd;
+} unrolling;
+
+/* True if tokens of a sample that answer `span` ends are kept. */
+static bool keeps_answer(const masker *m, mt__span span)
+{
+    const mt_sampler_config *c = &m->s->config;
+    size_t n = m->w->tokens.n, limit = c->max_seq_len > 0 ? (size_t)c->max_seq_len : SIZE_MAX;
+    if (n <= limit || c->overlong == MT_OVERLONG_SPLIT) return true;
+    return c->overlong != MT_OVERLONG_SKIP && (c->train_on_prompt || span.begin < limit);
+}
+
+/* True if w->tokens are those of the last sample and then more: the same sample, then, with one more answer. */
+static bool continues(const masker *m, const unrolling *u)
+{
+    const mt_tokens *kept = &m->w->kept, *t = &m->w->tokens;
+    return u->n_samples && kept->n <= t->n && !memcmp(kept->ids, t->ids, kept->n * sizeof *t->ids);
+}
+
+/* Add w->tokens with the answer `span`, in place of the last sample if they continue it. */
+static mt_rc add_answer(const masker *m, unrolling *u, mt__span span, bool *fits, mt_oddities *odd)
+{
+    mt_sampler_scratch *w = m->w;
+    if (continues(m, u) && keeps_answer(m, span)) {
+        w->n_places = u->n_places;
+        w->n_ids = u->n_ids;
+        w->texts.n = u->n_texts;
+        *odd = u->odd;
+    } else {
+        *u = (unrolling){ u->n_samples + 1, w->n_places, w->n_ids, w->texts.n, *odd };
+        w->n_spans = 0;
+    }
+    MT_TRY(mt_grow(&w->spans, &w->cap_spans, w->n_spans + 1, sizeof *w->spans, m->err));
+    w->spans[w->n_spans++] = span;
+    MT_TRY(mt_grow(&w->kept.ids, &w->kept.cap_ids, w->tokens.n, sizeof *w->kept.ids, m->err));
+    w->kept.n = w->tokens.n;
+    if (w->kept.n) memcpy(w->kept.ids, w->tokens.ids, w->kept.n * sizeof *w->kept.ids);
+    return mt__sample_add(m->s, w, &w->text, w->spans, w->n_spans, m->s->config.overlong, fits, odd, m->err);
+}
+
+static mt_rc add_turn(const masker *m, size_t k, unrolling *u, bool *fits, mt_oddities *odd)
 {
     mt_sampler_scratch *w = m->w;
     size_t begin;
@@ -452,12 +497,13 @@ static mt_rc add_turn(const masker *m, size_t k, bool *fits, mt_oddities *odd)
         MT_TRY(append_answer(m, mt_slice_from(t, begin)));
         span.end = w->tokens.n;
     }
-    return mt__sample_add(m->s, w, &w->text, &span, 1, m->s->config.overlong, fits, odd, m->err);
+    return add_answer(m, u, span, fits, odd);
 }
 
 static mt_rc add_turns(const masker *m, bool *any, mt_oddities *odd)
 {
     size_t n_trained = 0, n_kept = 0, last = 0, lost_in_a_row = 0;
+    unrolling u = { 0 };
     for (size_t k = 0; k < m->chat->n; k++)
         if (m->chat->items[k].trained) {
             n_trained++;
@@ -467,14 +513,14 @@ static mt_rc add_turns(const masker *m, bool *any, mt_oddities *odd)
     for (size_t k = 0; k < m->chat->n && lost_in_a_row < LOST_IN_A_ROW; k++) {
         bool fits;
         if (!m->chat->items[k].trained || (m->s->config.history == MT_HISTORY_LAST && k != last)) continue;
-        MT_TRY(add_turn(m, k, &fits, odd));
+        MT_TRY(add_turn(m, k, &u, &fits, odd));
         *any |= fits;
         n_kept += fits;
         lost_in_a_row = fits ? 0 : lost_in_a_row + 1; /* later answers have all of this before them */
     }
     bool unrolls = m->s->config.history != MT_HISTORY_LAST;
     if (*any && unrolls) odd->turns_without_room += (int64_t)(n_trained - n_kept);
-    if (*any && n_trained > 1 && m->s->config.history == MT_HISTORY_UNROLL) odd->unrolled++;
+    if (*any && u.n_samples > 1) odd->unrolled++;
     return MT_OK;
 }
 

@@ -47,6 +47,7 @@ void mt_sampler_scratch_free(mt_sampler_scratch *w)
     mt_tok_scratch_free(w->tok);
     mt_tokens_free(&w->tokens);
     mt_tokens_free(&w->part);
+    mt_tokens_free(&w->kept);
     mt_free(w->spans);
     mt_free(w->context);
     mt_free(w->ids);

@@ -49,6 +49,7 @@ struct mt_sampler_scratch {
     size_t n_spans, cap_spans;
     mt_tok_scratch *tok;
     mt_tokens tokens, part;
+    mt_tokens kept;   /* of the last sample of a conversation, uncut: the next answer may continue it */
     mt_pair *context; /* room for a template's variables */
 
     /* the samples so far */

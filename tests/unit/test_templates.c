@@ -646,15 +646,66 @@ static void published_models_keep_their_templates(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(
-    IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), cmocka_unit_test(the_documentation_lists_every_name),
-    IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run), IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
-    IN_TEMPDIR(tool_data_works_under_the_name_of_the_family), IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
-    IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
-    cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
-    cmocka_unit_test(several_calls_and_results_share_their_turns),
-    cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well), IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
-    IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
-    IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text), IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
-    IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled), IN_TEMPDIR(every_answer_of_a_conversation_is_completed),
-    cmocka_unit_test(published_models_keep_their_templates))
+
+/* Qwen3's template puts an empty thought before the last answer alone, so no rendering has both prompts, but the sample of the
+ * second answer begins with that of the first: it takes its place, if it is kept. */
+static void answers_of_one_sample_are_trained_together(void **state)
+{
+    static const char turns[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": "
+        "\"one\"}, {\"role\": \"user\", \"content\": \"And now?\"}, {\"role\": \"assistant\", \"content\": "
+        "\"two\"}]}";
+    static const char first[] = "one<|im_end|>", both[] = "one<|im_end|>two<|im_end|>", part[] = "one<|im_end|>t";
+    static const struct {
+        int64_t less;
+        mt_overlong overlong;
+        size_t n;
+        const char *trained;
+        int64_t truncated, without_room;
+    } cases[] = {
+        { 0, MT_OVERLONG_AUTO, 1, both, 0, 0 },  { 0, MT_OVERLONG_SKIP, 1, both, 0, 0 },
+        { 3, MT_OVERLONG_AUTO, 1, part, 1, 0 },  /* cut within the second answer */
+        { 3, MT_OVERLONG_SKIP, 1, first, 0, 1 }, /* too long with it */
+        { 5, MT_OVERLONG_AUTO, 1, first, 0, 1 }, /* cut within its prompt */
+        { 3, MT_OVERLONG_SPLIT, 2, part, 0, 0 },
+    };
+    write_tokenizer(*state);
+    char *text = template_text("qwen3_thinking");
+    rig r;
+    rig_open(&r, *state, openai(), (mt_sampler_config){ .template_text = text, .keep_text = true });
+    assert_int_equal(rig_run(&r, turns), MT_OK);
+    assert_int_equal(r.n, 1);
+    int64_t whole = r.samples[0].n;
+    rig_close(&r);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig_open(
+            &r, *state, openai(),
+            (mt_sampler_config){ .template_text = text, .max_seq_len = whole - cases[i].less, .overlong = cases[i].overlong });
+        assert_int_equal(rig_run(&r, turns), MT_OK);
+        assert_int_equal(r.n, cases[i].n);
+        mt_str trained = rig_trained(&r, 0);
+        assert_string_equal(trained.s, cases[i].trained);
+        assert_int_equal(r.odd.truncated, cases[i].truncated);
+        assert_int_equal(r.odd.unrolled, cases[i].without_room);
+        assert_int_equal(r.odd.turns_without_room, cases[i].without_room);
+        mt_str_free(&trained);
+        rig_close(&r);
+    }
+    mt_free(text);
+}
+
+MT_TEST_MAIN(IN_TEMPDIR(answers_of_one_sample_are_trained_together), IN_TEMPDIR(names_of_llama_factory_write_turns_as_there),
+             cmocka_unit_test(the_documentation_lists_every_name), IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
+             IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
+             IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
+             IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
+             IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
+             cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
+             cmocka_unit_test(several_calls_and_results_share_their_turns),
+             cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well),
+             IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
+             IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
+             IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text),
+             IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
+             IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled),
+             IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))

@@ -9,7 +9,8 @@ folder, archives.jsonl.
 The rule, written down once more and independently of the C code.  `end` and `gap` are given by each case, not found out:
   answer k is learned as P + gap + answer + end, where P = apply_chat_template(messages before k, add_generation_prompt=True);
   if all of these are prefixes of apply_chat_template(messages), as text, and each P is one in ids, the conversation is one sample;
-  otherwise each answer is a sample: the ids of the text if those of P are a prefix of them, else the ids of P and of the rest, one behind the other.
+  otherwise each answer is a sample: the ids of the text if those of P are a prefix of them, else the ids of P and of the rest, one behind the other;
+  one whose ids begin with all ids of the sample before it takes its place and keeps what that trains.
 Templates with {% generation %} blocks are compared with transformers' own assistant mask."""
 import json
 import pathlib
@@ -81,7 +82,13 @@ class Chat:
             return [{"ids": ids, "labels": labels}]
         if history == "last":
             answers = answers[-1:]
-        return [self.turn(prompts[k], truths[k]) for k in answers]
+        out = []
+        for turn in (self.turn(prompts[k], truths[k]) for k in answers):
+            before = out.pop() if out and turn["ids"][: len(out[-1]["ids"])] == out[-1]["ids"] else None
+            if before:  # the same sample, with one more answer
+                turn["labels"][: len(before["labels"])] = before["labels"]
+            out.append(turn)
+        return out
 
     def turn(self, prompt, truth):
         before, ids = self.ids(prompt), self.ids(truth)
