@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "ckpt/safetensors_write.h"
 #include "optim/optimizer.h"
 
@@ -9,8 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char packed_tail[] = ".packed";
+
 static const char *tail_of(const mt_state_io *io, mt_state_kind kind)
 {
+    if (kind == MT_STATE_PACKED) return packed_tail;
     if (mt_state_is_array(kind)) return mt_optimizer_of(io->form.optimizer)->arrays[kind - MT_STATE_ARRAYS].tail;
     return kind == MT_STATE_HI ? ".hi" : ".lo";
 }
@@ -18,7 +22,9 @@ static const char *tail_of(const mt_state_io *io, mt_state_kind kind)
 static mt_dtype dtype_of(const mt_state_io *io, mt_state_kind kind) { return mt_state_read_type(io->form, kind); }
 
 /* Wider formats come first in a file, so writing them in this order writes the file front to back. */
-static const mt_state_kind in_file_order[] = { MT_STATE_ARRAYS, MT_STATE_ARRAYS + 1, MT_STATE_HI, MT_STATE_LO };
+static const mt_state_kind in_file_order[] = { MT_STATE_ARRAYS, MT_STATE_ARRAYS + 1, MT_STATE_HI, MT_STATE_LO, MT_STATE_PACKED };
+
+static bool is_packed(const mt_weight *w) { return w->packing.form != MT_FORM_NUMBERS; }
 
 typedef struct part {
     int unit;
@@ -36,6 +42,7 @@ static mt_rc for_each_part(const mt_model *m, const mt_state_io *io, int unit, p
             part p = { .unit = unit, .w = at.w, .kind = in_file_order[i] };
             char name[MT_NAME_BYTES];
             if (!mt_state_has(io->form, p.kind) || (p.w->frozen && mt_state_is_array(p.kind))) continue;
+            if (p.kind == MT_STATE_PACKED && !is_packed(p.w)) continue;
             mt_weight_name(at.u, p.w, name);
             /* Of the weights that share a tensor of the model, all but the first say where they begin. */
             char from[24] = "";
@@ -46,7 +53,23 @@ static mt_rc for_each_part(const mt_model *m, const mt_state_io *io, int unit, p
     return MT_OK;
 }
 
-static mt_state_range range_of(const part *p) { return (mt_state_range){ p->unit, p->kind, p->w->offset, p->w->n }; }
+static mt_state_range range_of(const part *p)
+{
+    if (p->kind == MT_STATE_PACKED)
+        return (mt_state_range){ p->unit, p->kind, (int64_t)p->w->packed_at, (int64_t)mt_packing_bytes(&p->w->packing) };
+    return (mt_state_range){ p->unit, p->kind, p->w->offset, p->w->n };
+}
+
+/* The shape of its tensor: the weight's, or that of bytes. */
+typedef struct part_shape {
+    int n_dims;
+    int64_t shape[2];
+} part_shape;
+static part_shape shape_of(const part *p)
+{
+    if (p->kind == MT_STATE_PACKED) return (part_shape){ 1, { range_of(p).n, 1 } };
+    return (part_shape){ p->w->n_dims, { p->w->shape[0], p->w->shape[1] } };
+}
 
 static char *file_path(const char *dir, int file) { return mt_asprintf("%s/" MT__CKPT_UNIT, dir, file); }
 
@@ -64,6 +87,10 @@ uint64_t mt__ckpt_file_bytes(const mt_model *m, int file, mt_state_form form)
 {
     uint64_t bytes = 0;
     for (mt_walk at = mt_walk_units(m, mt__ckpt_file_units(m, file)); mt_walk_next(&at);) {
+        if (is_packed(at.w)) {
+            bytes += mt_packing_bytes(&at.w->packing);
+            continue;
+        }
         size_t each = 0;
         for (mt_state_kind k = 0; k < MT_STATE_KINDS; k++) {
             const bool written = mt_state_is_array(k) ? !at.w->frozen : k != MT_STATE_LO || !at.w->no_low;
@@ -84,19 +111,24 @@ struct mt__ckpt_file {
 };
 typedef mt__ckpt_file writing;
 
-/* Low halves that are always zero are not written. */
-static bool is_written(const part *p) { return p->kind != MT_STATE_LO || !p->w->no_low; }
+/* Low halves that are always zero are not written, nor are halves of what is packed. */
+static bool is_written(const part *p)
+{
+    if (is_packed(p->w)) return p->kind == MT_STATE_PACKED;
+    return p->kind != MT_STATE_LO || !p->w->no_low;
+}
 
 static mt_rc ckpt_state_declare(void *arg, const part *p, mt_err *err)
 {
     const writing *w = arg;
+    const part_shape s = shape_of(p);
     if (!is_written(p)) return MT_OK;
-    return mt_safetensors_writer_add(w->file, p->name, dtype_of(w->io, p->kind), p->w->n_dims, p->w->shape, err);
+    return mt_safetensors_writer_add(w->file, p->name, dtype_of(w->io, p->kind), s.n_dims, s.shape, err);
 }
 
 static bool all_finite(mt_dtype t, const void *piece, int64_t n)
 {
-    if (t == MT_DTYPE_I16) return true;
+    if (t == MT_DTYPE_I16 || t == MT_DTYPE_U8) return true;
     for (int64_t i = 0; i < n; i++) {
         float x = t == MT_DTYPE_BF16 ? mt_bf16_to_f32(((const uint16_t *)piece)[i]) : ((const float *)piece)[i];
         if (!isfinite(x)) return false;
@@ -109,7 +141,7 @@ static mt_rc ckpt_state_put(void *arg, const part *p, mt_err *err)
     const writing *w = arg;
     mt_dtype t = dtype_of(w->io, p->kind);
     if (!is_written(p)) return MT_OK;
-    for (int64_t at = 0; at < p->w->n; at += MT_STATE_PIECE) {
+    for (int64_t at = 0; at < range_of(p).n; at += MT_STATE_PIECE) {
         mt_state_range r = mt_state_piece(range_of(p), at, MT_STATE_PIECE);
         MT_TRY(w->io->read(w->io->user, r, w->piece, err));
         if (!all_finite(t, w->piece, r.n)) /* C6 */
@@ -182,8 +214,9 @@ typedef struct loading {
 
 static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_dtype expected, mt_err *err)
 {
-    bool fits = t->n_dims == p->w->n_dims;
-    for (int d = 0; fits && d < p->w->n_dims; d++) fits = t->shape[d] == p->w->shape[d];
+    const part_shape s = shape_of(p);
+    bool fits = t->n_dims == s.n_dims;
+    for (int d = 0; fits && d < s.n_dims; d++) fits = t->shape[d] == s.shape[d];
     if (fits && t->dtype == expected) return MT_OK;
     if (fits && mt_state_is_array(p->kind))
         return mt_fail(
@@ -192,17 +225,20 @@ static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_dtype expected
             p->name, mt_dtype_name(t->dtype), mt_dtype_name(expected));
     return mt_fail(err, MT_EINVAL, "\"%s\" is %s %s there and %s %s in this model: the checkpoint is of another model", p->name,
                    mt_dtype_name(t->dtype), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_name(expected),
-                   mt_st_shape_text(p->w->n_dims, p->w->shape).s);
+                   mt_st_shape_text(s.n_dims, s.shape).s);
 }
 
-/* True if the checkpoint has no moments of it: only then may its low halves have been left out. */
-static bool was_frozen(const loading *l, const part *p)
+/* True if the checkpoint has another part of the weight. */
+static bool has_other(const loading *l, const part *p, mt_state_kind kind)
 {
     char name[sizeof p->name];
     size_t stem = strlen(p->name) - strlen(tail_of(l->io, p->kind));
-    snprintf(name, sizeof name, "%.*s%s", (int)stem, p->name, tail_of(l->io, MT_STATE_ARRAYS));
-    return !mt_safetensors_find(l->file, name);
+    snprintf(name, sizeof name, "%.*s%s", (int)stem, p->name, tail_of(l->io, kind));
+    return mt_safetensors_find(l->file, name);
 }
+
+/* Only then may its low halves have been left out. */
+static bool was_frozen(const loading *l, const part *p) { return !has_other(l, p, MT_STATE_ARRAYS); }
 
 /* The weight was frozen and bf16 when the checkpoint was written. */
 static mt_rc load_zeros(const loading *l, const part *p, mt_err *err)
@@ -217,6 +253,12 @@ static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
 {
     loading *l = arg;
     const mt_st_tensor *t = mt_safetensors_find(l->file, p->name);
+    /* Packed weights are there as bytes; in a checkpoint that has halves of them, those are compared. */
+    if (!t && is_packed(p->w) && has_other(l, p, p->kind == MT_STATE_PACKED ? MT_STATE_HI : MT_STATE_PACKED)) return MT_OK;
+    if (!t && has_other(l, p, MT_STATE_PACKED))
+        return mt_fail(err, MT_EINVAL,
+                       "\"%s\" is not in it: the weight was frozen then, as the model's files pack it; freeze it as the run did",
+                       p->name);
     if (!t && mt_state_is_array(p->kind)) {
         mt_info("\"%s\" is not in the checkpoint (frozen then?); it starts at 0", p->name);
         return MT_OK;
@@ -226,7 +268,7 @@ static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
     MT_TRY(check_shape(t, p, dtype_of(l->io, p->kind), err));
     l->n_found++;
     size_t size = mt_dtype_bytes(t->dtype);
-    for (int64_t at = 0; at < p->w->n; at += MT_STATE_PIECE) {
+    for (int64_t at = 0; at < range_of(p).n; at += MT_STATE_PIECE) {
         mt_state_range r = mt_state_piece(range_of(p), at, MT_STATE_PIECE);
         const uint8_t *from = t->data + (size_t)at * size;
         if (l->io->wants && !l->io->wants(l->io->user, r)) continue;
@@ -238,11 +280,7 @@ static mt_rc ckpt_state_load(void *arg, const part *p, mt_err *err)
     return MT_OK;
 }
 
-static bool is_master(const char *name)
-{
-    size_t n = strlen(name), tail = strlen(".hi");
-    return n > tail && strcmp(name + n - tail, ".hi") == 0;
-}
+static bool is_master(const char *name) { return mt_ends_with(name, ".hi") || mt_ends_with(name, packed_tail); }
 
 /* Tensors that were not requested: moments of tensors that are frozen now are fine, anything else belongs to another model. */
 static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_model *m, mt_layer_units units, mt_err *err)

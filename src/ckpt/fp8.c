@@ -86,6 +86,36 @@ static int spans_of_scaled(const mt_st_decoder *d, size_t first, size_t n, mt_st
     return 2;
 }
 
+/* Tiles must be whole: rows that follow each other, and begin where a tile does. */
+static bool packing_of(const mt_st_decoder *d, const mt_st_rows *rows, mt_packing *out)
+{
+    const scaled *q = (const scaled *)d;
+    const int64_t tile = (int64_t)q->rows, first = rows->first % (int64_t)q->R;
+    *out = (mt_packing){ q->weight->dtype == MT_DTYPE_F8_E4M3 ? MT_FORM_F8_E4M3 : MT_FORM_F8_E5M2,
+                         rows->n,
+                         (int64_t)q->C,
+                         (int64_t)q->columns,
+                         tile,
+                         false };
+    if (!q->weight->data || q->scale->decoder) return false;
+    if (tile == 1) return true;
+    if (rows->n <= tile && first / tile == (first + rows->n - 1) / tile) return mt_st_rows_follow(rows);
+    return mt_st_rows_follow(rows) && first % tile == 0 && first + rows->n <= (int64_t)q->R;
+}
+
+static void pack(const mt_st_decoder *d, const mt_st_rows *rows, const mt_packing *p, int64_t from, int64_t n, uint8_t *to)
+{
+    const scaled *q = (const scaled *)d;
+    const mt_packed_places at = mt_packing_places(p);
+    for (int64_t r = from; r < from + n; r++)
+        memcpy(to + (size_t)r * at.row_bytes, q->weight->data + (size_t)mt_st_row(rows, r) * q->C, q->C);
+    for (int64_t r = from; r < from + n; r += p->block_rows)
+        for (int64_t b = 0; b < at.blocks; b++) {
+            const float s = scale_at(q->scale, scale_of(q, (size_t)mt_st_row(rows, r), (size_t)(b * p->block)));
+            memcpy(to + at.scales + (size_t)(r / p->block_rows * at.blocks + b) * sizeof s, &s, sizeof s);
+        }
+}
+
 /* How much of a dimension of n one of `pieces` scales covers; 0: they do not fit. */
 static size_t piece_size(int64_t n, int64_t pieces, int64_t block)
 {
@@ -123,7 +153,9 @@ mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, co
     *q = (scaled){ .base = { .read = read_scaled,
                              .spans = spans_of_scaled,
                              .scattered = is_scattered(w) || is_scattered(s),
-                             .stored_as = mt_dtype_st_name(w->dtype) },
+                             .stored_as = mt_dtype_st_name(w->dtype),
+                             .packing = packing_of,
+                             .pack = pack },
                    .weight = w,
                    .scale = s };
     if (!mt_st_is_float(s) && !(s->dtype == MT_DTYPE_U8 && s->data))

@@ -94,6 +94,22 @@ static void read_rows(const mt_st_decoder *d, size_t first, size_t n, float *out
     }
 }
 
+static bool packing_of(const mt_st_decoder *d, const mt_st_rows *of, mt_packing *out)
+{
+    const rows *r = (const rows *)d;
+    const bool q8 = strcmp(r->quant->name, "Q8_0") == 0;
+    *out = (mt_packing){ q8 ? MT_FORM_Q8_0 : MT_FORM_Q4_K, of->n, (int64_t)r->width, (int64_t)r->quant->block_n, 1, false };
+    return (q8 || strcmp(r->quant->name, "Q4_K") == 0) && mt_packing_is_possible(out);
+}
+
+static void pack(const mt_st_decoder *d, const mt_st_rows *of, const mt_packing *p, int64_t from, int64_t n, uint8_t *to)
+{
+    const rows *r = (const rows *)d;
+    const size_t bytes = mt_packing_places(p).row_bytes;
+    for (int64_t i = from; i < from + n; i++)
+        memcpy(to + (size_t)i * bytes, r->data + row_in_file(r, (size_t)mt_st_row(of, i)) * bytes, bytes);
+}
+
 /* -- binding --------------------------------------------------------------------------------------- */
 
 /* A tensor's name taken apart: "blk.7.attn_q.weight". */
@@ -182,7 +198,11 @@ static mt_rc bind_one(mt_gguf *g, binding *b, const mt__gguf_raw *raw, mt_err *e
     }
     rows *r = mt_arena_alloc(&g->arena, sizeof *r);
     if (!r) return mt_no_memory(err, "the tensors of %s", g->base.path);
-    *r = (rows){ .base = { .read = read_rows, .spans = spans_of_rows, .stored_as = raw->quant->decode ? raw->quant->name : NULL },
+    *r = (rows){ .base = { .read = read_rows,
+                           .spans = spans_of_rows,
+                           .stored_as = raw->quant->decode ? raw->quant->name : NULL,
+                           .packing = raw->quant->decode ? packing_of : NULL,
+                           .pack = pack },
                  .quant = raw->quant,
                  .data = raw->data,
                  .head_width = width,

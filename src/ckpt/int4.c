@@ -65,6 +65,30 @@ static int spans_of_int4(const mt_st_decoder *d, size_t first, size_t n, mt_st_s
     return 3;
 }
 
+static bool packing_of(const mt_st_decoder *d, const mt_st_rows *rows, mt_packing *out)
+{
+    const int4 *q = (const int4 *)d;
+    *out = (mt_packing){ MT_FORM_INT4, rows->n, (int64_t)q->in, (int64_t)q->group, 1, q->order != NULL };
+    return mt_packing_is_possible(out) && q->scales->dtype == MT_DTYPE_F16;
+}
+
+static void pack(const mt_st_decoder *d, const mt_st_rows *rows, const mt_packing *p, int64_t from, int64_t n, uint8_t *to)
+{
+    const int4 *q = (const int4 *)d;
+    const mt_packed_places at = mt_packing_places(p);
+    for (int64_t r = from; r < from + n; r++) {
+        const size_t row = (size_t)mt_st_row(rows, r);
+        uint8_t *codes = to + (size_t)r * at.row_bytes;
+        for (size_t c = 0; c < q->in; c += 2) codes[c / 2] = (uint8_t)(code_of(q, row, c) | code_of(q, row, c + 1) << 4);
+        for (size_t g = 0; g < (size_t)at.blocks; g++) {
+            const size_t own = (size_t)(r * at.blocks) + g;
+            memcpy(to + at.scales + own * 2, q->scales->data + (g * q->out + row) * 2, 2);
+            to[at.more + own] = (uint8_t)zero_of(q, row, g);
+        }
+    }
+    if (q->order && from == 0) memcpy(to + at.extra, q->order, q->in * sizeof *q->order);
+}
+
 /* -- config.json ----------------------------------------------------------------------------------- */
 
 static mt_rc read_how(mt__int4_how *out, const char *path, const mt_value *config, mt_err *err)
@@ -145,7 +169,12 @@ mt_rc mt__int4_join(mt_st_tensor *out, mt_arena *arena, const char *name, const 
     const mt_st_tensor *order = others->take(others->user, ".g_idx");
     int4 *q = mt_arena_alloc(arena, sizeof *q);
     if (!q) return mt_no_memory(err, "int4 scales");
-    *q = (int4){ .base = { .read = read_int4, .spans = spans_of_int4, .scattered = true, .stored_as = how->awq ? "AWQ" : "GPTQ" },
+    *q = (int4){ .base = { .read = read_int4,
+                           .spans = spans_of_int4,
+                           .scattered = true,
+                           .stored_as = how->awq ? "AWQ" : "GPTQ",
+                           .packing = packing_of,
+                           .pack = pack },
                  .codes = w,
                  .zeros = others->take(others->user, ".qzeros"),
                  .scales = others->take(others->user, ".scales"),

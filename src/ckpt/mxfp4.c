@@ -53,6 +53,25 @@ static void read_every(const mt_st_decoder *d, size_t first, size_t step, size_t
     mt_packed_read(&p->m, (int64_t)((matrix * p->R + r) * p->C + c), (int64_t)n, out);
 }
 
+static bool packing_of(const mt_st_decoder *d, const mt_st_rows *rows, mt_packing *out)
+{
+    *out = ((const packed *)d)->m.as;
+    out->rows = rows->n;
+    return true;
+}
+
+static void pack(const mt_st_decoder *d, const mt_st_rows *rows, const mt_packing *as, int64_t from, int64_t n, uint8_t *to)
+{
+    const packed *p = (const packed *)d;
+    const mt_packed_places at = mt_packing_places(as);
+    const size_t blocks = (size_t)at.blocks;
+    for (int64_t r = from; r < from + n; r++) {
+        const size_t row = (size_t)mt_st_row(rows, r), own = (size_t)r;
+        memcpy(to + own * at.row_bytes, p->m.codes + row * at.row_bytes, at.row_bytes);
+        memcpy(to + at.scales + own * blocks, (const uint8_t *)p->m.scales + row * blocks, blocks);
+    }
+}
+
 static bool fit(const mt_st_tensor *b, const mt_st_tensor *s)
 {
     if (b->n_dims != 4 || s->n_dims != 3 || b->shape[3] != BLOCK_BYTES) return false;
@@ -82,7 +101,10 @@ mt_rc mt__mxfp4_join(mt_st_tensor *out, mt_arena *arena, const char *name, const
                              .spans = spans_of_packed,
                              .scattered = true,
                              .stored_as = "MXFP4",
-                             .read_every = read_every },
+                             .read_every = read_every,
+                             .packing = packing_of,
+                             .pack = pack,
+                             .packs_columns = true },
                    .map_of_blocks = b->map,
                    .map_of_scales = s->map,
                    .R = (size_t)b->shape[1],

@@ -10,6 +10,7 @@ typedef struct nf4 {
     mt_st_decoder base;
     const mt_st_tensor *codes, *absmax, *more; /* more: fp32 scales of the scales; NULL: scales are not nested */
     size_t block;
+    int64_t columns; /* of the tensor's matrix */
     mt_form_nested nested;
 } nf4;
 
@@ -46,6 +47,37 @@ static int spans_of_nf4(const mt_st_decoder *d, size_t first, size_t n, mt_st_sp
     if (!q->more) return 2;
     mt_st_spans(q->more, from / MT_FORM_NESTED_BLOCK, (to - 1) / MT_FORM_NESTED_BLOCK + 1 - from / MT_FORM_NESTED_BLOCK, out + 2);
     return 3;
+}
+
+/* Blocks must not reach from row to row; nested scales are shared by rows that follow each other. */
+static bool packing_of(const mt_st_decoder *d, const mt_st_rows *rows, mt_packing *out)
+{
+    const nf4 *q = (const nf4 *)d;
+    *out = (mt_packing){ q->more ? MT_FORM_NF4_NESTED : MT_FORM_NF4, rows->n, q->columns, (int64_t)q->block, 1, false };
+    return mt_packing_is_possible(out) && (!q->more || mt_st_rows_follow(rows));
+}
+
+static void pack_nested(const nf4 *q, const mt_st_rows *rows, const mt_packing *p, const mt_packed_places *at, uint8_t *to)
+{
+    const size_t first = (size_t)(rows->first * at->blocks), n = (size_t)(p->rows * at->blocks);
+    const size_t from = first / MT_FORM_NESTED_BLOCK, end = (first + n - 1) / MT_FORM_NESTED_BLOCK + 1;
+    mt_form_nested nested = q->nested;
+    nested.first = (int32_t)(first % MT_FORM_NESTED_BLOCK);
+    memcpy(to + at->extra, &nested, sizeof nested);
+    mt_st_read(q->more, from, end - from, (float *)(void *)(to + at->more));
+}
+
+static void pack(const mt_st_decoder *d, const mt_st_rows *rows, const mt_packing *p, int64_t from, int64_t n, uint8_t *to)
+{
+    const nf4 *q = (const nf4 *)d;
+    const mt_packed_places at = mt_packing_places(p);
+    const size_t each = (size_t)at.blocks * mt_dtype_bytes(q->absmax->dtype);
+    for (int64_t r = from; r < from + n; r++) {
+        const size_t row = (size_t)mt_st_row(rows, r), own = (size_t)r;
+        memcpy(to + own * at.row_bytes, q->codes->data + row * at.row_bytes, at.row_bytes);
+        memcpy(to + at.scales + own * each, q->absmax->data + row * each, each);
+    }
+    if (q->more && from == 0) pack_nested(q, rows, p, &at, to);
 }
 
 /* -- checking -------------------------------------------------------------------------------------- */
@@ -132,7 +164,8 @@ mt_rc mt__nf4_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, co
     const mt_value *state = NULL;
     nf4 *q = mt_arena_alloc(arena, sizeof *q);
     if (!q) return mt_no_memory(err, "NF4 scales");
-    *q = (nf4){ .base = { .read = read_nf4, .spans = spans_of_nf4, .stored_as = "NF4" }, .codes = w };
+    *q = (nf4){ .base = { .read = read_nf4, .spans = spans_of_nf4, .stored_as = "NF4", .packing = packing_of, .pack = pack },
+                .codes = w };
     if (!w->data || w->dtype != MT_DTYPE_U8) return damaged(w, "its codes are not bytes", err);
     if (!text || !text->data || text->dtype != MT_DTYPE_U8) return damaged(w, "its quant_state is missing", err);
     *out = *w;
@@ -141,6 +174,7 @@ mt_rc mt__nf4_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, co
         return damaged(w, "its quant_state is not JSON", err);
     mt_rc rc = read_state(q, out, w, state, others, err);
     mt_json_free(state);
+    q->columns = rc ? 0 : out->shape[out->n_dims - 1];
     out->bytes = w->bytes + (q->absmax ? q->absmax->bytes : 0) + (q->more ? q->more->bytes : 0);
     out->dtype = MT_DTYPE_F32;
     out->data = NULL;

@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/file.h"
+#include "ops/forms.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,6 +28,18 @@ typedef struct mt_st_span {
 
 enum { MT_ST_SPANS = 3 }; /* numbers, their scales, and what belongs to those */
 
+/* Rows of a tensor's matrix that are a weight's: its row r is row first + r / run * stride + r % run, counted over all matrices of
+ * the tensor. */
+typedef struct mt_st_rows {
+    int64_t n, first, run, stride;
+} mt_st_rows;
+static inline int64_t mt_st_row(const mt_st_rows *rows, int64_t r)
+{
+    return rows->first + r / rows->run * rows->stride + r % rows->run;
+}
+/* Each follows the one before it. */
+static inline bool mt_st_rows_follow(const mt_st_rows *rows) { return rows->run >= rows->n || rows->run == rows->stride; }
+
 /* The first member of what a format needs to read its numbers. */
 typedef struct mt_st_decoder mt_st_decoder;
 struct mt_st_decoder {
@@ -37,6 +50,12 @@ struct mt_st_decoder {
     const char *stored_as; /* "Q4_K", "F8_E4M3": precision was lost when the file was made; NULL: none was */
     /* As mt_st_read_every; NULL: number by number. */
     void (*read_every)(const mt_st_decoder *d, size_t first, size_t step, size_t n, float *out);
+    /* True if a weight of these rows can stay packed (ops/forms.h): it then is a matrix [rows->n, columns].  NULL: none can. */
+    bool (*packing)(const mt_st_decoder *d, const mt_st_rows *rows, mt_packing *out);
+    /* Packs rows [from, from + n) of such a weight, whose packed bytes begin at `to`: whole tiles.  The part that all rows share comes
+     * with row 0. */
+    void (*pack)(const mt_st_decoder *d, const mt_st_rows *rows, const mt_packing *p, int64_t from, int64_t n, uint8_t *to);
+    bool packs_columns; /* rows of its matrix are columns of the tensor */
 };
 
 typedef struct mt_st_tensor {

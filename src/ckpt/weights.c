@@ -91,6 +91,13 @@ static mt_rc misshapen(const mt_walk *at, const mt_st_tensor *t, const mt_tensor
                    experts);
 }
 
+static bool fits(const mt_st_tensor *t, const mt_tensor_slice *s)
+{
+    bool same = t->n_dims == s->n_dims;
+    for (int d = 0; same && d < s->n_dims; d++) same = (int64_t)t->shape[d] == s->shape[d];
+    return same;
+}
+
 static mt_rc check_one(const mt_walk *at, const mt_shards *shards, mt_err *err)
 {
     const mt_config *c = at->m->config;
@@ -106,9 +113,7 @@ static mt_rc check_one(const mt_walk *at, const mt_shards *shards, mt_err *err)
                        "  If config.json and the weights are of different revisions, download both again",
                        name, c->family->name, (long long)c->L, c->model_type);
     const mt_tensor_slice *s = &w->slice;
-    bool fits = t->n_dims == s->n_dims;
-    for (int d = 0; fits && d < s->n_dims; d++) fits = (int64_t)t->shape[d] == s->shape[d];
-    if (!fits) return misshapen(at, t, s, err);
+    if (!fits(t, s)) return misshapen(at, t, s, err);
     if (!holds_weights(t->dtype))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is stored as %s; weights in F32, BF16 or F16 are supported",
                        t->file, name, mt_dtype_st_name(t->dtype));
@@ -257,6 +262,22 @@ bool mt_weights_is_bf16(const void *shards, const char *name)
     return t && t->dtype == MT_DTYPE_BF16 && (!t->decoder || t->decoder->stored_as);
 }
 
+mt_st_rows mt_weights_rows(const mt_unit *unit, const mt_weight *w)
+{
+    return (mt_st_rows){ w->shape[0], mt_weight_first_row(unit, w), w->slice.run, w->slice.stride };
+}
+
+bool mt_weights_packing(const void *shards, const mt_unit *unit, const mt_weight *w, mt_packing *out)
+{
+    char name[MT_NAME_BYTES];
+    mt_weight_name(unit, w, name);
+    const mt_st_tensor *t = mt_shards_find(shards, name);
+    if (!t || !t->decoder || !t->decoder->packing || !fits(t, &w->slice)) return false;
+    if (t->decoder->packs_columns != w->slice.transposed) return false;
+    const mt_st_rows rows = mt_weights_rows(unit, w);
+    return t->decoder->packing(t->decoder, &rows, out) && out->columns == w->shape[1];
+}
+
 bool mt_weights_mapped(const mt_model *m, const mt_shards *shards)
 {
     for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
@@ -361,6 +382,7 @@ mt_rc mt_weights_model(mt_model **out, mt_config **config, const mt_shards *shar
     const mt_file_names names = mt_weights_names(*config, shards, notice);
     o.names = &names;
     o.is_bf16 = mt_weights_is_bf16;
+    o.packing = mt_weights_packing;
     o.files = shards;
     return mt_model_create(out, *config, &o, err);
 }

@@ -32,6 +32,10 @@ void mt_own_names_deinit(mt_own_names *own);
 
 /* True if a tensor of the files (an mt_shards) holds bf16 numbers: mt_model_options.is_bf16. */
 bool mt_weights_is_bf16(const void *shards, const char *name);
+/* True if the weight can keep the form that its tensor has in the files (an mt_shards): mt_model_options.packing. */
+bool mt_weights_packing(const void *shards, const mt_unit *unit, const mt_weight *w, mt_packing *out);
+/* The rows of its tensor's matrix that such a weight has. */
+mt_st_rows mt_weights_rows(const mt_unit *unit, const mt_weight *w);
 /* True if every weight is in a mapped file in the device's form: bf16, complete, in order.  Exact weights may have any form. */
 bool mt_weights_mapped(const mt_model *model, const mt_shards *shards);
 

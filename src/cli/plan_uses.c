@@ -16,6 +16,7 @@ static mt_use use_of(mt_buffer_kind k)
     switch (k) {
     case MT_BUF_HI:
     case MT_BUF_LO:
+    case MT_BUF_PACKED_HOME:
     case MT_BUF_EXACT_HOME: return MT_USE_MASTERS;
     case MT_BUF_ARRAY: return MT_USE_MOMENTS;
     case MT_BUF_PARKED:

@@ -102,16 +102,34 @@ mt_rc mt_engine_read(mt_engine *e, mt_state_range r, void *dst, mt_err *err)
     return mt_state_read(e->state, r, dst, err);
 }
 
-mt_rc mt_engine_write(mt_engine *e, mt_state_range r, const void *src, mt_err *err)
+/* The unit is about to be written: nothing is in flight, and its weights on devices are old. */
+static mt_rc forget(mt_engine *e, int unit, mt_err *err)
 {
     pthread_mutex_lock(&e->write_lock);
     mt_rc rc = mt_engine_settle(e, err);
-    if (!rc) mt_lane_forget(e->lane, r.unit);
-    for (int i = 0; !rc && i < e->n_more; i++) mt_lane_forget(e->more[i].lane, r.unit);
+    if (!rc) mt_lane_forget(e->lane, unit);
+    for (int i = 0; !rc && i < e->n_more; i++) mt_lane_forget(e->more[i].lane, unit);
     pthread_mutex_unlock(&e->write_lock);
-    if (!rc) rc = mt_state_write(e->state, r, src, err);
-    if (!rc && e->wrote) e->wrote(e->wrote_user, (size_t)r.n * mt_state_number_bytes(e->state, r.kind));
     return rc;
+}
+
+mt_rc mt_engine_write(mt_engine *e, mt_state_range r, const void *src, mt_err *err)
+{
+    MT_TRY(forget(e, r.unit, err));
+    MT_TRY(mt_state_write(e->state, r, src, err));
+    mt__engine_wrote(e, (size_t)r.n * mt_state_number_bytes(e->state, r.kind));
+    return MT_OK;
+}
+
+mt_rc mt__engine_packed(mt_engine *e, int unit, uint8_t **out, mt_err *err)
+{
+    *out = mt_state_home(e->state, unit)->packed;
+    return forget(e, unit, err);
+}
+
+void mt__engine_wrote(mt_engine *e, size_t bytes)
+{
+    if (e->wrote) e->wrote(e->wrote_user, bytes);
 }
 
 bool mt_engine_stores(const mt_engine *e, mt_state_range r) { return mt_plan_stores(e->plan, r); }

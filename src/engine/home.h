@@ -9,6 +9,7 @@ typedef struct mt_home {
     int16_t *lo;                 /* n_low numbers; with several machines this one's part (mt_plan_runs) */
     void *array[MT_MOST_ARRAYS]; /* the optimizer's (NULL: it has none), for the trained elements, in the arithmetic's form */
     uint16_t *exact;             /* if nothing is updated: halves of the exact numbers, hi then lo; NULL: none, or lo has them */
+    uint8_t *packed;             /* packed weights, in host memory wherever the rest is; NULL: none */
     const void **mapped;         /* [layout's weights] where each is in a mapped file; NULL: hi is in memory */
 } mt_home;
 

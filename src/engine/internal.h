@@ -67,6 +67,13 @@ struct mt_engine {
     void *wrote_user;
 };
 
+/* -- engine.c -- */
+/* The home of a unit's packed weights (NULL: it has none), which the caller fills: nothing is in flight, and no device relies on what
+ * was there. */
+mt_rc mt__engine_packed(mt_engine *e, int unit, uint8_t **out, mt_err *err);
+/* Reports bytes that were written to the caller that watches writes. */
+void mt__engine_wrote(mt_engine *e, size_t bytes);
+
 /* -- lanes.c -- */
 mt_rc mt__lanes_create(mt_engine *e, mt_device *const *more, mt_err *err);
 void mt__lanes_stop(mt_engine *e); /* joins their threads: after the watch is closing or has failed */

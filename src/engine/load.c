@@ -27,6 +27,9 @@ struct source {
     const mt_st_tensor *tensor;    /* in a file; NULL: generated */
     int64_t slab;                  /* first number of its part of the tensor */
     uint64_t stream;               /* stream of its random numbers */
+    uint8_t *packed;               /* where it is kept packed; NULL: as halves */
+    mt_st_rows rows;               /* packed: of its tensor */
+    int64_t piece;                 /* numbers of a piece: packed, whole rows and tiles */
     int64_t first_piece, n_pieces; /* index of its first piece, among all of the loader's */
     atomic_int_least64_t n_bad;    /* numbers that do not fit a split */
     /* Pieces that are scattered over their slab (the tensor, or an expert's part of it) need all of its bytes, which other
@@ -47,6 +50,7 @@ typedef struct loader {
     size_t n_sources;
     int64_t n_pieces;
     int n_threads;
+    bool only_packed;
 } loader;
 
 /* -- a stretch ------------------------------------------------------------------------------------- */
@@ -105,8 +109,8 @@ static int piece_is_in(const void *key, const void *element)
 static source *find_piece(const loader *l, int64_t i, int64_t *first, int64_t *n)
 {
     source *s = bsearch(&i, l->sources, l->n_sources, sizeof *s, piece_is_in);
-    *first = (i - s->first_piece) * PIECE;
-    *n = mt_min_i64(PIECE, s->w->n - *first);
+    *first = (i - s->first_piece) * s->piece;
+    *n = mt_min_i64(s->piece, s->w->n - *first);
     return s;
 }
 
@@ -170,6 +174,28 @@ static mt_rc move_piece(const loader *l, source *s, int64_t first, int64_t n, ha
     return MT_OK;
 }
 
+/* Numbers that would not fit a split are refused, as those that are split. */
+static void count_bad(const loader *l, source *s, int64_t first, int64_t n)
+{
+    float f[1 << 12];
+    int64_t n_bad = 0;
+    for (int64_t at = 0, some; at < n; at += some) {
+        some = mt_min_i64(MT_COUNT(f), n - at);
+        l->numbers(l, s, first + at, some, f);
+        for (int64_t i = 0; i < some; i++) n_bad += !mt_split_ok(f[i]);
+    }
+    if (n_bad) atomic_fetch_add(&s->n_bad, n_bad);
+}
+
+/* Rows of a packed weight. */
+static void pack_piece(const loader *l, source *s, int64_t first, int64_t n)
+{
+    const int64_t columns = s->w->shape[1];
+    s->tensor->decoder->pack(s->tensor->decoder, &s->rows, &s->w->packing, first / columns, n / columns, s->packed);
+    count_bad(l, s, first, n);
+    mt__engine_wrote(l->e, (size_t)n * 4);
+}
+
 static mt_rc load_piece(void *arg, int64_t i, mt_err *err)
 {
     loader *l = arg;
@@ -177,6 +203,11 @@ static mt_rc load_piece(void *arg, int64_t i, mt_err *err)
     source *s = find_piece(l, i, &first, &n);
     expect_piece(l, i + l->n_threads); /* roughly when this thread is done */
     MT_TRY(fetch_piece(s, first, n, err));
+    if (s->packed) {
+        pack_piece(l, s, first, n);
+        let_go(s, first, n);
+        return MT_OK;
+    }
     halves *h = mt_malloc(sizeof *h); /* more than a small stack holds */
     mt_rc rc = h ? move_piece(l, s, first, n, h, err) : mt_no_memory(err, "loading weights");
     mt_free(h);
@@ -278,6 +309,8 @@ static void find_sharing(const loader *l, source *s)
 static mt_rc add_weight(loader *l, const mt_walk *at, mt_err *err)
 {
     const mt_st_tensor *t = l->shards ? mt_weights_find(l->shards, at) : NULL;
+    const bool packed = at->w->packing.form != MT_FORM_NUMBERS;
+    if (l->only_packed && !packed) return MT_OK;
     if (t && !at->w->exact && l->e->plan->job.mapped && l->e->plan->place.units[at->unit].home == MT_HOST)
         return map_one(l->e, at, t, err);
     source *s = &l->sources[l->n_sources++];
@@ -287,7 +320,15 @@ static mt_rc add_weight(loader *l, const mt_walk *at, mt_err *err)
     s->slab = mt_weight_slab(at->u, at->w);
     s->stream = stream_of(at);
     s->first_piece = l->n_pieces;
-    s->n_pieces = (at->w->n + PIECE - 1) / PIECE;
+    s->piece = PIECE;
+    if (packed) {
+        const int64_t tile = at->w->shape[1] * at->w->packing.block_rows;
+        MT_TRY(mt__engine_packed(l->e, at->unit, &s->packed, err));
+        s->packed += at->w->packed_at;
+        s->rows = mt_weights_rows(at->u, at->w);
+        s->piece = mt_max_i64(1, PIECE / tile) * tile;
+    }
+    s->n_pieces = (at->w->n + s->piece - 1) / s->piece;
     l->n_pieces += s->n_pieces;
     find_sharing(l, s);
     return MT_OK;
@@ -342,6 +383,11 @@ mt_rc mt_engine_load(mt_engine *e, const mt_model *model, const mt_shards *shard
     MT_TRY(mt_weights_check(model, shards, &n_unused, err));
     if (n_unused) MT_TRY(name_strays(model, shards, err));
     return run(&(loader){ .e = e, .shards = shards, .numbers = numbers_of_tensor }, model, err);
+}
+
+mt_rc mt_engine_load_packed(mt_engine *e, const mt_model *model, const mt_shards *shards, mt_err *err)
+{
+    return run(&(loader){ .e = e, .shards = shards, .numbers = numbers_of_tensor, .only_packed = true }, model, err);
 }
 
 mt_rc mt_engine_init(mt_engine *e, const mt_model *model, uint64_t seed, mt_err *err)

@@ -217,7 +217,8 @@ static mt_rc read_from(mt_state *s, int machine, mt_state_range range, void *dst
 static int64_t stored_together(const mt_state *s, mt_state_range r, int *machine)
 {
     const int64_t n_train = mt__state_layout(s, r.unit)->n_train;
-    const bool whole = r.kind == MT_STATE_HI || (r.kind == MT_STATE_LO && mt_plan_low_is_whole(s->plan, r.unit));
+    const bool whole =
+        r.kind == MT_STATE_HI || r.kind == MT_STATE_PACKED || (r.kind == MT_STATE_LO && mt_plan_low_is_whole(s->plan, r.unit));
     *machine = s->plan->job.machine;
     if (whole || r.first >= n_train) return r.n;
     for (int m = 0; m < mt_plan_machines(s->plan); m++) {

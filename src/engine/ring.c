@@ -98,6 +98,7 @@ static mt_rc fetch_wide(mt_lane *lane, int u, ring_slot *r, int64_t first, int64
 
 static mt_rc fetch_range(mt_lane *lane, int u, ring_slot *r, int64_t first, int64_t n, mt_err *err)
 {
+    if (n == 0) return MT_OK; /* all of it is packed */
     if (lane->plan->arithmetic.compute == MT_DTYPE_F32) return fetch_wide(lane, u, r, first, n, err);
     if (!is_apart(lane, u)) return MT_OK; /* it is there */
     return copy_halves(lane, u, MT_STATE_HI, first, n, (uint16_t *)r->p + first, err);
@@ -110,7 +111,7 @@ static mt_rc fetch_chosen(mt_lane *lane, int u, ring_slot *r, mt_err *err)
     int64_t first = 0, end = 0;
     for (int k = 0; k < l->n_weights; k++) {
         const mt_weight *w = &l->weights[k];
-        if (is_left_out(lane, u, w)) continue;
+        if (is_left_out(lane, u, w) || w->packing.form != MT_FORM_NUMBERS) continue;
         if (w->offset != end) {
             if (end > first) MT_TRY(fetch_range(lane, u, r, first, end - first, err));
             first = w->offset;
@@ -126,6 +127,28 @@ static void count_chosen(mt_lane *lane, int u)
     for (int e = 0; e < unit->n_experts; e++) lane->chosen.n_fetched += lane->chosen.experts[unit->first_expert + e];
 }
 
+/* Copies weights that their home keeps packed, all in one copy or each that is chosen, and expands them into the slot. */
+static mt_rc fetch_packed(mt_lane *lane, int u, ring_slot *r, mt_err *err)
+{
+    const mt_layout *l = mt__layout(lane, u);
+    const mt_dtype t = lane->plan->arithmetic.compute;
+    const uint8_t *from = mt_state_home(lane->state, u)->packed;
+    uint8_t *to = mt_memory_find(lane->memory, MT_BUF_PACKED, -1, -1);
+    const bool whole = !is_chosen_from(lane, u);
+    if (!l->packed_bytes) return MT_OK;
+    if (whole) MT_TRY(mt_copy(lane->copy_in, to, from, l->packed_bytes, MT_COPY_IN, err));
+    for (const mt_weight *w = l->weights; w < l->weights + l->n_weights; w++) {
+        const size_t bytes = mt_packing_bytes(&w->packing);
+        if (!bytes || is_left_out(lane, u, w)) continue;
+        if (!whole) MT_TRY(mt_copy(lane->copy_in, to + w->packed_at, from + w->packed_at, bytes, MT_COPY_IN, err));
+        const mt_expand expand = {
+            .t = t, .as = w->packing, .packed = to + w->packed_at, .w = (char *)r->p + (size_t)w->offset * mt_dtype_bytes(t)
+        };
+        MT_TRY(lane->ops->expand(lane->copy_in, &expand, err));
+    }
+    return MT_OK;
+}
+
 mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err)
 {
     ring_slot *r = &lane->ring[slot];
@@ -135,7 +158,8 @@ mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err)
     else if (is_chosen_from(lane, u))
         MT_TRY(fetch_chosen(lane, u, r, err));
     else
-        MT_TRY(fetch_range(lane, u, r, 0, mt__layout(lane, u)->n_elems, err));
+        MT_TRY(fetch_range(lane, u, r, 0, mt__layout(lane, u)->n_hi, err));
+    MT_TRY(fetch_packed(lane, u, r, err));
     return r->exact ? queue_exact(lane, u, r, r->p, is_apart(lane, u), err) : MT_OK;
 }
 
@@ -151,7 +175,7 @@ static void open_slot(ring_slot *r, void *w, void *halves, void *exact, const mt
 {
     r->p = w;
     r->halves_hi = halves;
-    r->halves_lo = halves ? (int16_t *)halves + l->n_elems : NULL;
+    r->halves_lo = halves ? (int16_t *)halves + l->n_hi : NULL;
     r->exact = exact;
     r->exact_hi = exact ? (uint16_t *)(r->exact + l->n_exact) : NULL;
     r->exact_lo = exact ? (int16_t *)(r->exact_hi + l->n_exact) : NULL;

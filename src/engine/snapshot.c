@@ -24,8 +24,9 @@ struct mt_snapshot {
 static int runs_of(const mt_snapshot *s, int unit, int kind, mt_stretch runs[2])
 {
     if (s->plan) return s->each[kind] ? mt_plan_runs(s->plan, unit, (mt_state_kind)kind, runs) : 0;
-    const int64_t n = mt_unit_state(s->model, unit, (mt_state_kind)kind).n;
-    runs[0] = (mt_stretch){ 0, kind == MT_STATE_LO ? s->model->units[unit].layout->n_low : n }; /* elsewhere they are zero */
+    const mt_layout *l = s->model->units[unit].layout;
+    const int64_t masters = kind == MT_STATE_HI ? l->n_hi : l->n_low; /* the rest is zero, or packed */
+    runs[0] = (mt_stretch){ 0, mt_state_is_array((mt_state_kind)kind) ? l->n_train : masters };
     return s->each[kind] ? 1 : 0;
 }
 
@@ -196,11 +197,12 @@ static void read_copied(const mt_snapshot *s, mt_state_range r, const char *copy
 mt_rc mt_snapshot_read(const mt_snapshot *s, mt_state_range r, void *dst, mt_err *err)
 {
     const char *copy = s->copies[r.unit];
-    if (!copy) return mt_state_read_locked(s->state, r, dst, err);
+    if (!copy || r.kind == MT_STATE_PACKED) return mt_state_read_locked(s->state, r, dst, err);
     const int64_t size = s->each[r.kind] ? mt_unit_state(s->model, r.unit, r.kind).n : 0;
     if (r.first < 0 || r.n < 0 || r.first > size - r.n)
         return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", r.unit, (long long)r.first,
                        (long long)(r.first + r.n), (long long)size);
+    r = mt_state_read_packed(s->state, r, dst);
     read_copied(s, r, copy + layout_of(s, r.unit).at[r.kind], dst);
     return MT_OK;
 }

@@ -8,6 +8,7 @@ static void open_homes(mt_state *s, const mt_memory *memory)
         int at = mt_plan_alias(s->plan, u);
         s->units[u].home = (mt_home){ .hi = mt_memory_find(memory, MT_BUF_HI, at, -1),
                                       .lo = mt_memory_find(memory, MT_BUF_LO, at, -1),
+                                      .packed = mt_memory_find(memory, MT_BUF_PACKED_HOME, at, -1),
                                       .exact = mt_memory_find(memory, MT_BUF_EXACT_HOME, at, -1) };
         for (int k = 0; k < MT_MOST_ARRAYS; k++) s->units[u].home.array[k] = mt_memory_find(memory, MT_BUF_ARRAY, at, k);
     }

@@ -58,6 +58,8 @@ size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind);
 /* uint16 hi, int16 lo, the optimizer's arrays as mt_moments_type says.  Nothing may be in flight on the host; waits for device updates.  Any
  * number of threads may read. */
 mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err);
+/* The packed part of a range of hi, lo or packed bytes, at any time: it never changes.  Returns the rest, which comes before it. */
+mt_state_range mt_state_read_packed(const mt_state *s, mt_state_range r, void *dst);
 /* Nothing may be in flight.  Any number of threads may write; 8-bit moments of a unit only one at a time, because numbers share
  * blocks. */
 mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err);

@@ -3,6 +3,7 @@
  * Moments in the 8-bit form are read and written as the bf16 they are exactly (ops/moments.h).  Writing some numbers of a block
  * reads the others first.  Writing a block in parts gives the same result, because a value on a block's grid is also on the grid
  * of a smaller exponent. */
+#include "base/split.h"
 #include "engine/state_internal.h"
 #include "schedule/slices.h"
 
@@ -292,19 +293,112 @@ mt_rc mt_state_read_sliced_grad(mt_state *s, int unit, void *dst, mt_err *err)
     return MT_OK;
 }
 
+/* -- packed weights -------------------------------------------------------------------------------- */
+
+/* True if some of the range is packed, or all of it are bytes. */
+static bool has_packed(const mt_state *s, mt_state_range r)
+{
+    const mt_layout *l = mt__state_layout(s, r.unit);
+    return l->packed_bytes && (r.kind == MT_STATE_PACKED || (r.kind <= MT_STATE_LO && r.n && r.first + r.n > l->n_hi));
+}
+
+/* The halves of packed numbers [first, first + n) of a weight; `half`: of the numbers they expand to. */
+static void expand_halves(const mt_state *s, int unit, const mt_weight *w, mt_state_kind kind, int64_t first, int64_t n,
+                          uint16_t *half)
+{
+    const mt_packed p = mt_packed_at(&w->packing, s->units[unit].home.packed + w->packed_at);
+    float x[1 << 10];
+    for (int64_t at = 0, some; at < n; at += some) {
+        some = mt_min_i64((int64_t)MT_COUNT(x), n - at);
+        mt_packed_read(&p, first + at, some, x);
+        for (int64_t i = 0; i < some; i++) {
+            uint16_t hi;
+            int16_t lo;
+            mt_split(x[i], &hi, &lo);
+            half[at + i] = kind == MT_STATE_HI ? hi : (uint16_t)lo;
+        }
+    }
+}
+
+mt_state_range mt_state_read_packed(const mt_state *s, mt_state_range r, void *dst)
+{
+    const mt_layout *l = mt__state_layout(s, r.unit);
+    if (!has_packed(s, r)) return r;
+    if (r.kind == MT_STATE_PACKED) {
+        memcpy(dst, s->units[r.unit].home.packed + r.first, (size_t)r.n);
+        return (mt_state_range){ r.unit, r.kind, r.first, 0 };
+    }
+    const int64_t plain = mt_max_i64(0, l->n_hi - r.first);
+    memset((uint16_t *)dst + plain, 0, (size_t)(r.n - plain) * sizeof(uint16_t)); /* between weights */
+    for (const mt_weight *w = l->weights; w < l->weights + l->n_weights; w++) {
+        const int64_t from = mt_max_i64(r.first, w->offset), end = mt_min_i64(r.first + r.n, w->offset + w->n);
+        if (w->packing.form != MT_FORM_NUMBERS && end > from)
+            expand_halves(s, r.unit, w, r.kind, from - w->offset, end - from, (uint16_t *)dst + (from - r.first));
+    }
+    return (mt_state_range){ r.unit, r.kind, r.first, plain };
+}
+
+/* Halves of packed weights can only be what they are: this is how the weights of an older checkpoint, which has halves of all, are
+ * compared with the model's files. */
+static mt_rc compare_packed(const mt_state *s, mt_state_range r, const uint16_t *src, mt_err *err)
+{
+    uint16_t half[1 << 10];
+    for (int64_t at = 0; at < r.n; at += (int64_t)MT_COUNT(half)) {
+        const mt_state_range part = mt_state_piece(r, at, (int64_t)MT_COUNT(half));
+        (void)mt_state_read_packed(s, part, half);
+        if (memcmp(half, src + at, (size_t)part.n * sizeof *half) != 0)
+            return mt_fail(err, MT_EFORMAT,
+                           "unit %d: weights that are frozen now and quantized in the model's files have other values here: this "
+                           "run trained them before, or these are not the files that the run began with; freeze no more than "
+                           "the run did, or use those files",
+                           r.unit);
+    }
+    return MT_OK;
+}
+
+static mt_rc write_packed(mt_state *s, mt_state_range *r, const void *src, mt_err *err)
+{
+    const int64_t n_hi = mt__state_layout(s, r->unit)->n_hi;
+    if (r->kind == MT_STATE_PACKED) {
+        memcpy(s->units[r->unit].home.packed + r->first, src, (size_t)r->n);
+        r->n = 0;
+        return MT_OK;
+    }
+    if (mt_state_is_array(r->kind) || r->first + r->n <= n_hi) return MT_OK;
+    const int64_t plain = mt_max_i64(0, n_hi - r->first);
+    const mt_state_range rest = { r->unit, r->kind, r->first + plain, r->n - plain };
+    r->n = plain;
+    return compare_packed(s, rest, (const uint16_t *)src + plain, err);
+}
+
+/* -- all of it ------------------------------------------------------------------------------------- */
+
 mt_rc mt_state_read(mt_state *s, mt_state_range r, void *dst, mt_err *err)
 {
+    if (has_packed(s, r)) {
+        MT_TRY(check_range(s, r, true, err));
+        r = mt_state_read_packed(s, r, dst);
+        if (!r.n) return MT_OK;
+    }
     MT_TRY(check_range(s, r, is_kept(s, r), err));
     return move_range(s, r, dst, MT_COPY_OUT, err);
 }
 
 static bool has_exact(const mt_state *s, mt_state_range r) { return !mt_state_is_array(r.kind) && s->units[r.unit].home.exact; }
 
-bool mt_state_takes(const mt_state *s, mt_state_range r) { return is_kept(s, r) || has_exact(s, r); }
+bool mt_state_takes(const mt_state *s, mt_state_range r)
+{
+    return has_packed(s, r) || (r.kind < MT_STATE_KINDS && (is_kept(s, r) || has_exact(s, r)));
+}
 
 mt_rc mt_state_write(mt_state *s, mt_state_range r, const void *src, mt_err *err)
 {
     char *from = (char *)(uintptr_t)src; /* only read */
+    if (has_packed(s, r)) {
+        MT_TRY(check_range(s, r, true, err));
+        MT_TRY(write_packed(s, &r, src, err));
+        if (!r.n) return MT_OK;
+    }
     const bool kept = is_kept(s, r);
     MT_TRY(check_range(s, r, mt_state_takes(s, r), err));
     if (has_exact(s, r)) MT_TRY(write_exact(s, r, from, err));

@@ -66,6 +66,8 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
         n_trained += !w->frozen;
         w->decay = chosen[i].decayed && !w->fixed;
         w->no_low = w->frozen && !w->exact && came_as_bf16(m->config, o, names[i]);
+        if (!w->frozen || w->exact || w->n_dims != 2 || !o->packing || !o->packing(o->files, at.u, w, &w->packing))
+            w->packing = (mt_packing){ .form = MT_FORM_NUMBERS };
         if (k) rc = check_alike(&w[-1], w, names[i], err);
         if (!rc && follows(at.u)) rc = check_alike(&lists[at.unit - 1].weights[k], w, names[i], err);
     }

@@ -2,9 +2,11 @@
  *
  *     units    in the order in which forward first needs them: the embedding, each layer's, the head.  Which unit is what
  *              is in a table: a layer may span several.  With tied embeddings the head is the embedding's unit, used twice.
- *     layout   the place of each tensor in a unit's block.  Four regions, in this order: trained with weight
- *              decay, trained without, frozen, frozen without low halves.  So Adam, the norm and every gradient
+ *     layout   the place of each tensor in a unit's block.  Five regions, in this order: trained with weight
+ *              decay, trained without, frozen, frozen without low halves, frozen and packed.  So Adam, the norm and every gradient
  *              work on one run of n_train numbers, and decay is a split point, not a flag per number.
+ *     packed   frozen weights that keep the form of their file (ops/forms.h): at home they are bytes, and they become numbers
+ *              of the block on the device.
  *     exact    runs at the ends of the first three regions: numbers that reach the device with both halves, as
  *              fp32, also where it computes in bf16 (router biases, decay parameters).
  *     group    units with equal layouts; they share device buffers.
@@ -21,6 +23,7 @@
 #include "model/family.h"
 #include "model/slice.h"
 #include "optim/state.h"
+#include "ops/forms.h"
 
 enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
 
@@ -33,9 +36,11 @@ typedef struct mt_weight {
     int64_t n, offset; /* elements, in the unit's block */
     int expert;        /* of an expert: counted from the unit's first; else 0 */
     bool frozen, decay;
-    bool fixed;  /* never trained: always frozen */
-    bool exact;  /* the device has it in fp32, too */
-    bool no_low; /* frozen and bf16 in the files: its low halves are zero and not stored */
+    bool fixed;         /* never trained: always frozen */
+    bool exact;         /* the device has it in fp32, too */
+    bool no_low;        /* frozen and bf16 in the files: its low halves are zero and not stored */
+    mt_packing packing; /* frozen, and kept as the files pack it; form MT_FORM_NUMBERS: kept as halves */
+    size_t packed_at;   /* where it begins in the unit's packed bytes */
 } mt_weight;
 
 /* Numbers [first, first + n) of a unit's block that are exact, and where they begin in its exact numbers. */
@@ -49,7 +54,9 @@ typedef struct mt_layout {
     int n_weights;
     int64_t n_elems;                   /* of the block, gaps included */
     int64_t n_train, n_decay;          /* [0, n_decay) decays, [n_decay, n_train) does not, the rest is frozen */
-    int64_t n_low;                     /* [0, n_low) has low halves, those of the rest are zero */
+    int64_t n_low;                     /* [0, n_low) has low halves, those of [n_low, n_hi) are zero */
+    int64_t n_hi;                      /* [0, n_hi) has a home as halves, [n_hi, n_elems) is packed */
+    size_t packed_bytes;               /* of all packed weights */
     mt_exact_run exact[MT_EXACT_RUNS]; /* ascending; n is 0 where a region has none */
     int64_t n_exact;                   /* of all of them, gaps included */
     int64_t at[MT_ROLES];              /* offset of each role, -1: not in this unit */
@@ -58,7 +65,8 @@ typedef struct mt_layout {
     double trained_part; /* of the elements of its matrices, without those that are never trained; 1 if it has none */
 } mt_layout;
 
-/* Numbers [first, first + n) of one kind of a unit's state (optim/state.h), counted from the beginning of its block. */
+/* Numbers [first, first + n) of one kind of a unit's state (optim/state.h), counted from the beginning of its block; packed: bytes.
+ * The halves of packed weights are those of the numbers they expand to: they can be read, but not changed. */
 typedef struct mt_state_range {
     int unit;
     mt_state_kind kind;
@@ -104,6 +112,8 @@ typedef struct mt_model_options {
     const mt_file_names *names; /* NULL: as config.json and the family say */
     /* True if a tensor of the files holds bf16 numbers; NULL: nothing is known of it, or it is as config.json says. */
     bool (*is_bf16)(const void *files, const char *name);
+    /* True if a frozen weight's tensor is packed in a way that the weight can keep; NULL: none is. */
+    bool (*packing)(const void *files, const struct mt_unit *unit, const mt_weight *w, mt_packing *out);
     const void *files;
     bool assume_dtype;    /* there are no files: tensors have config.json's dtype */
     int64_t unit_experts; /* experts of a unit; a divisor of every layer's; 0: mt_default_unit_experts() */
@@ -158,6 +168,7 @@ bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, 
 static inline mt_state_range mt_unit_state(const mt_model *m, int unit, mt_state_kind kind)
 {
     const mt_layout *l = m->units[unit].layout;
+    if (kind == MT_STATE_PACKED) return (mt_state_range){ unit, kind, 0, (int64_t)l->packed_bytes };
     return (mt_state_range){ unit, kind, 0, mt_state_is_array(kind) ? l->n_train : l->n_elems };
 }
 

@@ -9,7 +9,7 @@ const mt_state_kind mt_state_copy_order[] = { MT_STATE_ARRAYS + 1, MT_STATE_LO, 
 
 bool mt_state_has(mt_state_form form, mt_state_kind kind)
 {
-    return (int)kind < MT_STATE_ARRAYS + mt_optimizer_of(form.optimizer)->n_arrays;
+    return kind == MT_STATE_PACKED || (int)kind < MT_STATE_ARRAYS + mt_optimizer_of(form.optimizer)->n_arrays;
 }
 
 size_t mt_state_stored_bytes(mt_state_form form, mt_state_kind kind, size_t n)
@@ -32,6 +32,7 @@ size_t mt_state_arrays_bytes(mt_state_form form)
 
 mt_dtype mt_state_read_type(mt_state_form form, mt_state_kind kind)
 {
+    if (kind == MT_STATE_PACKED) return MT_DTYPE_U8;
     if (mt_state_is_array(kind)) return mt_moments_type(form.moments);
     return kind == MT_STATE_HI ? MT_DTYPE_BF16 : MT_DTYPE_I16;
 }

@@ -13,10 +13,11 @@ typedef enum mt_state_kind {
     MT_STATE_HI,
     MT_STATE_LO,
     MT_STATE_ARRAYS,
-    MT_STATE_KINDS = MT_STATE_ARRAYS + MT_MOST_ARRAYS
+    MT_STATE_KINDS = MT_STATE_ARRAYS + MT_MOST_ARRAYS,
+    MT_STATE_PACKED = MT_STATE_KINDS + 1 /* bytes of frozen weights as their files pack them: no update, slot or copy has them */
 } mt_state_kind;
 
-static inline bool mt_state_is_array(mt_state_kind kind) { return kind >= MT_STATE_ARRAYS; }
+static inline bool mt_state_is_array(mt_state_kind kind) { return kind >= MT_STATE_ARRAYS && kind < MT_STATE_KINDS; }
 
 /* What decides the kinds and bytes of a state: which arrays there are, and how they are stored. */
 typedef struct mt_state_form {

@@ -440,6 +440,7 @@ mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, co
     mt_layout *layers = &(*model)->layouts[(*model)->units[mt_layer_first_unit(*model, 0)].group];
     layers->n_elems += more;
     layers->n_low += more;
+    layers->n_hi += more;
     layers->n_train += more;
     layers->n_decay += more;
     (*model)->n_params += more * L;

@@ -9,8 +9,8 @@ static double fetch_bytes(const mt_step_work *w, int u)
 {
     const mt_layout *l = unit_of(w, u)->layout;
     const bool f32 = w->p->arithmetic.compute == MT_DTYPE_F32;
-    if (w->p->place.units[u].home == MT_DEVICE && !mt_plan_is_sliced(w->p, u)) return 0;
-    return 2.0 * (double)(l->n_elems + (f32 ? l->n_low : l->n_exact));
+    if (w->p->place.units[u].home == MT_DEVICE && !mt_plan_is_sliced(w->p, u)) return 0; /* packed weights: once a run */
+    return 2.0 * (double)(l->n_hi + (f32 ? l->n_low : l->n_exact)) + (double)l->packed_bytes;
 }
 
 static double kept_bytes(const mt_step_work *w, int layer)

@@ -39,6 +39,7 @@ static bool is_stored(void *user, mt_state_range r) { return mt_engine_stores(us
 /* From a checkpoint, from the model's files, or at random. */
 static mt_rc load_weights(mt_trainer *t, mt_err *err)
 {
+    if (t->resume.from && t->net.shards) MT_TRY(mt_engine_load_packed(t->exec.engine, t->net.model, t->net.shards, err));
     if (t->resume.from) return mt_ckpt_load(t->resume.from, t->net.model, &t->exec.io, err);
     if (t->net.shards) return mt_engine_load(t->exec.engine, t->net.model, t->net.shards, err);
     return mt_engine_init(t->exec.engine, t->net.model, (uint64_t)t->s->training.seed, err);

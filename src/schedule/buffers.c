@@ -104,11 +104,14 @@ static mt_rc add_masters(mt_plan *p, int u, mt_err *err)
 {
     const mt_layout *l = p->model->units[u].layout;
     const bool f32 = p->arithmetic.compute == MT_DTYPE_F32, updates = p->job.train && !p->job.only_gradients;
-    int64_t n_hi = l->n_elems, n_lo = mt_plan_stored(p, u, MT_STATE_LO);
+    int64_t n_hi = l->n_hi, n_lo = mt_plan_stored(p, u, MT_STATE_LO);
     if (mt_plan_is_sliced(p, u)) {
         n_hi = mt_plan_slice_elems(p, u, MT_STATE_HI);
         n_lo = mt_plan_slice_elems(p, u, MT_STATE_LO);
+    } else if (p->place.units[u].home == MT_DEVICE && !f32) {
+        n_hi = l->n_elems; /* the device computes with weights at this home: packed ones are expanded there */
     }
+    if (mt_plan_alias(p, u) == u) MT_TRY(plan_add(p, MT_BUF_PACKED_HOME, u, -1, MT_HOST, l->packed_bytes, err));
     if (p->place.units[u].home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, -1, 2 * (size_t)n_hi, err));
     if (updates || f32) return add_at_home(p, MT_BUF_LO, u, -1, 2 * (size_t)n_lo, err);
     return add_at_home(p, MT_BUF_EXACT_HOME, u, -1, 4 * (size_t)l->n_exact, err);
@@ -125,7 +128,7 @@ static mt_rc add_resident(mt_plan *p, int u, mt_err *err)
     if (at->resident) MT_TRY(plan_add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (apart ? 8 : 4), err));
     if (at->resident && (f32 || apart)) /* in bf16, weights at a device home already have this form */
         MT_TRY(plan_add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * mt_dtype_bytes(p->arithmetic.compute), err));
-    if (at->resident && f32 && apart) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + (size_t)l->n_low) * 2, err));
+    if (at->resident && f32 && apart) MT_TRY(plan_add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (size_t)(l->n_hi + l->n_low) * 2, err));
     for (mt_state_kind k = 0; k <= MT_STATE_LO; k++)
         if (mt_plan_mirrors(p, u, k))
             MT_TRY(plan_add(p, MT_BUF_WEIGHT_SLICE, u, (int)k, MT_DEVICE, 2 * (size_t)mt_plan_slice_elems(p, u, k), err));
@@ -219,7 +222,7 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     for (int s = 0; s < mt_min_int(at->streamed, at->ring_slots); s++) {
         MT_TRY(plan_add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * mt_dtype_bytes(p->arithmetic.compute), err));
         if (f32)
-            MT_TRY(plan_add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_elems + l->n_low) * 2, err));
+            MT_TRY(plan_add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_hi + l->n_low) * 2, err));
         else
             MT_TRY(plan_add(p, MT_BUF_EXACT, g, s, MT_DEVICE, (size_t)l->n_exact * 8, err));
     }
@@ -423,9 +426,18 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     return plan_add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums + (size_t)p->model->n_units * sizeof(double), err);
 }
 
+/* Packed weights are copied and expanded on one stream, so units take turns in one buffer. */
+static mt_rc add_packed(mt_plan *p, mt_err *err)
+{
+    size_t most = 0;
+    for (int g = 0; g < p->model->n_groups; g++) most = max_size(most, p->model->layouts[g].packed_bytes);
+    return plan_add(p, MT_BUF_PACKED, -1, -1, MT_DEVICE, most, err);
+}
+
 mt_rc mt__plan_list_buffers(mt_plan *p, mt_err *err)
 {
     MT_TRY(add_units(p, err));
+    MT_TRY(add_packed(p, err));
     for (int g = 0; g < p->model->n_groups; g++) MT_TRY(add_group(p, g, err));
     MT_TRY(add_update_slots(p, err));
     if (p->job.train) MT_TRY(add_kept(p, err));

@@ -50,7 +50,7 @@ static inline size_t mt_plan_sent_bytes(const mt_plan *p) { return mt_arithmetic
 /* True if every machine stores all low halves of the unit, because the device's weights are made from them. */
 bool mt_plan_low_is_whole(const mt_plan *p, int unit);
 /* The part of a unit's state that this machine stores: up to two runs of elements, consecutive in memory.  Returns their number.
- * Every machine stores all of hi. */
+ * Every machine stores all of hi, and all packed weights. */
 int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[2]);
 /* True if they include any element of a range. */
 bool mt_plan_stores(const mt_plan *p, mt_state_range r);

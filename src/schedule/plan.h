@@ -136,6 +136,7 @@ static inline int64_t mt_job_positions(const mt_job *j) { return j->cache_rows >
 #define MT_BUFFER_LIST(X)                                                                                                        \
     X(HI, "master.hi")               /* unit, at its home */                                                                     \
     X(LO, "master.lo")               /* unit */                                                                                  \
+    X(PACKED_HOME, "master.packed")  /* unit: host, frozen weights as their files pack them */                                   \
     X(EXACT_HOME, "master.exact")    /* unit, if nothing is updated: hi, then lo, of exact numbers */                            \
     X(ARRAY, "optimizer.array")      /* unit, array of the optimizer */                                                          \
     X(PARKED, "grad.parked")         /* unit: host, waits for the norm */                                                        \
@@ -143,6 +144,7 @@ static inline int64_t mt_job_positions(const mt_job *j) { return j->cache_rows >
     X(RESIDENT, "weights.resident")  /* unit: compute form */                                                                    \
     X(RING, "weights.ring")          /* group, slot */                                                                           \
     X(WEIGHT_SLICE, "weights.slice") /* unit, 0 or 1: hi or lo of the lane's slice of weights whose home is the host */          \
+    X(PACKED, "weights.packed")      /* packed weights of a unit on their way to numbers */                                      \
     X(EXACT, "weights.exact")        /* group, slot or unit: exact numbers in fp32, and their halves on the way */               \
     X(HALVES, "weights.halves")      /* group, slot or unit: hi and lo on their way to fp32 */                                   \
     X(ACC, "grad.acc")               /* unit or (group, slot): fp32 */                                                           \

@@ -30,7 +30,7 @@ int64_t mt_plan_slice_elems(const mt_plan *p, int unit, mt_state_kind kind)
     const mt_layout *l = p->model->units[unit].layout;
     const int64_t own = mt_plan_slice_rest(p, unit);
     if (mt_state_is_array(kind)) return own;
-    return own + (kind == MT_STATE_HI ? l->n_elems : l->n_low) - l->n_train;
+    return own + (kind == MT_STATE_HI ? l->n_hi : l->n_low) - l->n_train;
 }
 
 bool mt_plan_mirrors(const mt_plan *p, int unit, mt_state_kind kind)
@@ -60,7 +60,8 @@ int mt_plan_runs(const mt_plan *p, int unit, mt_state_kind kind, mt_stretch out[
     const bool whole = kind == MT_STATE_HI || (kind == MT_STATE_LO && mt_plan_low_is_whole(p, unit));
     out[0] = mt_plan_own_slice(p, unit);
     out[1] = (mt_stretch){ l->n_train, l->n_low - l->n_train }; /* frozen parameters do not change: every machine has them */
-    if (whole) out[0] = (mt_stretch){ 0, kind == MT_STATE_HI ? l->n_elems : l->n_low };
+    if (whole) out[0] = (mt_stretch){ 0, kind == MT_STATE_HI ? l->n_hi : l->n_low };
+    if (kind == MT_STATE_PACKED) out[0] = (mt_stretch){ 0, (int64_t)l->packed_bytes };
     return kind == MT_STATE_LO && !whole ? 2 : 1;
 }
 
