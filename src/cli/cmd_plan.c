@@ -27,12 +27,15 @@ typedef struct options {
 
 /* -- the answer ------------------------------------------------------------------------------------ */
 
-/* Parameters whose low halves are zero and not stored: frozen ones that the files have in bf16. */
-static uint64_t count_without_low(const mt_model *m)
+/* Bytes of masters in a checkpoint: frozen parameters that the files have in bf16 have no low halves, and packed ones are bytes. */
+static uint64_t master_bytes(const mt_model *m)
 {
-    uint64_t n = 0;
-    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) n += at.w->no_low ? (uint64_t)at.w->n : 0;
-    return n;
+    uint64_t bytes = 0;
+    for (mt_walk at = mt_walk_model(m); mt_walk_next(&at);) {
+        const size_t packed = mt_packing_bytes(&at.w->packing);
+        bytes += packed ? packed : (uint64_t)at.w->n * (at.w->no_low ? 2 : 4);
+    }
+    return bytes;
 }
 
 /* Disk space of the run: the model, and in a checkpoint also lo and the optimizer's arrays unless only the model is saved. */
@@ -43,7 +46,7 @@ static mt_train_writes writes_of(const mt_model *m, const mt_settings *s)
     mt_arithmetic types = { 0 };
     mt_train_types(s, &types);
     const size_t arrays = mt_state_arrays_bytes(mt_arithmetic_form(&types));
-    const uint64_t resume = (uint64_t)m->n_params * 4 - count_without_low(m) * 2 + (uint64_t)m->n_trained * arrays;
+    const uint64_t resume = master_bytes(m) + (uint64_t)m->n_trained * arrays;
     mt_train_writes w = { .model = (uint64_t)m->n_params * mt_dtype_bytes(dtype == MT_DTYPE_F64 ? MT_DTYPE_F32 : dtype) };
     w.checkpoint = w.model + (save->save_only_model ? 0 : resume);
     mt_train_count_writes(&w, save, 0, mt_train_saves(save, 0, s->training.num_steps, 0) + !save->save_only_model);

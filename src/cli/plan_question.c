@@ -5,6 +5,7 @@
 #include "base/pool.h"
 #include "base/units.h"
 #include "ckpt/model_files.h"
+#include "ckpt/weights.h"
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "hub/hub.h"
@@ -32,14 +33,30 @@ static mt_rc open_shape(mt_subject *s, const mt_shape *shape, const mt_settings 
     return mt_shape_model(&s->config, &s->model, shape, &o, err);
 }
 
+/* What is frozen takes as much as its form in the files: they are opened if they are there.  Otherwise config.json's dtype counts. */
+static mt_rc open_model(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
+{
+    mt_model_options o = mt_plan_model_options(set);
+    mt_shards *files = NULL;
+    char notice[256];
+    if (set->training.freeze.n && !set->training.from_scratch) {
+        mt_rc rc = mt_shards_open(&files, path, err);
+        if (rc && rc != MT_ENOENT) return rc;
+    }
+    o.assume_dtype &= !files;
+    mt_rc rc =
+        files ? mt_weights_model(&s->model, &s->config, files, &o, notice, err) : mt_model_create(&s->model, s->config, &o, err);
+    mt_shards_close(files);
+    return rc;
+}
+
 /* A model directory or a .gguf file, as train takes them. */
 static mt_rc open_files(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
 {
-    const mt_model_options o = mt_plan_model_options(set);
     MT_TRY(mt_refuse_run(path, err));
     MT_TRY(mt_model_files_config(&s->config, path, err));
     MT_TRY(mt_config_assume(&s->config, set->model.family, err));
-    return mt_model_create(&s->model, s->config, &o, err);
+    return open_model(s, path, set, err);
 }
 
 /* A model that is not in our table: download its config.json from the hub. */

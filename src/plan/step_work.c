@@ -5,12 +5,20 @@
 static const mt_unit *unit_of(const mt_step_work *w, int u) { return &w->p->model->units[u]; }
 static double params(const mt_step_work *w, int u) { return (double)unit_of(w, u)->layout->n_train; }
 
+/* Packed weights are expanded where they were copied to, before the next copy begins.  In bytes that could cross in that time. */
+static double expand_bytes(const mt_step_work *w, const mt_layout *l)
+{
+    const mt_machine *m = w->costs->m;
+    const double moved = (double)l->packed_bytes + (double)(l->n_elems - l->n_hi) * w->costs->e;
+    return l->packed_bytes ? moved / m->device_bandwidth * m->copy_in : 0;
+}
+
 static double fetch_bytes(const mt_step_work *w, int u)
 {
     const mt_layout *l = unit_of(w, u)->layout;
     const bool f32 = w->p->arithmetic.compute == MT_DTYPE_F32;
     if (w->p->place.units[u].home == MT_DEVICE && !mt_plan_is_sliced(w->p, u)) return 0; /* packed weights: once a run */
-    return 2.0 * (double)(l->n_hi + (f32 ? l->n_low : l->n_exact)) + (double)l->packed_bytes;
+    return 2.0 * (double)(l->n_hi + (f32 ? l->n_low : l->n_exact)) + (double)l->packed_bytes + expand_bytes(w, l);
 }
 
 static double kept_bytes(const mt_step_work *w, int layer)

@@ -138,6 +138,49 @@ static void expanded_in_the_ring_is_expanded_at_load(void **state)
         }
 }
 
+/* -- plans ----------------------------------------------------------------------------------------- */
+
+/* Host memory with all state there. */
+static size_t host_bytes(const rig *r, mt_dtype t)
+{
+    mt_err err = { 0 };
+    mt_placement p;
+    mt_plan *plan;
+    const mt_arithmetic a = arithmetic_of(r, t, 1);
+    const mt_job job = rig_job(r, true);
+    assert_ok(mt_placement_init(&p, r->model, &err));
+    p.sweep_tokens = job.step_tokens;
+    mt_placement_set_slots(&p, r->model, 1, 1, 1);
+    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
+    assert_ok(mt_plan_create(&plan, r->model, &job, &a, &p, &err));
+    const size_t bytes = plan->host_bytes;
+    mt_plan_free(plan);
+    mt_placement_free(&p);
+    return bytes;
+}
+
+/* The file's bytes take the place of 2 or 4 a number. */
+static void plans_count_the_bytes_of_the_form(void **state)
+{
+    for (int kind = 0; kind < PACKED_KINDS; kind++) {
+        rig packed, expanded;
+        size_t saved = 0;
+        open_packed(&packed, *state, (packed_kind)kind, 1);
+        open_expanded(&expanded, *state, 1);
+        for (mt_walk at = mt_walk_model(packed.model); mt_walk_next(&at);)
+            if (at.w->packing.form != MT_FORM_NUMBERS) saved += 4 * (size_t)at.w->n;
+        saved -= packed_bytes_of(packed.model);
+        for (int f32 = 0; f32 < 2; f32++) {
+            const mt_dtype t = f32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+            const size_t less = host_bytes(&expanded, t) - host_bytes(&packed, t), slack = 1 << 15; /* buffers are rounded up */
+            if (less + slack < saved || less > saved + slack)
+                fail_msg("%s: %zu bytes less, %zu expected", packed_name((packed_kind)kind), less, saved);
+        }
+        rig_close(&packed);
+        rig_close(&expanded);
+    }
+}
+
 /* -- checkpoints ----------------------------------------------------------------------------------- */
 
 static mt_rc read_state(void *engine, mt_state_range r, void *dst, mt_err *err) { return mt_engine_read(engine, r, dst, err); }
@@ -280,5 +323,6 @@ static void packed_weights_that_are_not_finite_are_refused(void **state)
 }
 
 #define with_dir(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-RIG_TEST_MAIN(with_dir(expanded_in_the_ring_is_expanded_at_load), with_dir(checkpoints_keep_packed_weights),
-              with_dir(other_weights_are_not_taken_for_packed_ones), with_dir(packed_weights_that_are_not_finite_are_refused))
+RIG_TEST_MAIN(with_dir(expanded_in_the_ring_is_expanded_at_load), with_dir(plans_count_the_bytes_of_the_form),
+              with_dir(checkpoints_keep_packed_weights), with_dir(other_weights_are_not_taken_for_packed_ones),
+              with_dir(packed_weights_that_are_not_finite_are_refused))
