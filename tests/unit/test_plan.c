@@ -506,6 +506,19 @@ static void flops_count_what_is_multiplied(void **state)
     mt_config_close(c);
 }
 
+/* Runs store this hash: a choice that is added later must not change the hash of runs that did not have it. */
+static void an_arithmetic_keeps_its_hash(void **state)
+{
+    (void)state;
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8 };
+    assert_true(mt_arithmetic_hash(&a) == 0x8c28256b9ecee1a7);
+    a.moments = MT_MOMENTS_8BIT;
+    a.unit_experts = 4, a.moe_tokens = 16;
+    a.bundles = a.shares = 2;
+    a.reduce_bf16 = true;
+    assert_true(mt_arithmetic_hash(&a) == 0xc96108f644f4690f);
+}
+
 /* Bytes and times follow the optimizer's arrays, and an arithmetic with AdamW has another hash than with Lion. */
 static void an_optimizer_with_one_array_takes_less(void **state)
 {
@@ -552,4 +565,5 @@ MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refus
              cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size),
              cmocka_unit_test(sweeps_are_made_of_whole_passes), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits),
              cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
-             cmocka_unit_test(flops_count_what_is_multiplied), cmocka_unit_test(an_optimizer_with_one_array_takes_less))
+             cmocka_unit_test(flops_count_what_is_multiplied), cmocka_unit_test(an_optimizer_with_one_array_takes_less),
+             cmocka_unit_test(an_arithmetic_keeps_its_hash))
