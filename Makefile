@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 # Where the preset builds (CMakePresets.json); not for the user to say.
 override BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 
-.PHONY: all build configure deps demo tests test test-asan test-tsan test-cuda soak analyze fuzz install package format clean help
+.PHONY: all build configure deps demo tests test test-asan test-tsan test-cuda soak analyze fuzz install uninstall package format clean help
 
 all: build
 
@@ -57,6 +57,13 @@ install: build
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target manual
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
+# What make install has listed; folders that are empty then, if they are megatrain's.
+INSTALLED = $(PREFIX)/share/megatrain/installed-files.txt
+uninstall:
+	@test -f '$(INSTALLED)' || { echo "no $(INSTALLED): set PREFIX to where make install put megatrain" >&2; exit 1; }
+	@xargs -d '\n' rm -f < '$(INSTALLED)' && rm -f '$(INSTALLED)'
+	@find '$(PREFIX)/share/megatrain' '$(PREFIX)/share/doc/megatrain' -depth -type d -empty -delete
+
 package: deps
 	@scripts/package.sh
 
@@ -75,4 +82,5 @@ help:
 	@echo "make analyze    GCC's analyzer and clang-tidy over the sources"
 	@echo "make fuzz       every fuzz target, MINUTES=10 in all (needs clang)"
 	@echo "make install    into PREFIX (default /usr/local)"
+	@echo "make uninstall  what make install put into PREFIX"
 	@echo "make package    a relocatable tarball with the libraries a bare server lacks"

@@ -43,3 +43,9 @@ add_custom_target(manual ALL DEPENDS ${CMAKE_BINARY_DIR}/megatrain.1)
 install(FILES ${CMAKE_BINARY_DIR}/megatrain.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES completions/megatrain.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME megatrain)
 install(FILES completions/_megatrain DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+
+# The last step of an installation: its files, for make uninstall.  A component, so that a package has no such list.
+install(CODE [[
+  list(JOIN CMAKE_INSTALL_MANIFEST_FILES "\n" files)
+  file(WRITE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/megatrain/installed-files.txt" "${files}\n")
+]] COMPONENT library)

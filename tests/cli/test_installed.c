@@ -1,4 +1,5 @@
-/* The program as make install leaves it: it finds its data from any folder, and its documents find each other. */
+/* The program as make install leaves it: it finds its data from any folder, its documents find each other, and make uninstall
+ * removes it. */
 #include "program.h"
 #include "workspace.h"
 
@@ -31,6 +32,11 @@ static void the_installed_demo_runs_from_any_folder(void **state)
                  "test -s prefix/share/man/man1/megatrain.1 && test -s prefix/share/bash-completion/completions/megatrain");
     expect_shell(*state,
                  "cd prefix/share/doc/megatrain && test -s README.md && test -s docs/plan.md && test -s docs/pictures/demo.svg");
+    expect_shell(*state,
+                 "touch prefix/share/megatrain/mine && make -s -C '" MT_TESTS_DIR
+                 "/..' uninstall PREFIX=\"$PWD/prefix\" && test \"$(find prefix -type f)\" = prefix/share/megatrain/mine");
+    expect_shell(*state, "! test -e prefix/share/doc/megatrain && ! test -e prefix/share/megatrain/configs");
+    expect_shell(*state, "make -s -C '" MT_TESTS_DIR "/..' uninstall PREFIX=\"$PWD/prefix\" 2>&1 | grep 'set PREFIX'");
 }
 
 MT_TEST_MAIN(cmocka_unit_test_setup_teardown(the_installed_demo_runs_from_any_folder, workspace_make, workspace_remove))
