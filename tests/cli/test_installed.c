@@ -39,4 +39,28 @@ static void the_installed_demo_runs_from_any_folder(void **state)
     expect_shell(*state, "make -s -C '" MT_TESTS_DIR "/..' uninstall PREFIX=\"$PWD/prefix\" 2>&1 | grep 'set PREFIX'");
 }
 
-MT_TEST_MAIN(cmocka_unit_test_setup_teardown(the_installed_demo_runs_from_any_folder, workspace_make, workspace_remove))
+/* scripts/build-note.sh in a folder with this cache of CMake's, beside a driver and an nvcc of this version. */
+static void expect_note(const char *dir, const char *cache, const char *nvcc, const char *says)
+{
+    char script[1024];
+    workspace_write(dir, "CMakeCache.txt", cache);
+    snprintf(script, sizeof script, "#!/bin/sh\necho 'Cuda compilation tools, release %s, V%s.89'\n", nvcc, nvcc);
+    workspace_write(dir, "nvcc", script);
+    snprintf(script, sizeof script,
+             "chmod +x nvcc nvidia-smi && PATH=\"$PWD:$PATH\" '" MT_TESTS_DIR "/../scripts/build-note.sh' . > note && "
+             "if [ -n '%s' ]; then grep -F '%s' note; else ! test -s note; fi",
+             says, says);
+    expect_shell(dir, script);
+}
+
+static void a_build_without_cuda_says_why(void **state)
+{
+    workspace_write(*state, "nvidia-smi", "#!/bin/sh\n");
+    expect_note(*state, "MT_CUDA:STRING=AUTO\n", "11.8", "the CUDA toolkit 11.8 is older than 12.4");
+    expect_note(*state, "MT_CUDA:STRING=AUTO\n", "12.10", "the CUDA toolkit 12.10 has no cuBLAS");
+    expect_note(*state, "MT_CUDA:STRING=OFF\n", "11.8", "");
+    expect_note(*state, "MT_HAVE_CUDA:INTERNAL=1\n", "12.4", "");
+}
+
+MT_TEST_MAIN(cmocka_unit_test_setup_teardown(the_installed_demo_runs_from_any_folder, workspace_make, workspace_remove),
+             cmocka_unit_test_setup_teardown(a_build_without_cuda_says_why, workspace_make, workspace_remove))
