@@ -92,8 +92,13 @@ static mt_rc lint_end(mt_findings *f, const mt_lint_input *in, mt_err *err)
     if (in->end_id < 0) return MT_OK;
     MT_TRY(trains(in->store, in->end_id, &trained, err));
     if (trained) return MT_OK;
-    return found(f, MT_LINT_WARN, err, "%s: token %d, which ends an answer, is never trained: the model would not learn to stop",
-                 in->name, in->end_id);
+    const mt_store_counts *c = mt_store_counted(in->store);
+    bool all_cut = c->odd.answers_cut >= c->n_samples; /* has its own finding */
+    bool stops = !in->lets_end_untrained && !in->truncates && !all_cut;
+    return found(f, stops ? MT_LINT_STOP : MT_LINT_WARN, err,
+                 "%s: token %d, which ends an answer, is never trained: the model would not learn to stop%s", in->name,
+                 in->end_id,
+                 stops ? "; megatrain data --show shows where answers end, and allow_untrained_end trains them so" : "");
 }
 
 static mt_rc lint_spelled(mt_findings *f, const mt_lint_input *in, mt_err *err)

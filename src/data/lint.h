@@ -21,10 +21,11 @@ typedef struct mt_lint_input {
     const char *name; /* of the dataset, for the messages */
     const mt_store *store;
     int64_t max_seq_len;
-    int64_t max_positions; /* of the model; 0: not known */
-    int32_t end_id;        /* the token that ends an answer; -1: there is none */
-    double max_cut_share;  /* from this share of cut answers on the run stops; 1: it never does */
-    bool truncates;        /* the user requested cut samples: they never stop the run */
+    int64_t max_positions;   /* of the model; 0: not known */
+    int32_t end_id;          /* the token that ends an answer; -1: there is none */
+    double max_cut_share;    /* from this share of cut answers on the run stops; 1: it never does */
+    bool truncates;          /* the user requested cut samples: they never stop the run */
+    bool lets_end_untrained; /* the same for answers of which none trains its end */
 } mt_lint_input;
 
 /* max_seq_len against the positions the model knows (0: not known), once for all datasets. */

@@ -325,7 +325,12 @@ static int32_t end_of(const mt_feed *f, const dataset *d)
     if (d->plain) return mt_tokenizer_role_id(f->tok, MT_TOK_EOS);
     const char *end = mt_sampler_end(d->sampler);
     while (*end == ' ' || *end == '\n' || *end == '\t' || *end == '\r') end++;
-    return *end ? mt_tokenizer_token_id(f->tok, end, strlen(end)) : -1;
+    int32_t id = *end ? mt_tokenizer_token_id(f->tok, end, strlen(end)) : -1;
+    for (; id < 0 && *end; end++) { /* the last of several */
+        int32_t last = mt_tokenizer_token_id(f->tok, end, strlen(end));
+        if (last >= 0 && mt_tokenizer_is_special(f->tok, last)) id = last;
+    }
+    return id;
 }
 
 static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
@@ -338,7 +343,8 @@ static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt
                              .max_positions = o->max_positions,
                              .end_id = end_of(f, &f->sets[i]),
                              .max_cut_share = s->dataset.max_cut_share,
-                             .truncates = s->dataset.overlong == MT_OVERLONG_TRUNCATE };
+                             .truncates = s->dataset.overlong == MT_OVERLONG_TRUNCATE,
+                             .lets_end_untrained = s->dataset.allow_untrained_end || f->sets[i].plain };
         MT_TRY(mt_lint(&f->findings, &in, err));
     }
     return MT_OK;

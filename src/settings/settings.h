@@ -113,6 +113,7 @@ typedef struct mt_dataset_settings {
     mt_tri packing;                  /* AUTO: on for plain text, off for chat */
     mt_overlong overlong;            /* AUTO: TRUNCATE for chat, SPLIT for plain text */
     double max_cut_share;            /* from this share of cut answers on the run stops before step 0; 1: never */
+    bool allow_untrained_end;        /* train also if no sample trains the token that ends an answer */
     bool shuffle;                    /* by seed and epoch */
     mt_mix_strategy mix_strategy;    /* how several datasets become one */
     mt_floats interleave_probs;      /* one per dataset; empty: equal */

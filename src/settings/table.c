@@ -168,6 +168,9 @@ const mt_setting mt__settings[] = {
     NUM(dataset, max_cut_share, FREE, "0.2", 0, 1,
         "Stop before the first step if at least this fraction of the answers is cut at max_seq_len. 1, or overlong: truncate: "
         "never stop."),
+    BOOL(dataset, allow_untrained_end, FREE, "false",
+         "Train also if no sample trains the token that ends an answer. The model would not learn to stop, so this is an error "
+         "otherwise."),
     BOOL(dataset, shuffle, DATA, "true", "Shuffle by seed and epoch."),
     ENUM(dataset, mix_strategy, mt_mix_strategy, mix, DATA, "concat",
          "Several datasets: one after the other, or interleaved until the first (under) or the last (over) is used up."),

@@ -506,10 +506,15 @@ static void lint_finds_what_is_probably_wrong(void **state)
     mt_free(fake_file(*state, "a.jsonl", text.s));
     f = lint(&s, 0, (fake_token(5, 0, 1) + 1) % FAKE_VOCAB);
     assert_int_equal(f.n, 3);
-    assert_ok(mt_lint_verdict(&f, &err));
     assert_non_null(strstr(f.items[0].text, "1 of 100 samples (1%) train nothing"));
     assert_non_null(strstr(f.items[1].text, "3 of 100 answers (3%) are cut at max_seq_len 64"));
-    assert_non_null(strstr(f.items[2].text, "is never trained"));
+    assert_int_equal(mt_lint_verdict(&f, &err), MT_ERANGE);
+    assert_says("which ends an answer, is never trained: the model would not learn to stop; megatrain data --show");
+    mt_findings_free(&f);
+    f = lint_as(&s, (mt_lint_input){
+                        .end_id = (fake_token(5, 0, 1) + 1) % FAKE_VOCAB, .max_cut_share = 0.2, .lets_end_untrained = true });
+    assert_int_equal(f.n, 3);
+    assert_ok(mt_lint_verdict(&f, &err));
     mt_findings_free(&f);
 
     mt_str_clear(&text);
