@@ -1,8 +1,9 @@
 /* chat_end.c - how a template opens and ends an answer and how it writes calls, found by rendering samples.
  *
  * A two-turn conversation is rendered once, and the text after the answer is examined.  The first special token there, with white
- * space before it, is the end of turn; tokens after it (a line break, a second token) are not trained.  Templates in which only
- * the next turn's header ends an answer (GLM-4) get that header's token; those that end nothing get eos, with a notice.
+ * space before it, is the end of turn, with special tokens right after it if they are there between turns, too (Cohere2).  What
+ * else follows (a line break, an eos after the last turn) is not trained.  Templates in which only the next turn's header ends an
+ * answer (GLM-4) get that header's token; those that end nothing get eos, with a notice.
  *
  * Templates without a generation prompt open an answer, too ("<|im_start|>assistant\n").  That opening is added to prompts;
  * otherwise trained answers would lack it.
@@ -95,6 +96,28 @@ static mt_rc keep_end(mt_sampler *s, const char *text, size_t n, mt_err *err)
     return s->end ? MT_OK : mt_no_memory(err, "the chat template");
 }
 
+/* Special tokens that follow the end of an answer at once, and do so before another question, too, are a part of it: Cohere2
+ * closes a response and then the turn.  What follows only the last answer ends the text. */
+static mt_rc extend_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    size_t at, end, next, n = s->n_end;
+    bool shown;
+    MT_TRY(probe(s, w, 2, &at, err));
+    end = at + s->n_end;
+    do {
+        n = end - at;
+        MT_TRY(special_at(s, w, &w->full, end, &next, err));
+        if (next) end = next;
+    } while (next);
+    if (n == s->n_end) return MT_OK;
+    mt_str_clear(&w->turn);
+    mt_str_add(&w->turn, w->full.s + at, n);
+    if (!mt_str_ok(&w->turn)) return mt_no_memory(err, "the chat template");
+    MT_TRY(probe(s, w, 3, &at, err));
+    shown = at && mt_slice_starts(mt_slice_from(mt_slice_of(&w->full), at), mt_slice_of(&w->turn));
+    return shown ? keep_end(s, w->turn.s, n, err) : MT_OK;
+}
+
 mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     size_t at, end;
@@ -102,7 +125,10 @@ mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     MT_TRY(probe(s, w, 2, &at, err));
     if (at) {
         MT_TRY(mt__chat_end_after(s, w, &w->full, at, &end, err));
-        if (end) return keep_end(s, w->full.s + at, end - at, err);
+        if (end) {
+            MT_TRY(keep_end(s, w->full.s + at, end - at, err));
+            return extend_end(s, w, err);
+        }
         size_t n = w->full.n; /* an end mark spelled in ordinary tokens */
         while (n > at && mt_is_space(w->full.s[n - 1])) n--;
         if (n > at) return keep_end(s, w->full.s + at, n - at, err);

@@ -230,10 +230,10 @@ static const mt_template table[] = {
       .text = "{{ '<|startoftext|>' }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '<|extra_4|>' }}" IF_USER
               "{{ m.content ~ '<|extra_0|>' }}" IF_ANSWER "{{ m.content ~ '<|eos|>' }}" REFUSE_OTHERS END_FOR },
     { .name = "gpt_oss",
-      .tokens = { "<|start|>", "<|message|>", "<|channel|>", "<|end|>" },
+      .tokens = { "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>" },
       .text = UNLESS_SYSTEM("'<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.<|end|>'")
           TURNS("'<|start|>system<|message|>' ~ m.content ~ '<|end|>'", "'<|start|>user<|message|>' ~ m.content ~ '<|end|>'",
-                "'<|start|>assistant<|channel|>final<|message|>' ~ m.content ~ '<|end|>'",
+                "'<|start|>assistant<|channel|>final<|message|>' ~ m.content ~ ('<|return|>' if loop.last else '<|end|>')",
                 "'<|start|>assistant<|channel|>final<|message|>'") },
     { .name = "solar",
       .text = FOR_EACH IF_SYSTEM "{{ '### System:\\n' ~ m.content ~ '\\n\\n' }}" IF_USER

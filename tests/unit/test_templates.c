@@ -46,6 +46,7 @@ static const char *const specials[] = { "<s>",
                                         "<|message|>",
                                         "<|channel|>",
                                         "<|end|>",
+                                        "<|return|>",
                                         "<|start_header_id|>",
                                         "<|end_header_id|>",
                                         "<|eot_id|>",
@@ -127,7 +128,7 @@ static void names_of_llama_factory_write_turns_as_there(void **state)
         { "hunyuan", "<|startoftext|>Q<|extra_0|>A<|eos|>" },
         { "gpt_oss", "<|start|>system<|message|>You are ChatGPT, a large language model trained by "
                      "OpenAI.<|end|><|start|>user<|message|>Q<|end|>"
-                     "<|start|>assistant<|channel|>final<|message|>A<|end|>" },
+                     "<|start|>assistant<|channel|>final<|message|>A<|return|>" },
         { "baichuan", "<reserved_102>Q<reserved_103>A</s>" },
         { "breeze", "<s>[INST] Q [/INST] A</s>" },
         { "atom", "<s>Human: Q\n</s><s>Assistant:A\n</s>" },
@@ -647,6 +648,35 @@ static void published_models_keep_their_templates(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 
+/* Cohere2 closes the response, then the turn; an eos after the last turn alone is not a part of its end (Phi-3). */
+static void special_tokens_that_end_an_answer_together_are_trained(void **state)
+{
+    static const struct {
+        const char *template, *end, *trained;
+    } cases[] = {
+        { "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}{% if m.role == 'assistant' %}<|end|>{% endif "
+          "%}<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant<|message|>{% endif %}",
+          "<|end|><|eot_id|>", "A<|end|><|eot_id|>B<|end|><|eot_id|>" },
+        { "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt "
+          "%}<|start|>assistant<|message|>{% else %}</s>{% endif %}",
+          "<|end|>", "A<|end|>B<|end|>" },
+    };
+    write_tokenizer(*state);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        rig_open(&r, *state, openai(), (mt_sampler_config){ .template_text = cases[i].template });
+        assert_string_equal(mt_sampler_end(r.s), cases[i].end);
+        assert_int_equal(
+            rig_run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": "
+                        "\"A\"}, {\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"B\"}]}"),
+            MT_OK);
+        mt_str trained = rig_trained(&r, 0);
+        assert_string_equal(trained.s, cases[i].trained);
+        mt_str_free(&trained);
+        rig_close(&r);
+    }
+}
+
 /* Qwen3's template puts an empty thought before the last answer alone, so no rendering has both prompts, but the sample of the
  * second answer begins with that of the first: it takes its place, if it is kept. */
 static void answers_of_one_sample_are_trained_together(void **state)
@@ -694,18 +724,16 @@ static void answers_of_one_sample_are_trained_together(void **state)
     mt_free(text);
 }
 
-MT_TEST_MAIN(IN_TEMPDIR(answers_of_one_sample_are_trained_together), IN_TEMPDIR(names_of_llama_factory_write_turns_as_there),
-             cmocka_unit_test(the_documentation_lists_every_name), IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
-             IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
-             IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
-             IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
-             IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
-             cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
-             cmocka_unit_test(several_calls_and_results_share_their_turns),
-             cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well),
-             IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
-             IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
-             IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text),
-             IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
-             IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled),
-             IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))
+MT_TEST_MAIN(
+    IN_TEMPDIR(special_tokens_that_end_an_answer_together_are_trained), IN_TEMPDIR(answers_of_one_sample_are_trained_together),
+    IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), cmocka_unit_test(the_documentation_lists_every_name),
+    IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run), IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
+    IN_TEMPDIR(tool_data_works_under_the_name_of_the_family), IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
+    IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
+    cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
+    cmocka_unit_test(several_calls_and_results_share_their_turns),
+    cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well), IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
+    IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
+    IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text), IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
+    IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled), IN_TEMPDIR(every_answer_of_a_conversation_is_completed),
+    cmocka_unit_test(published_models_keep_their_templates))
