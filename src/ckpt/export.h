@@ -12,17 +12,19 @@
 #include "ckpt/shards_write.h"
 #include "ckpt/side_files.h"
 #include "ckpt/state_io.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct mt_export {
-    const mt_model *model;        /* all borrowed */
-    const mt_side_files *files;   /* config.json, the tokenizer's and others, as the source has them */
-    const mt_shards *source;      /* names and dtypes; NULL: made from scratch, mt__export_unsaid_dtype holds */
-    mt_dtype dtype;               /* of every tensor; MT_DTYPE_COUNT: as the source has them */
-    size_t max_shard_bytes;       /* 0: one file */
-    int32_t end_of_turn;          /* the token that was trained to end an answer; -1: not known */
-    bool quiet;                   /* say nothing of what had to be added */
-    const char *end_of_turn_text; /* its text, for tokenizer_config.json; NULL: leave that file as it is */
-    const char *chat_template;    /* what conversations were written with instead of the source's template; NULL: with that */
+    const mt_model *model;         /* all borrowed */
+    const mt_side_files *files;    /* config.json, the tokenizer's and others, as the source has them */
+    const mt_shards *source;       /* names and dtypes; NULL: made from scratch, mt__export_unsaid_dtype holds */
+    mt_dtype dtype;                /* of every tensor; MT_DTYPE_COUNT: as the source has them */
+    size_t max_shard_bytes;        /* 0: one file */
+    int32_t end_of_turn;           /* the token that was trained to end an answer; -1: not known */
+    bool quiet;                    /* say nothing of what had to be added */
+    const char *end_of_turn_text;  /* its text, for tokenizer_config.json; NULL: leave that file as it is */
+    const mt_tokenizer *tokenizer; /* its adopted tokens go into tokenizer_config.json; NULL: there are none */
+    const char *chat_template;     /* what conversations were written with instead of the source's template; NULL: with that */
 } mt_export;
 
 /* Refuses files that are not the JSON objects that saving changes: to be called before hours of training, not after. */

@@ -6,6 +6,7 @@
 #include "base/value.h"
 #include "ckpt/export.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct document {
@@ -149,8 +150,36 @@ static mt_rc fix_template(const mt_export *x, document *d, mt_err *err)
     return set(d, "chat_template", text_value(x->chat_template), err);
 }
 
+/* Tokens that training made special: others must not cut them to pieces. */
+static mt_rc add_adopted(const mt_export *x, document *d, mt_err *err)
+{
+    static const char *const flags[] = { "lstrip", "normalized", "rstrip", "single_word", "special" };
+    static const char key[] = "added_tokens_decoder";
+    enum { FLAGS = MT_COUNT(flags) };
+    size_t n = 0, n_text;
+    const int32_t *ids = x->tokenizer ? mt_tokenizer_adopted(x->tokenizer, &n) : NULL;
+    const mt_value *old = mt_value_get(&d->root, key);
+    size_t n_old = old && old->type == MT_VALUE_MAP ? old->map.n : 0;
+    if (!n) return MT_OK;
+    mt_pair *all = mt_arena_calloc(&d->arena, n_old + n, sizeof *all),
+            *one = mt_arena_calloc(&d->arena, n * (FLAGS + 1), sizeof *one);
+    char *digits = mt_arena_calloc(&d->arena, n, 16);
+    if (!all || !one || !digits) return mt_no_memory(err, "%s", key);
+    if (n_old) memcpy(all, old->map.pairs, n_old * sizeof *all);
+    for (size_t i = 0; i < n; i++, one += FLAGS + 1, digits += 16) {
+        int n_digits = snprintf(digits, 16, "%d", ids[i]);
+        const char *text = mt_tokenizer_token(x->tokenizer, ids[i], &n_text);
+        one[0] = (mt_pair){ "content", 7, { .type = MT_VALUE_STR, .str = { text, n_text } } };
+        for (size_t k = 0; k < FLAGS; k++)
+            one[k + 1] = (mt_pair){ flags[k], strlen(flags[k]), { .type = MT_VALUE_BOOL, .b = k + 1 == FLAGS } };
+        all[n_old + i] = (mt_pair){ digits, (size_t)n_digits, { .type = MT_VALUE_MAP, .map = { one, FLAGS + 1 } } };
+    }
+    return set(d, key, (mt_value){ .type = MT_VALUE_MAP, .map = { all, n_old + n } }, err);
+}
+
 static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
 {
+    MT_TRY(add_adopted(x, d, err));
     MT_TRY(fix_eos_token(x, d, "tokenizer_config.json", err));
     return fix_template(x, d, err);
 }

@@ -6,6 +6,7 @@
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "data/sampler.h"
+#include "data/templates.h"
 #include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
@@ -144,6 +145,7 @@ static mt_rc open_chat(run *r, mt_err *err)
 {
     mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
     mt_sampler_config config = { .template = r->o->template, .as_is = true, .keep_text = true };
+    MT_TRY(mt_template_adopt(r->o->template, r->tok, err));
     MT_TRY(mt_sampler_open(&r->sampler, r->tok, &layout, &config, err));
     return mt_sampler_scratch_create(&r->sampler_scratch, r->sampler, err);
 }

@@ -19,11 +19,12 @@ typedef struct mt_source_info {
     int64_t train_tokens, train_docs, train_longest; /* the same of steps that train: what their arithmetic is chosen for */
     int64_t n_eval_samples;                          /* evaluated on */
     int64_t n_eval_batches;                          /* 0: nothing to evaluate on */
-    uint64_t fingerprint;         /* of the training data and all settings that make samples of it: a resumed run compares it */
-    bool shows_date;              /* samples show the date they were made for, by their template */
-    const char *end_of_turn_text; /* the token that is trained to end an answer; NULL: not known.  Lives as long as the source */
-    int32_t end_of_turn;          /* its id, where the text is given */
-    const char *chat_template;    /* to be saved with the model, which has another or none; NULL: its own was used, or none */
+    uint64_t fingerprint;          /* of the training data and all settings that make samples of it: a resumed run compares it */
+    bool shows_date;               /* samples show the date they were made for, by their template */
+    const char *end_of_turn_text;  /* the token that is trained to end an answer; NULL: not known.  Lives as long as the source */
+    int32_t end_of_turn;           /* its id, where the text is given */
+    const mt_tokenizer *tokenizer; /* its adopted tokens are to be saved; NULL: there are none.  Lives as long as the source */
+    const char *chat_template;     /* to be saved with the model, which has another or none; NULL: its own was used, or none */
 } mt_source_info;
 
 typedef struct mt_source_api {

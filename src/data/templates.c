@@ -4,6 +4,7 @@
  * with its end.  Roles a model was not trained with (tool) are refused by raise_exception rather than written somehow. */
 #include "data/templates.h"
 
+#include "base/log.h"
 #include "base/nearest.h"
 
 #include <stdio.h>
@@ -314,4 +315,26 @@ const char *mt_template_lacks(const mt_template *t, const mt_tokenizer *tok)
     if (strstr(t->text, "bos_token") && !strstr(t->text, "bos_token or ''") && mt_tokenizer_role_id(tok, MT_TOK_BOS) < 0)
         return "a bos token";
     return NULL;
+}
+
+mt_rc mt_template_adopt(const char *name, mt_tokenizer *tok, mt_err *err)
+{
+    size_t n = 0, n_text;
+    const mt_template *t = name ? mt_template_find(name) : NULL;
+    if (!t) return MT_OK;
+    MT_TRY(mt_tokenizer_adopt(tok, t->tokens, MT_COUNT(t->tokens), err));
+    const int32_t *ids = mt_tokenizer_adopted(tok, &n);
+    mt_str s = { 0 };
+    for (size_t i = 0; i < n; i++) {
+        const char *text = mt_tokenizer_token(tok, ids[i], &n_text);
+        mt_str_puts(&s, i ? ", " : "");
+        mt_str_add(&s, text, n_text);
+    }
+    if (n && mt_str_ok(&s))
+        mt_info(
+            "dataset.template %s: ordinary tokens of this vocabulary become special ones, here and in the saved tokenizer: %s",
+            name, s.s);
+    mt_rc rc = mt_str_ok(&s) ? MT_OK : mt_no_memory(err, "the chat template");
+    mt_str_free(&s);
+    return rc;
 }

@@ -27,6 +27,10 @@ void mt_template_nearest(const char *name, char near[64]);
 /* The first special token of t that the tokenizer does not have; NULL: all are there. */
 const char *mt_template_lacks(const mt_template *t, const mt_tokenizer *tok);
 
+/* Make one token each of the marks of the template `name` (NULL, "" and unknown names: none) that the vocabulary has as ordinary
+ * tokens: a base model whose chat model has them as special ones (Yi).  Only before the tokenizer is shared. */
+mt_rc mt_template_adopt(const char *name, mt_tokenizer *tok, mt_err *err);
+
 /* "Human: ...", "Assistant: ...", ended by eos: needs no special token but that one. */
 extern const mt_template mt_template_plain;
 

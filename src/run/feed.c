@@ -5,6 +5,7 @@
 #include "ckpt/model_files.h"
 #include "data/prefetch.h"
 #include "data/split_spec.h"
+#include "data/templates.h"
 
 #include <string.h>
 
@@ -360,6 +361,7 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     mt_rc rc = find_entries(f, s, o, err);
     if (!rc) rc = fetch_all(f, o, err);
     if (!rc) rc = mt_model_files_tokenizer(&f->tok, mt_settings_model_dir(s), err);
+    if (!rc) rc = mt_template_adopt(s->dataset.template, f->tok, err);
     if (!rc) rc = mt_specials_create(&f->specials, f->tok, err);
     if (!rc) rc = open_samplers(f, s, o, err);
     if (!rc) rc = open_pipeline(f, s, o, err);
@@ -500,6 +502,7 @@ static void feed_info(mt_source *s, mt_source_info *out)
     f->steps->api->info(f->steps, out);
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) out->shows_date |= mt_sampler_shows_date(f->sets[i].sampler);
     out->chat_template = mt_feed_new_template(f);
+    out->tokenizer = f->tok;
     if (end < 0) return;
     out->end_of_turn_text = mt_tokenizer_token(f->tok, end, &n);
     out->end_of_turn = end;

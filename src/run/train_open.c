@@ -131,6 +131,7 @@ static mt_rc open_data(mt_trainer *t, mt_err *err)
     t->net.export.end_of_turn = t->data.info.end_of_turn_text ? t->data.info.end_of_turn : -1;
     t->net.export.end_of_turn_text = t->data.info.end_of_turn_text;
     t->net.export.chat_template = t->data.info.chat_template;
+    t->net.export.tokenizer = t->data.info.tokenizer;
     if (t->data.info.longest > t->net.config->max_positions)
         return mt_fail(err, MT_ERANGE, "a sample of %lld tokens; the model has %lld positions: lower dataset.max_seq_len",
                        (long long)t->data.info.longest, (long long)t->net.config->max_positions);

@@ -98,8 +98,21 @@ static int by_id(const void *x, const void *y)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
+static void forget_index(mt_added *a)
+{
+    mt_free(a->by_id);
+    a->by_id = NULL;
+    mt_trie_deinit(&a->plain);
+    mt_trie_deinit(&a->normalized);
+    for (size_t i = 0; i < a->n; i++) {
+        mt_free(a->tokens[i].shown);
+        a->tokens[i].shown = NULL;
+    }
+}
+
 mt_rc mt_added_finish(mt_added *a, const mt_value *normalized_text, mt_err *err)
 {
+    forget_index(a);
     a->by_id = mt_calloc(a->n, sizeof *a->by_id);
     if (!a->by_id) return mt_no_memory(err, "%zu added tokens", a->n);
     for (size_t i = 0; i < a->n; i++) a->by_id[i] = (struct mt_added_id){ a->tokens[i].id, (uint32_t)i };
@@ -111,15 +124,10 @@ mt_rc mt_added_finish(mt_added *a, const mt_value *normalized_text, mt_err *err)
 
 void mt_added_deinit(mt_added *a)
 {
-    for (size_t i = 0; i < a->n; i++) {
-        mt_free(a->tokens[i].content);
-        mt_free(a->tokens[i].shown);
-    }
+    forget_index(a);
+    for (size_t i = 0; i < a->n; i++) mt_free(a->tokens[i].content);
     mt_free(a->tokens);
-    mt_free(a->by_id);
     mt_vocab_deinit(&a->names);
-    mt_trie_deinit(&a->plain);
-    mt_trie_deinit(&a->normalized);
     *a = (mt_added){ 0 };
 }
 

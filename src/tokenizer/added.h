@@ -47,7 +47,7 @@ typedef struct mt_segments {
 mt_rc mt_added_add(mt_added *a, mt_added_token token, const mt_vocab *model, mt_err *err);
 /* "added_tokens" of a tokenizer.json. */
 mt_rc mt_added_parse(mt_added *a, const mt_value *list, const mt_vocab *model, const char *what, mt_err *err);
-/* Build the tries; normalized_text[i] is token i's content normalized (used for those with normalized = true). */
+/* Build the tries, again after more were added; normalized_text[i] is token i's content normalized (used for those with normalized = true). */
 mt_rc mt_added_finish(mt_added *a, const mt_value *normalized_text, mt_err *err);
 void mt_added_deinit(mt_added *a);
 

@@ -87,6 +87,26 @@ static mt_rc finish_added(mt_tokenizer *tok, mt_err *err)
     return rc;
 }
 
+mt_rc mt_tokenizer_adopt(mt_tokenizer *tok, const char *const *texts, size_t n, mt_err *err)
+{
+    size_t n_before = tok->n_adopted;
+    for (size_t i = 0; i < n && texts[i]; i++) {
+        size_t n_text = strlen(texts[i]);
+        int32_t id = mt_vocab_id(&tok->model.vocab, texts[i], n_text);
+        if (id < 0 || mt_added_by_text(&tok->added, texts[i], n_text) || tok->n_adopted == MT_COUNT(tok->adopted)) continue;
+        mt_added_token t = { .content = (char *)(uintptr_t)texts[i], .n = n_text, .id = id, .special = true };
+        MT_TRY(mt_added_add(&tok->added, t, &tok->model.vocab, err));
+        tok->adopted[tok->n_adopted++] = id;
+    }
+    return tok->n_adopted > n_before ? finish_added(tok, err) : MT_OK;
+}
+
+const int32_t *mt_tokenizer_adopted(const mt_tokenizer *tok, size_t *n)
+{
+    *n = tok->n_adopted;
+    return tok->adopted;
+}
+
 /* The end of every way of opening: hands the tokenizer out, or closes it and names the file in the error. */
 static mt_rc open_finish(mt_tokenizer **out, mt_tokenizer *tok, mt_rc rc, const char *what, mt_err *err)
 {

@@ -36,6 +36,12 @@ mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, co
 mt_rc mt_tokenizer_open_model(mt_tokenizer **out, const char *bytes, size_t n, const char *what, mt_err *err);
 void mt_tokenizer_close(mt_tokenizer *tok);
 
+/* Make special tokens of those texts (at most 6) that are ordinary tokens of the vocabulary; others stay as they are.  Only before the
+ * tokenizer is shared. */
+mt_rc mt_tokenizer_adopt(mt_tokenizer *tok, const char *const *texts, size_t n, mt_err *err);
+/* The ids of those. */
+const int32_t *mt_tokenizer_adopted(const mt_tokenizer *tok, size_t *n);
+
 mt_rc mt_tok_scratch_create(mt_tok_scratch **out, const mt_tokenizer *tok, mt_err *err);
 void mt_tok_scratch_free(mt_tok_scratch *scratch);
 /* Once *stop is true an encoding that takes long fails with MT_ESTOPPED; borrowed. */

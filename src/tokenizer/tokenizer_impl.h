@@ -27,7 +27,9 @@ struct mt_tokenizer {
     mt_id_list prefix, suffix; /* around a text, with MT_ENCODE_SPECIAL */
     uint8_t *piece_types;      /* SentencePiece: the type of each id, else NULL */
     bool needs_origin;         /* Metaspace asks whether a word starts the input: origins are always tracked */
-    bool bare_model;           /* from a tokenizer.model: special tokens come from the files beside it */
+    int32_t adopted[6];        /* ordinary tokens that mt_tokenizer_adopt made special */
+    size_t n_adopted;
+    bool bare_model; /* from a tokenizer.model: special tokens come from the files beside it */
     /* tokenizer_config.json and its neighbors */
     char *role_text[MT_TOK_ROLES];
     bool add_bos, add_eos;

@@ -700,6 +700,33 @@ static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
     fake_close(&a);
 }
 
+/* A base model's vocabulary has the marks of turns as ordinary tokens: saved as they are, they would be cut to pieces. */
+static void tokens_that_became_special_are_saved_so(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    mt_tokenizer *tok;
+    static const char json[] =
+        "{\"added_tokens\": [], \"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"a\": 0, \"<|end|>\": 7}}}";
+    static const char *const marks[] = { "<|end|>", "<|none|>", "a" };
+    test_path out = workspace_path("%s/export", (char *)*state);
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 8);
+    workspace_write(*state, "model/tokenizer_config.json", "{\"added_tokens_decoder\": {\"1\": {\"content\": \"<s>\"}}}");
+    assert_ok(mt_tokenizer_open_json(&tok, json, sizeof json - 1, "tokenizer.json", &err));
+    assert_ok(mt_tokenizer_adopt(tok, marks, 2, &err));
+    a.export.tokenizer = tok;
+    export_to(&a, out.s);
+    const mt_value *tokenizer = read_json(out.s, "tokenizer_config.json"), *all = mt_value_get(tokenizer, "added_tokens_decoder"),
+                   *end = mt_value_get(all, "7");
+    assert_int_equal(mt_value_pairs(all), 2);
+    assert_string_equal(mt_json_string(mt_value_get(end, "content")), "<|end|>");
+    assert_true(mt_value_get(end, "special")->b && !mt_value_get(end, "normalized")->b);
+    mt_json_free(tokenizer);
+    mt_tokenizer_close(tok);
+    fake_close(&a);
+}
+
 static char *text_of(const char *dir, const char *name)
 {
     mt_err err = { 0 };
@@ -773,4 +800,5 @@ MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(odd_names_of_a_models_f
              RUNS(a_name_with_leading_zeros_is_not_a_checkpoint), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
              RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),
-             RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(one_dtype_for_all_is_written_in_the_config_too))
+             RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(tokens_that_became_special_are_saved_so),
+             RUNS(one_dtype_for_all_is_written_in_the_config_too))

@@ -648,6 +648,38 @@ static void published_models_keep_their_templates(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 
+/* Yi's base model has the marks of its chat model's turns in the vocabulary, but not as special tokens. */
+static void marks_that_are_ordinary_tokens_become_special(void **state)
+{
+    static const char json[] =
+        "{\"added_tokens\": [{\"id\": 0, \"content\": \"</s>\", \"special\": true}], \"model\": {\"type\": "
+        "\"BPE\", \"merges\": [], \"byte_fallback\": false, \"vocab\": {\"</s>\": 0, \"<|im_start|>\": 6, "
+        "\"<|im_end|>\": 7, \"<\": 8, \"|\": 9, \">\": 10, \"i\": 11, \"m\": 12, \"_\": 13, \"e\": 14, \"n\": "
+        "15, \"d\": 16, \"s\": 17, \"t\": 18, \"a\": 19, \"r\": 20, \"u\": 21, \"\\n\": 22}}}";
+    mt_err err = { 0 };
+    mt_tokenizer *tok;
+    mt_tokens out = { 0 };
+    mt_tok_scratch *w;
+    size_t n;
+    (void)state;
+    assert_ok(mt_tokenizer_open_json(&tok, json, sizeof json - 1, "tokenizer.json", &err));
+    for (int i = 0; i < 2; i++) { /* again is nothing */
+        assert_ok(mt_template_adopt("yi", tok, &err));
+        assert_int_equal(mt_tokenizer_adopted(tok, &n)[1], 7);
+        assert_int_equal(n, 2);
+    }
+    assert_ok(mt_template_adopt("auto", tok, &err));
+    assert_ok(mt_tok_scratch_create(&w, tok, &err));
+    assert_ok(mt_tokenizer_encode(tok, w, "<|im_start|>a<|im_end|>\n", 24, 0, &out, &err));
+    assert_int_equal(out.n, 4);
+    assert_int_equal(out.ids[0], 6);
+    assert_int_equal(out.ids[2], 7);
+    assert_true(mt_tokenizer_is_special(tok, 7));
+    mt_tok_scratch_free(w);
+    mt_tokens_free(&out);
+    mt_tokenizer_close(tok);
+}
+
 /* Cohere2 closes the response, then the turn; an eos after the last turn alone is not a part of its end (Phi-3). */
 static void special_tokens_that_end_an_answer_together_are_trained(void **state)
 {
@@ -725,6 +757,7 @@ static void answers_of_one_sample_are_trained_together(void **state)
 }
 
 MT_TEST_MAIN(
+    cmocka_unit_test(marks_that_are_ordinary_tokens_become_special),
     IN_TEMPDIR(special_tokens_that_end_an_answer_together_are_trained), IN_TEMPDIR(answers_of_one_sample_are_trained_together),
     IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), cmocka_unit_test(the_documentation_lists_every_name),
     IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run), IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
