@@ -157,6 +157,11 @@ static mt_rc find_named(mt_sampler *s, const mt_template **out, mt_err *err)
     const char *name = s->config.template;
     *out = mt_template_find(name);
     if (*out) return MT_OK;
+    const char *foreign = mt_template_foreign(name);
+    if (foreign)
+        return mt_fail(err, MT_EINVAL,
+                       "the chat template \"%s\" is LLaMA-Factory's for %s.  Without dataset.template the model's own is used",
+                       name, foreign);
     mt_template_nearest(name, near);
     return mt_fail(err, MT_EINVAL, "no chat template \"%s\"%s%s%s  Without dataset.template the model's own is used", name,
                    *near ? "; did you mean \"" : ".", near, *near ? "\"?" : "");

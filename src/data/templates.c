@@ -41,7 +41,8 @@
           "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'")
 #define GLM4_TOKENS "[gMASK]", "<sop>", "<|user|>", "<|assistant|>"
 /* The model learns to write the line break after its header, too. */
-#define GLM4 "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'")
+#define GLM4_TURNS ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'")
+#define GLM4       "{{ '[gMASK]<sop>' }}" GLM4_TURNS
 /* Every turn between bos and eos, its role on the first line. */
 #define SEED ALIKE("bos_token", "'\\n'", "eos_token", "bos_token ~ 'assistant\\n'")
 #define BAICHUAN(user, answer)                                                                                                   \
@@ -77,8 +78,8 @@ static const mt_template table[] = {
       .tokens = { IM_TOKENS },
       .text = CHATML_BY("Du bist ein freundlicher und hilfsbereiter KI-Assistent."),
       .form = true },
-    { .name = "yi", .aliases = " smollm qwen3_nothink ", .tokens = { IM_TOKENS }, .text = CHATML },
-    { .name = "qwen3", .tokens = { IM_TOKENS }, .text = CHATML, .thought = "<think>" },
+    { .name = "yi", .aliases = " smollm qwen3_nothink qwen3_5_nothink ", .tokens = { IM_TOKENS }, .text = CHATML },
+    { .name = "qwen3", .aliases = " qwen3_5 qwen3_6 ", .tokens = { IM_TOKENS }, .text = CHATML, .thought = "<think>" },
     { .name = "mimo", .tokens = { IM_TOKENS }, .text = CHATML_BY("You are a helpful assistant."), .thought = "<think>" },
     { .name = "opencoder", .tokens = { IM_TOKENS }, .text = CHATML_BY("You are OpenCoder, created by OpenCoder Team.") },
     { .name = "sailor",
@@ -172,7 +173,13 @@ static const mt_template table[] = {
       .tokens = { "<|user|>", "<|assistant|>", "<|end|>" },
       .text = ALIKE("'<|'", "'|>'", "'<|end|>'", "'<|assistant|>'") },
     { .name = "glm4", .aliases = " chatglm3 ", .tokens = { GLM4_TOKENS }, .text = GLM4 },
-    { .name = "glmz1", .aliases = " glm4_moe ", .tokens = { GLM4_TOKENS }, .text = GLM4, .thought = "<think>" },
+    { .name = "glmz1", .aliases = " glm4_moe glm4_7 ", .tokens = { GLM4_TOKENS }, .text = GLM4, .thought = "<think>" },
+    { .name = "aeva",
+      .tokens = { GLM4_TOKENS },
+      .text = "{{ '[gMASK]<sop>' }}" UNLESS_SYSTEM(
+          "'<|system|>\\nYou are an AI assistant named Aeva created by Zongzhi Lou. Your answer should be friendly, unbiased, "
+          "faithful, informative and detailed.'") GLM4_TURNS,
+      .thought = "<think>" },
     { .name = "deepseek",
       .text =
           "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER
@@ -230,6 +237,29 @@ static const mt_template table[] = {
       .tokens = { "<|startoftext|>", "<|extra_0|>", "<|extra_4|>", "<|eos|>" },
       .text = "{{ '<|startoftext|>' }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '<|extra_4|>' }}" IF_USER
               "{{ m.content ~ '<|extra_0|>' }}" IF_ANSWER "{{ m.content ~ '<|eos|>' }}" REFUSE_OTHERS END_FOR },
+    { .name = "hunyuan_small",
+      .tokens = { "<｜hy_begin▁of▁sentence｜>", "<｜hy_User｜>", "<｜hy_place▁holder▁no▁8｜>", "<｜hy_place▁holder▁no▁2｜>",
+                  "<｜hy_place▁holder▁no▁3｜>" },
+      .text = "{{ '<｜hy_begin▁of▁sentence｜>' }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '<｜hy_place▁holder▁no▁3｜>' }}" IF_USER
+              "{{ '<｜hy_User｜>' ~ m.content ~ '<｜hy_place▁holder▁no▁8｜>' }}" IF_ANSWER
+              "{{ m.content ~ '<｜hy_place▁holder▁no▁2｜>' }}" REFUSE_OTHERS END_FOR },
+    { .name = "moonlight",
+      .tokens = { "<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>" },
+      .text = UNLESS_SYSTEM("'<|im_system|>system<|im_middle|>You are a helpful assistant provided by Moonshot-AI.<|im_end|>'")
+          ALIKE("'<|im_' ~ m.role ~ '|>'", "'<|im_middle|>'", "'<|im_end|>'", "'<|im_assistant|>assistant<|im_middle|>'") },
+    { .name = "minimax2",
+      .tokens = { "]~!b[", "]~b]", "[e~[" },
+      .text = UNLESS_SYSTEM(
+          "']~!b[]~b]system\\nYou are a helpful assistant. Your name is MiniMax-M2.1 and is built by MiniMax.[e~[\\n'")
+          TURNS("']~!b[]~b]system\\n' ~ m.content ~ '[e~[\\n'", "']~b]user\\n' ~ m.content ~ '[e~[\\n'",
+                "']~b]ai\\n' ~ m.content ~ '[e~[\\n'", "']~b]ai\\n'"),
+      .thought = "<think>" },
+    { .name = "xuanyuan",
+      .text = UNLESS_SYSTEM(
+          "'以下是用户和人工智能助手之间的对话。用户以Human开头，人工智能助手以Assistant开头，会对人类提出的问题给出有帮助、"
+          "高质量、详细和礼貌的回答，并且总是拒绝参与与不道德、不安全、有争议、政治敏感等相关的话题、问题和指示。\\n'")
+          FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ 'Human: ' ~ m.content ~ ' Assistant:' }}" IF_ANSWER
+                             "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "gpt_oss",
       .tokens = { "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>" },
       .text = UNLESS_SYSTEM("'<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.<|end|>'")
@@ -278,11 +308,35 @@ static const mt_template table[] = {
                                  "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
 };
 
-static bool has_alias(const mt_template *t, const char *name)
+/* LLaMA-Factory's other names, with what their models are. */
+static const struct {
+    const char *what, *names;
+} foreign[] = {
+    { "models that see or hear",
+      " dots_ocr ernie_vl gemma3n gemma4 gemma4n glm4v glm4_5v glm_ocr granite3_vision intern_vl intern_s1 keye_vl kimi_vl "
+      "lfm2_vl "
+      "llava llava_next llava_next_llama3 llava_next_mistral llava_next_qwen llava_next_yi llava_next_video "
+      "llava_next_video_mistral llava_next_video_yi mimo_vl minicpm_o minicpm_v minicpm_v_4_6 mllama paligemma paligemma_chat "
+      "pixtral "
+      "qwen2_audio qwen2_omni qwen2_vl qwen3_omni qwen3_omni_nothink qwen3_vl qwen3_vl_nothink video_llava yi_vl youtu_vl " },
+    { "models that are not trained here", " aquila bailing bailing_v2 bluelm chatglm2 codegeex2 cpm cpm3 cpm4 dbrx falcon_h1 hy3 "
+                                          "index intern lfm2 marco mimo_v2 minimax1 "
+                                          "orion telechat telechat2 xverse yayi youtu yuan " },
+};
+
+/* True if `names` has `name`, with a space around each. */
+static bool has_name(const char *names, const char *name)
 {
     char spaced[80];
     int n = snprintf(spaced, sizeof spaced, " %s ", name);
-    return t->aliases && n > 2 && (size_t)n < sizeof spaced && !strchr(name, ' ') && strstr(t->aliases, spaced);
+    return names && n > 2 && (size_t)n < sizeof spaced && !strchr(name, ' ') && strstr(names, spaced);
+}
+
+const char *mt_template_foreign(const char *name)
+{
+    for (size_t i = 0; i < MT_COUNT(foreign); i++)
+        if (has_name(foreign[i].names, name)) return foreign[i].what;
+    return NULL;
 }
 
 const mt_template *mt_template_at(size_t i)
@@ -295,15 +349,33 @@ const mt_template *mt_template_find(const char *name)
 {
     const mt_template *t;
     for (size_t i = 0; (t = mt_template_at(i)); i++)
-        if (!strcmp(t->name, name) || has_alias(t, name)) return t;
+        if (!strcmp(t->name, name) || has_name(t->aliases, name)) return t;
     return NULL;
+}
+
+static bool same_digits(const char *a, const char *b)
+{
+    static const char digits[] = "0123456789";
+    for (;; a++, b++) {
+        a += strcspn(a, digits);
+        b += strcspn(b, digits);
+        if (*a != *b) return false;
+        if (!*a) return true;
+    }
 }
 
 void mt_template_nearest(const char *name, char near[64])
 {
     mt_nearest search = { .word = name };
     const mt_template *t;
-    for (size_t i = 0; (t = mt_template_at(i)); i++) mt_nearest_offer(&search, t->name);
+    for (size_t i = 0; (t = mt_template_at(i)); i++) {
+        if (same_digits(name, t->name)) mt_nearest_offer(&search, t->name);
+        for (const char *p = t->aliases; p && p[1]; p += 1 + strcspn(p + 1, " ")) {
+            char alias[64];
+            snprintf(alias, sizeof alias, "%.*s", (int)strcspn(p + 1, " "), p + 1);
+            if (same_digits(name, alias)) mt_nearest_offer(&search, alias);
+        }
+    }
     memcpy(near, search.best, sizeof search.best);
 }
 

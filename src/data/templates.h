@@ -21,7 +21,9 @@ typedef struct mt_template {
 const mt_template *mt_template_find(const char *name);
 /* All of them, i from 0; NULL past the last. */
 const mt_template *mt_template_at(size_t i);
-/* For messages: the known name closest to this one in `near`, or "". */
+/* What the models of a name are that LLaMA-Factory knows and that stands for no template here; NULL: it is not such a name. */
+const char *mt_template_foreign(const char *name);
+/* For messages: the known name closest to this one in `near`, or "".  Its digits are the same: others are another family's. */
 void mt_template_nearest(const char *name, char near[64]);
 
 /* The first special token of t that the tokenizer does not have; NULL: all are there. */

@@ -47,6 +47,18 @@ static const char *const specials[] = { "<s>",
                                         "<|channel|>",
                                         "<|end|>",
                                         "<|return|>",
+                                        "<|im_system|>",
+                                        "<|im_user|>",
+                                        "<|im_assistant|>",
+                                        "<|im_middle|>",
+                                        "]~!b[",
+                                        "]~b]",
+                                        "[e~[",
+                                        "<｜hy_begin▁of▁sentence｜>",
+                                        "<｜hy_User｜>",
+                                        "<｜hy_place▁holder▁no▁8｜>",
+                                        "<｜hy_place▁holder▁no▁2｜>",
+                                        "<｜hy_place▁holder▁no▁3｜>",
                                         "<|start_header_id|>",
                                         "<|end_header_id|>",
                                         "<|eot_id|>",
@@ -121,6 +133,17 @@ static void names_of_llama_factory_write_turns_as_there(void **state)
         { "seed_oss", "<s>user\nQ</s><s>assistant\nA</s>" },
         { "seed_coder", "<s>system\n" CODER("Seed-Coder", "ByteDance Seed") "\n</s><s>user\nQ</s><s>assistant\nA</s>" },
         { "glmz1", "[gMASK]<sop><|user|>\nQ<|assistant|>\nA<|user|>" },
+        { "glm4_7", "[gMASK]<sop><|user|>\nQ<|assistant|>\nA<|user|>" },
+        { "aeva",
+          "[gMASK]<sop><|system|>\nYou are an AI assistant named Aeva created by Zongzhi Lou. Your answer should be friendly, "
+          "unbiased, faithful, informative and detailed.<|user|>\nQ<|assistant|>\nA<|user|>" },
+        { "qwen3_5", "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "qwen3_5_nothink", "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "moonlight", "<|im_system|>system<|im_middle|>You are a helpful assistant provided by Moonshot-AI.<|im_end|>"
+                       "<|im_user|>user<|im_middle|>Q<|im_end|><|im_assistant|>assistant<|im_middle|>A<|im_end|>" },
+        { "minimax2", "]~!b[]~b]system\nYou are a helpful assistant. Your name is MiniMax-M2.1 and is built by MiniMax.[e~[\n"
+                      "]~b]user\nQ[e~[\n]~b]ai\nA[e~[\n" },
+        { "hunyuan_small", "<｜hy_begin▁of▁sentence｜><｜hy_User｜>Q<｜hy_place▁holder▁no▁8｜>A<｜hy_place▁holder▁no▁2｜>" },
         { "deepseekcoder", "<s>" CODER("DeepSeek Coder", "DeepSeek Company") "### Instruction:\nQ\n### Response:\nA\n<|EOT|>\n" },
         { "openchat", "<s>GPT4 Correct User: Q</s>GPT4 Correct Assistant: A</s>" },
         { "openchat-3.6", "<s>" HEADER("GPT4 Correct User") "Q<|eot_id|>" HEADER("GPT4 Correct Assistant") "A<|eot_id|>" },
@@ -164,6 +187,33 @@ static bool page_has(const char *page, const char *name)
     for (const char *p = page; (p = strstr(p, name)); p++)
         if (strchr(" (|", p[-1]) && strchr(" ,;)|.\n", p[n])) return true;
     return false;
+}
+
+/* Each of LLaMA-Factory's names is a template here, or its models are known not to be trained here. */
+static void names_of_llama_factory_are_known_or_refused_as_what_they_are(void **state)
+{
+    mt_err err = { 0 };
+    char *text, *rest, near[64];
+    size_t n_here = 0, n_foreign = 0;
+    (void)state;
+    assert_ok(mt_file_read(&text, NULL, MT_TESTS_DIR "/unit/llama_factory_templates.txt", 1 << 20, &err));
+    for (char *name = strtok_r(text, "\n", &rest); name; name = strtok_r(NULL, "\n", &rest)) {
+        if (*name == '#') continue;
+        bool here = mt_template_find(name) != NULL, foreign = mt_template_foreign(name) != NULL;
+        if (here == foreign) fail_msg("LLaMA-Factory's template %s is %s", name, here ? "known twice" : "unknown");
+        n_here += here;
+        n_foreign += foreign;
+    }
+    assert_int_equal(n_here + n_foreign, 121);
+    assert_int_equal(n_here, 67);
+    mt_free(text);
+    static const char *const cases[][2] = { { "lama3", "llama3" }, { "qwen2_5", "qwen2.5" }, { "qwen4", "" },
+                                            { "gemma5", "" },      { "glm4_8", "" },         { "qwen3_7", "" },
+                                            { "phi5", "" },        { "chatlm", "chatml" },   { "gpt-oss", "gpt_oss" } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_template_nearest(cases[i][0], near);
+        if (strcmp(near, cases[i][1]) != 0) fail_msg("for %s, \"%s\" is suggested", cases[i][0], near);
+    }
 }
 
 static void the_documentation_lists_every_name(void **state)
@@ -756,17 +806,21 @@ static void answers_of_one_sample_are_trained_together(void **state)
     mt_free(text);
 }
 
-MT_TEST_MAIN(
-    cmocka_unit_test(marks_that_are_ordinary_tokens_become_special),
-    IN_TEMPDIR(special_tokens_that_end_an_answer_together_are_trained), IN_TEMPDIR(answers_of_one_sample_are_trained_together),
-    IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), cmocka_unit_test(the_documentation_lists_every_name),
-    IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run), IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
-    IN_TEMPDIR(tool_data_works_under_the_name_of_the_family), IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
-    IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
-    cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
-    cmocka_unit_test(several_calls_and_results_share_their_turns),
-    cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well), IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
-    IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
-    IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text), IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
-    IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled), IN_TEMPDIR(every_answer_of_a_conversation_is_completed),
-    cmocka_unit_test(published_models_keep_their_templates))
+MT_TEST_MAIN(cmocka_unit_test(marks_that_are_ordinary_tokens_become_special),
+             IN_TEMPDIR(special_tokens_that_end_an_answer_together_are_trained),
+             IN_TEMPDIR(answers_of_one_sample_are_trained_together), IN_TEMPDIR(names_of_llama_factory_write_turns_as_there),
+             cmocka_unit_test(names_of_llama_factory_are_known_or_refused_as_what_they_are),
+             cmocka_unit_test(the_documentation_lists_every_name), IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
+             IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
+             IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
+             IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
+             IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
+             cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
+             cmocka_unit_test(several_calls_and_results_share_their_turns),
+             cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well),
+             IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
+             IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
+             IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text),
+             IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
+             IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled),
+             IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))
