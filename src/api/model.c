@@ -76,12 +76,14 @@ static mt_rc model_stops(megatrain_model *m, mt_err *err)
 static mt_export export_of(const megatrain_model *m)
 {
     const mt_save_settings *s = &m->o.s.save;
-    return (mt_export){ .model = m->o.model,
-                        .files = &m->side_files,
-                        .source = m->o.shards,
-                        .dtype = s->dtype,
-                        .max_shard_bytes = (size_t)s->max_shard_size,
-                        .end_of_turn = -1 };
+    mt_export x = { .model = m->o.model,
+                    .files = &m->side_files,
+                    .source = m->o.shards,
+                    .dtype = s->dtype,
+                    .max_shard_bytes = (size_t)s->max_shard_size,
+                    .end_of_turn = -1 };
+    x.keeps_forms = mt_export_may_keep(&x);
+    return x;
 }
 
 static mt_rc read_side_files(megatrain_model *m, mt_err *err)

@@ -35,6 +35,32 @@ static mt_dtype dtype_of(const mt_export *x, const char *name)
     return d == MT_DTYPE_F64 ? MT_DTYPE_F32 : d;
 }
 
+static const mt_st_tensor *quantized(const mt_export *x, const char *name)
+{
+    const mt_st_tensor *t = x->source ? mt_shards_find(x->source, name) : NULL;
+    return t && t->decoder && t->decoder->stored_as ? t : NULL;
+}
+
+bool mt_export_may_keep(const mt_export *x)
+{
+    bool any = false;
+    char name[MT_NAME_BYTES];
+    if (!x->source || !x->model || x->dtype != MT_DTYPE_COUNT) return false;
+    for (size_t i = 0; i < mt_shards_count(x->source); i++) {
+        const mt_st_tensor *t = mt_shards_at(x->source, i);
+        if (t->decoder && t->decoder->stored_as && !t->decoder->n_parts) return false;
+    }
+    for (mt_walk at = mt_walk_model(x->model); mt_walk_next(&at);) {
+        mt_weight_name(at.u, at.w, name);
+        const mt_st_tensor *t = quantized(x, name);
+        if (t && !at.w->frozen) return false;
+        any |= t != NULL;
+    }
+    return any;
+}
+
+bool mt__export_keeps(const mt_export *x, const char *name) { return x->keeps_forms && quantized(x, name); }
+
 /* Every tensor that a unit makes. */
 static mt_rc for_each_of(const mt_export *x, int unit, item_fn fn, void *arg, mt_err *err)
 {
@@ -45,6 +71,7 @@ static mt_rc for_each_of(const mt_export *x, int unit, item_fn fn, void *arg, mt
         item it = { .unit = unit, .u = at.u, .w = at.w };
         if (it.w->slice.first) continue; /* written with the first of its slab */
         mt_weight_name(it.u, it.w, it.name);
+        if (mt__export_keeps(x, it.name)) continue;
         it.dtype = dtype_of(x, it.name);
         MT_TRY(fn(arg, &it, err));
         if (it.w->role != MT_W_EMBED || !m->tied || !x->source || !mt_shards_find(x->source, head)) continue;

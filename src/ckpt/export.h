@@ -19,6 +19,7 @@ typedef struct mt_export {
     const mt_side_files *files;    /* config.json, the tokenizer's and others, as the source has them */
     const mt_shards *source;       /* names and dtypes; NULL: made from scratch, mt__export_unsaid_dtype holds */
     mt_dtype dtype;                /* of every tensor; MT_DTYPE_COUNT: as the source has them */
+    bool keeps_forms;              /* quantized tensors of the source stay as they are: mt_export_may_keep holds */
     size_t max_shard_bytes;        /* 0: one file */
     int32_t end_of_turn;           /* the token that was trained to end an answer; -1: not known */
     bool quiet;                    /* say nothing of what had to be added */
@@ -26,6 +27,10 @@ typedef struct mt_export {
     const mt_tokenizer *tokenizer; /* its adopted tokens go into tokenizer_config.json; NULL: there are none */
     const char *chat_template;     /* what conversations were written with instead of the source's template; NULL: with that */
 } mt_export;
+
+/* True if every quantized tensor of the model is frozen, as a whole, and can be copied from the source: then what was saved is in
+ * the source's form, config.json's quantization_config included.  Otherwise all of them are saved as numbers. */
+bool mt_export_may_keep(const mt_export *x);
 
 /* Refuses files that are not the JSON objects that saving changes: to be called before hours of training, not after. */
 mt_rc mt_export_check(const mt_export *x, mt_err *err);
@@ -55,9 +60,13 @@ uint64_t mt_export_bytes(const mt_export *x);
 /* The dtype of weights whose own the source does not say, or that were quantized: config.json's, if weights can be saved in it. */
 mt_dtype mt__export_unsaid_dtype(const mt_export *x);
 
+/* True if the tensor of this name is copied in its parts. */
+bool mt__export_keeps(const mt_export *x, const char *name);
+
 /* -- export_rest.c -- */
 
-/* Tensors of the source that are not part of the model: an array to free, of pointers into the source. */
+/* Tensors of the source that are not part of the model, and the parts of those that keep their form: an array to free, of pointers
+ * into the source. */
 mt_rc mt__export_rest(const mt_export *x, const mt_st_tensor ***out, size_t *n, mt_err *err);
 /* What one is written as, and the writing. */
 mt_dtype mt__export_rest_dtype(const mt_export *x, const mt_st_tensor *t);

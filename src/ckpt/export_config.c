@@ -117,7 +117,7 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
     if (says != x->model->tied)
         MT_TRY(set(d, "tie_word_embeddings", (mt_value){ .type = MT_VALUE_BOOL, .b = x->model->tied }, err));
     const char *stored_as;
-    const bool quantized = x->source && mt_shards_quantised(x->source, &stored_as);
+    const bool quantized = x->source && !x->keeps_forms && mt_shards_quantised(x->source, &stored_as);
     const mt_dtype unsaid = mt__export_unsaid_dtype(x), dtype = x->dtype != MT_DTYPE_COUNT ? x->dtype : unsaid;
     const bool untrue = (!x->source || quantized) && unsaid == MT_DTYPE_BF16 && x->model->config->dtype != unsaid;
     if (x->dtype != MT_DTYPE_COUNT || untrue) {

@@ -3,18 +3,27 @@
 #include "ckpt/export.h"
 #include "ckpt/weights.h"
 
+/* Tensors of the files that this one is copied as; 0: it is written as numbers. */
+static int kept_parts(const mt_export *x, const mt_st_tensor *t)
+{
+    return mt__export_keeps(x, t->name) ? t->decoder->n_parts : 0;
+}
+
 mt_rc mt__export_rest(const mt_export *x, const mt_st_tensor ***out, size_t *n, mt_err *err)
 {
     mt_own_names own;
-    size_t all = x->source ? mt_shards_count(x->source) : 0;
+    size_t all = x->source ? mt_shards_count(x->source) : 0, most = all;
     *out = NULL;
     *n = 0;
     if (!all) return MT_OK;
     MT_TRY(mt_own_names_init(&own, x->model, err));
-    *out = mt_calloc(all, sizeof(mt_st_tensor *));
+    for (size_t i = 0; i < all; i++) most += kept_parts(x, mt_shards_at(x->source, i));
+    *out = mt_calloc(most, sizeof(mt_st_tensor *));
     for (size_t i = 0; *out && i < all; i++) {
         const mt_st_tensor *t = mt_shards_at(x->source, i);
-        if (!mt_own_names_has(&own, t->name)) (*out)[(*n)++] = t;
+        const int parts = kept_parts(x, t);
+        for (int k = 0; k < parts; k++) (*out)[(*n)++] = t->decoder->parts[k];
+        if (!parts && !mt_own_names_has(&own, t->name)) (*out)[(*n)++] = t;
     }
     mt_own_names_deinit(&own);
     return *out ? MT_OK : mt_no_memory(err, "%zu tensors", all);

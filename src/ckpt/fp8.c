@@ -9,9 +9,9 @@ enum { DEFAULT_BLOCK = 128 };
 
 typedef struct scaled {
     mt_st_decoder base;
-    const mt_st_tensor *weight, *scale;
-    size_t R, C;          /* rows and columns of one matrix; dimensions before them count matrices */
-    size_t rows, columns; /* of a block */
+    const mt_st_tensor *weight, *scale; /* side by side: they are its parts */
+    size_t R, C;                        /* rows and columns of one matrix; dimensions before them count matrices */
+    size_t rows, columns;               /* of a block */
     size_t grid_rows, grid_columns;
 } scaled;
 
@@ -155,7 +155,9 @@ mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, co
                              .scattered = is_scattered(w) || is_scattered(s),
                              .stored_as = mt_dtype_st_name(w->dtype),
                              .packing = packing_of,
-                             .pack = pack },
+                             .pack = pack,
+                             .parts = &q->weight,
+                             .n_parts = w->data && s->data ? 2 : 0 },
                    .weight = w,
                    .scale = s };
     if (!mt_st_is_float(s) && !(s->dtype == MT_DTYPE_U8 && s->data))

@@ -11,6 +11,7 @@ enum { PER_WORD = 8 };
 typedef struct int4 {
     mt_st_decoder base;
     const mt_st_tensor *codes, *zeros, *scales;
+    const mt_st_tensor *parts[4];
     size_t in, out, group;
     const int32_t *order; /* [in] the group of each input; NULL: one after the other */
     bool awq;
@@ -191,6 +192,9 @@ mt_rc mt__int4_join(mt_st_tensor *out, mt_arena *arena, const char *name, const 
     if (!has_shape(q->scales, groups, q->out) || !mt_st_is_float(q->scales))
         return damaged(w, how, "its .scales are missing or do not fit its groups", err);
     if (order) MT_TRY(read_order(q, arena, order, how, groups, err));
+    q->parts[0] = w, q->parts[1] = q->zeros, q->parts[2] = q->scales, q->parts[3] = order;
+    q->base.parts = q->parts;
+    q->base.n_parts = order ? 4 : 3;
     *out = *w;
     out->name = name;
     out->dtype = MT_DTYPE_F32;

@@ -8,6 +8,7 @@ enum { BLOCK = 32, BLOCK_BYTES = BLOCK / 2 };
 
 typedef struct packed {
     mt_st_decoder base;
+    const mt_st_tensor *parts[2];
     mt_packed m; /* all matrices, one after the other; a row of each is what one output has */
     const mt_map *map_of_blocks, *map_of_scales;
     size_t R, C; /* of one matrix, as the blocks have it: rows of the output, columns of the input */
@@ -104,7 +105,10 @@ mt_rc mt__mxfp4_join(mt_st_tensor *out, mt_arena *arena, const char *name, const
                              .read_every = read_every,
                              .packing = packing_of,
                              .pack = pack,
+                             .parts = p->parts,
+                             .n_parts = 2,
                              .packs_columns = true },
+                   .parts = { b, s },
                    .map_of_blocks = b->map,
                    .map_of_scales = s->map,
                    .R = (size_t)b->shape[1],

@@ -9,6 +9,7 @@
 typedef struct nf4 {
     mt_st_decoder base;
     const mt_st_tensor *codes, *absmax, *more; /* more: fp32 scales of the scales; NULL: scales are not nested */
+    const mt_st_tensor *parts[6];
     size_t block;
     int64_t columns; /* of the tensor's matrix */
     mt_form_nested nested;
@@ -96,6 +97,14 @@ static mt_rc unsupported(const mt_st_tensor *w, const char *what, mt_err *err)
                    w->file, w->name, what);
 }
 
+/* One of the tensors that belong to w. */
+static const mt_st_tensor *take(nf4 *q, const mt__siblings *others, const char *tail)
+{
+    const mt_st_tensor *t = others->take(others->user, tail);
+    if (t) q->parts[q->base.n_parts++] = t;
+    return t;
+}
+
 static bool is_plain(const mt_st_tensor *t, mt_dtype dtype, size_t n) { return t && t->data && t->dtype == dtype && t->n == n; }
 
 static mt_rc read_shape(mt_st_tensor *out, const mt_st_tensor *w, const mt_value *state, mt_err *err)
@@ -113,9 +122,9 @@ static mt_rc read_shape(mt_st_tensor *out, const mt_st_tensor *w, const mt_value
 static mt_rc read_nested(nf4 *q, const mt_st_tensor *w, const mt_value *state, size_t n_blocks, const mt__siblings *others,
                          mt_err *err)
 {
-    const mt_st_tensor *map = others->take(others->user, ".nested_quant_map");
+    const mt_st_tensor *map = take(q, others, ".nested_quant_map");
     const mt_value *offset = mt_value_get(state, "nested_offset");
-    q->more = others->take(others->user, ".nested_absmax");
+    q->more = take(q, others, ".nested_absmax");
     if (mt_value_int(mt_value_get(state, "nested_blocksize")) != MT_FORM_NESTED_BLOCK)
         return unsupported(w, "another nested_blocksize than 256", err);
     if (!is_plain(q->absmax, MT_DTYPE_U8, n_blocks)) return damaged(w, "its absmax is not a byte for each block", err);
@@ -134,11 +143,11 @@ static mt_rc read_scales(nf4 *q, const mt_st_tensor *w, size_t n, const mt_value
     static const float usual[16] = { MT_NF4_CODES };
     float codes[16];
     const int64_t block = mt_value_int(mt_value_get(state, "blocksize"));
-    const mt_st_tensor *map = others->take(others->user, ".quant_map");
+    const mt_st_tensor *map = take(q, others, ".quant_map");
     if (block < 2 || block > 1 << 20 || (block & (block - 1)))
         return damaged(w, "its quant_state has no usable \"blocksize\"", err);
     q->block = (size_t)block;
-    q->absmax = others->take(others->user, ".absmax");
+    q->absmax = take(q, others, ".absmax");
     if (!q->absmax) return damaged(w, "its scales (absmax) are missing", err);
     if (!is_plain(map, MT_DTYPE_F32, MT_COUNT(codes))) return damaged(w, "its quant_map is missing or not 16 numbers", err);
     mt_st_read(map, 0, MT_COUNT(codes), codes);
@@ -160,12 +169,19 @@ static mt_rc read_state(nf4 *q, mt_st_tensor *out, const mt_st_tensor *w, const 
 mt_rc mt__nf4_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, const char *tail, const mt__siblings *others,
                    mt_err *err)
 {
-    const mt_st_tensor *text = others->take(others->user, tail);
     const mt_value *state = NULL;
     nf4 *q = mt_arena_alloc(arena, sizeof *q);
     if (!q) return mt_no_memory(err, "NF4 scales");
-    *q = (nf4){ .base = { .read = read_nf4, .spans = spans_of_nf4, .stored_as = "NF4", .packing = packing_of, .pack = pack },
-                .codes = w };
+    *q = (nf4){ .base = { .read = read_nf4,
+                          .spans = spans_of_nf4,
+                          .stored_as = "NF4",
+                          .packing = packing_of,
+                          .pack = pack,
+                          .parts = q->parts,
+                          .n_parts = 1 },
+                .codes = w,
+                .parts = { w } };
+    const mt_st_tensor *text = take(q, others, tail);
     if (!w->data || w->dtype != MT_DTYPE_U8) return damaged(w, "its codes are not bytes", err);
     if (!text || !text->data || text->dtype != MT_DTYPE_U8) return damaged(w, "its quant_state is missing", err);
     *out = *w;

@@ -42,6 +42,7 @@ static inline bool mt_st_rows_follow(const mt_st_rows *rows) { return rows->run 
 
 /* The first member of what a format needs to read its numbers. */
 typedef struct mt_st_decoder mt_st_decoder;
+typedef struct mt_st_tensor mt_st_tensor;
 struct mt_st_decoder {
     void (*read)(const mt_st_decoder *d, size_t first, size_t n, float *out);
     /* As mt_st_spans, which sets a map that is left NULL. */
@@ -55,10 +56,14 @@ struct mt_st_decoder {
     /* Packs rows [from, from + n) of such a weight, whose packed bytes begin at `to`: whole tiles.  The part that all rows share comes
      * with row 0. */
     void (*pack)(const mt_st_decoder *d, const mt_st_rows *rows, const mt_packing *p, int64_t from, int64_t n, uint8_t *to);
+    /* The plain tensors of the files that this one was made of, to be copied where it stays as it is; NULL: it was not quantized, or
+     * in another kind of file. */
+    const mt_st_tensor *const *parts;
+    int n_parts;
     bool packs_columns; /* rows of its matrix are columns of the tensor */
 };
 
-typedef struct mt_st_tensor {
+struct mt_st_tensor {
     const char *name;
     const char *file; /* base name of the file it is in, for messages */
     mt_dtype dtype;   /* of the numbers; what a decoder makes of quantized ones is F32, or BF16 where that holds all of them */
@@ -69,7 +74,7 @@ typedef struct mt_st_tensor {
     const uint8_t *data;          /* in the map, perhaps unaligned; NULL: use mt_st_read */
     const mt_map *map;            /* of the file; empty where its bytes are a caller's */
     const mt_st_decoder *decoder; /* where data is NULL */
-} mt_st_tensor;
+};
 
 /* Floats, or something that reads as floats: mt_st_read may be called. */
 bool mt_st_is_float(const mt_st_tensor *t);

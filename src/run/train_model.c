@@ -83,6 +83,7 @@ static mt_rc bind_weights(mt_trainer *t, mt_err *err)
     size_t unused = 0;
     if (t->net.shards) MT_TRY(mt_weights_check(t->net.model, t->net.shards, &unused, err));
     t->net.export.source = t->net.shards;
+    t->net.export.keeps_forms = mt_export_may_keep(&t->net.export);
     if (unused)
         mt_info("tensors of %s that are not part of the text model: %zu; they are not trained, and saved unchanged",
                 t->s->model.name, unused);

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "ckpt/ckpt_state.h"
+#include "ckpt/export.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -292,6 +293,92 @@ static void other_weights_are_not_taken_for_packed_ones(void **state)
     assert_int_equal(tempdir_remove(&dir), 0);
 }
 
+/* -- exports --------------------------------------------------------------------------------------- */
+
+static bool export_to(rig *r, const char *from, const char *to)
+{
+    mt_err err = { 0 };
+    mt_side_files files;
+    const mt_state_io io = io_of(r);
+    mt_shards *written;
+    assert_ok(mt_side_files_read(&files, from, &err));
+    mt_export x = { .model = r->model, .files = &files, .source = r->shards, .dtype = MT_DTYPE_COUNT, .end_of_turn = -1 };
+    x.keeps_forms = mt_export_may_keep(&x);
+    assert_ok(mt_export_write(&x, &io, to, &err));
+    assert_ok(mt_shards_open(&written, to, &err)); /* config.json tells how int4 is to be read */
+    assert_int_equal(mt_shards_count(written), mt_shards_count(r->shards));
+    assert_int_equal(mt_shards_quantised(written, &(const char *){ NULL }) > 0, x.keeps_forms);
+    mt_shards_close(written);
+    mt_side_files_free(&files);
+    return x.keeps_forms;
+}
+
+static mt_safetensors *open_weights(const char *dir)
+{
+    mt_err err = { 0 };
+    mt_safetensors *f;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_ok(mt_safetensors_open(&f, path, &err));
+    return f;
+}
+
+/* How many tensors of the first file are in the second with the same bytes. */
+static size_t count_equal(const char *from, const char *to)
+{
+    size_t n = 0;
+    mt_safetensors *a = open_weights(from), *b = open_weights(to);
+    assert_int_equal(mt_safetensors_count(a), mt_safetensors_count(b));
+    for (size_t i = 0; i < mt_safetensors_count(a); i++) {
+        const mt_st_tensor *x = mt_safetensors_at(a, i), *y = mt_safetensors_find(b, x->name);
+        if (!y) fail_msg("%s was not saved", x->name);
+        n += x->dtype == y->dtype && x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0;
+    }
+    mt_safetensors_close(a);
+    mt_safetensors_close(b);
+    return n;
+}
+
+/* Trained: the norms, and what the patterns leave.  All else has the file's bytes. */
+static void an_export_gives_back_the_bytes_of_the_file(void **state)
+{
+    for (int kind = 0; kind < PACKED_KINDS; kind++) {
+        void *to;
+        trained ignored;
+        rig r;
+        open_packed(&r, *state, (packed_kind)kind, 1);
+        assert_int_equal(tempdir_make(&to), 0);
+        start(&r, 1);
+        train(&r, &ignored);
+        assert_int_equal(export_to(&r, *state, to), kind != PACKED_GGUF); /* in safetensors there is no such form */
+        if (kind != PACKED_GGUF) {
+            size_t n_trained = 0;
+            for (mt_walk at = mt_walk_model(r.model); mt_walk_next(&at);)
+                n_trained += !at.w->frozen && mt_weight_leads(at.u, at.w);
+            mt_safetensors *source = open_weights(*state);
+            const size_t all = mt_safetensors_count(source), equal = count_equal(*state, to);
+            mt_safetensors_close(source);
+            if (equal < all - n_trained)
+                fail_msg("%s: %zu of %zu are equal, %zu trained", packed_name((packed_kind)kind), equal, all, n_trained);
+        }
+        assert_int_equal(tempdir_remove(&to), 0);
+        rig_close(&r);
+    }
+}
+
+/* Then config.json could not say which are quantized. */
+static void an_export_with_trained_ones_among_them_has_numbers(void **state)
+{
+    void *to;
+    rig r;
+    open_packed(&r, *state, PACKED_NF4, 2);
+    assert_int_equal(tempdir_make(&to), 0);
+    start(&r, 1);
+    assert_false(export_to(&r, *state, to));
+    assert_int_equal(tempdir_remove(&to), 0);
+    rig_close(&r);
+}
+
 /* -- damage ---------------------------------------------------------------------------------------- */
 
 /* A scale that is not a number names its tensor. */
@@ -324,5 +411,6 @@ static void packed_weights_that_are_not_finite_are_refused(void **state)
 
 #define with_dir(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 RIG_TEST_MAIN(with_dir(expanded_in_the_ring_is_expanded_at_load), with_dir(plans_count_the_bytes_of_the_form),
-              with_dir(checkpoints_keep_packed_weights), with_dir(other_weights_are_not_taken_for_packed_ones),
+              with_dir(checkpoints_keep_packed_weights), with_dir(an_export_gives_back_the_bytes_of_the_file),
+              with_dir(an_export_with_trained_ones_among_them_has_numbers), with_dir(other_weights_are_not_taken_for_packed_ones),
               with_dir(packed_weights_that_are_not_finite_are_refused))
