@@ -46,7 +46,7 @@ static int spans_of_nf4(const mt_st_decoder *d, size_t first, size_t n, mt_st_sp
     out[0] = (mt_st_span){ q->codes->map, q->codes->data + first / 2, (end + 1) / 2 - first / 2 };
     mt_st_spans(q->absmax, from, to - from, out + 1); /* these are plain: one span each */
     if (!q->more) return 2;
-    mt_st_spans(q->more, from / MT_FORM_NESTED_BLOCK, (to - 1) / MT_FORM_NESTED_BLOCK + 1 - from / MT_FORM_NESTED_BLOCK, out + 2);
+    mt_st_spans(q->more, 0, q->more->n, out + 2); /* few: packing the first row takes all of them */
     return 3;
 }
 
