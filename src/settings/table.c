@@ -238,8 +238,9 @@ const mt_setting mt__settings[] = {
         .word = "model", .word_value = -1),
     INT(training, max_bad_steps, FREE, "5", 1, 1e6, "Stop the run after this many non-finite steps in a row."),
     STRS(training, freeze, ARITHMETIC,
-         "Tensors that are not trained: shell patterns (*, ?, [a-c]) over their names in the checkpoint.", .split = true,
-         .meta = "PATTERN,..."),
+         "Tensors that are not trained: shell patterns (*, ?, [a-c]) over their names in the checkpoint. "
+         "Quantized ones keep the form of their file.",
+         .split = true, .meta = "PATTERN,..."),
     BOOL(training, from_scratch, MODEL, "false", "Start from random weights; only config.json is read.", .common = true),
     BOOL(training, deterministic, ARITHMETIC, "true", "true: the same seed gives the same bits; false: use the fastest kernels."),
     BOOL(training, tune_products, ARITHMETIC, "false",
