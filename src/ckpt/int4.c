@@ -60,9 +60,9 @@ static int spans_of_int4(const mt_st_decoder *d, size_t first, size_t n, mt_st_s
 {
     const int4 *q = (const int4 *)d;
     (void)first, (void)n;
-    mt_st_spans(q->codes, 0, q->codes->n, out); /* these are plain: one span each */
-    mt_st_spans(q->zeros, 0, q->zeros->n, out + 1);
-    mt_st_spans(q->scales, 0, q->scales->n, out + 2);
+    out[0] = mt_st_plain_span(q->codes, 0, q->codes->n);
+    out[1] = mt_st_plain_span(q->zeros, 0, q->zeros->n);
+    out[2] = mt_st_plain_span(q->scales, 0, q->scales->n);
     return 3;
 }
 

@@ -44,9 +44,9 @@ static int spans_of_nf4(const mt_st_decoder *d, size_t first, size_t n, mt_st_sp
     const nf4 *q = (const nf4 *)d;
     const size_t end = first + n, from = first / q->block, to = (end - 1) / q->block + 1;
     out[0] = (mt_st_span){ q->codes->map, q->codes->data + first / 2, (end + 1) / 2 - first / 2 };
-    mt_st_spans(q->absmax, from, to - from, out + 1); /* these are plain: one span each */
+    out[1] = mt_st_plain_span(q->absmax, from, to - from);
     if (!q->more) return 2;
-    mt_st_spans(q->more, 0, q->more->n, out + 2); /* few: packing the first row takes all of them */
+    out[2] = mt_st_plain_span(q->more, 0, q->more->n); /* few: packing the first row takes all of them */
     return 3;
 }
 

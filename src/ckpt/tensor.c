@@ -26,13 +26,19 @@ void mt_st_read(const mt_st_tensor *t, size_t first, size_t n, float *out)
         t->decoder->read(t->decoder, first, n, out);
 }
 
+mt_st_span mt_st_plain_span(const mt_st_tensor *t, size_t first, size_t n)
+{
+    const size_t size = mt_dtype_bytes(t->dtype);
+    return (mt_st_span){ t->map, t->data + first * size, n * size };
+}
+
 int mt_st_spans(const mt_st_tensor *t, size_t first, size_t n, mt_st_span out[MT_ST_SPANS])
 {
     if (!n) return 0;
     int k = 1;
     memset(out, 0, MT_ST_SPANS * sizeof *out);
     if (t->data)
-        out[0] = (mt_st_span){ t->map, t->data + first * mt_dtype_bytes(t->dtype), n * mt_dtype_bytes(t->dtype) };
+        out[0] = mt_st_plain_span(t, first, n);
     else
         k = t->decoder->spans(t->decoder, first, n, out);
     for (int i = 0; i < k; i++)

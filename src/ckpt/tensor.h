@@ -80,6 +80,8 @@ struct mt_st_tensor {
 bool mt_st_is_float(const mt_st_tensor *t);
 /* Numbers first .. first + n as fp32; the range must be inside the tensor.  Any number of threads. */
 void mt_st_read(const mt_st_tensor *t, size_t first, size_t n, float *out);
+/* The bytes of numbers first .. first + n of a tensor that has data. */
+mt_st_span mt_st_plain_span(const mt_st_tensor *t, size_t first, size_t n);
 /* The bytes that numbers first .. first + n are read from, in a file or two; returns the number of spans. */
 int mt_st_spans(const mt_st_tensor *t, size_t first, size_t n, mt_st_span out[MT_ST_SPANS]);
 /* n numbers, `step` apart, from `first` on. */
