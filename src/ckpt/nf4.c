@@ -186,9 +186,9 @@ mt_rc mt__nf4_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, co
     if (!text || !text->data || text->dtype != MT_DTYPE_U8) return damaged(w, "its quant_state is missing", err);
     *out = *w;
     mt_err problem = { 0 };
-    if (mt_json_parse(&state, (const char *)text->data, text->n, "quant_state", &problem))
-        return damaged(w, "its quant_state is not JSON", err);
-    mt_rc rc = read_state(q, out, w, state, others, err);
+    mt_rc rc = mt_json_parse(&state, (const char *)text->data, text->n, "quant_state", &problem);
+    if (rc) return rc == MT_ENOMEM ? mt_no_memory(err, "a quant_state") : damaged(w, "its quant_state is not JSON", err);
+    rc = read_state(q, out, w, state, others, err);
     mt_json_free(state);
     q->columns = rc ? 0 : out->shape[out->n_dims - 1];
     out->bytes = w->bytes + (q->absmax ? q->absmax->bytes : 0) + (q->more ? q->more->bytes : 0);

@@ -492,14 +492,15 @@ static void every_allocation_and_file_call_may_fail(void **state)
         mt_fault_kind kind;
         mt_rc rc;
     } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
-    const char *dirs[] = { MT_FIXTURE("safetensors/sharded"), dir };
+    const char *dirs[] = { MT_FIXTURE("safetensors/sharded"), dir, MT_TESTS_DIR "/golden/weights/bnb_nf4_nested",
+                           MT_TESTS_DIR "/golden/weights/gptq" };
     put_fixture("b.safetensors", second);
     for (size_t k = 0; k < MT_COUNT(kinds) * MT_COUNT(dirs); k++) {
         for (int n = 0;; n++) {
             mt_err err = { 0 };
             mt_shards *s = NULL;
-            mt_fault_arm(kinds[k / 2].kind, n);
-            mt_rc rc = mt_shards_open(&s, dirs[k % 2], &err);
+            mt_fault_arm(kinds[k / MT_COUNT(dirs)].kind, n);
+            mt_rc rc = mt_shards_open(&s, dirs[k % MT_COUNT(dirs)], &err);
             bool hit = mt_fault_disarm();
             if (!hit) {
                 assert_ok(rc);
@@ -507,7 +508,7 @@ static void every_allocation_and_file_call_may_fail(void **state)
                 assert_true(n > 0);
                 break;
             }
-            assert_int_equal(rc, kinds[k / 2].rc);
+            assert_int_equal(rc, kinds[k / MT_COUNT(dirs)].rc);
             assert_null(s);
         }
     }
