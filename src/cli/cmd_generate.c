@@ -65,7 +65,7 @@ static mt_rc open_model(session *s, mt_err *err)
     MT_TRY(mt_config_assume(&s->config, s->o->assume, err));
     MT_TRY(mt_config_check_known(s->config, err));
     if (!s->o->from_scratch) MT_TRY(mt_shards_open(&s->shards, dir, err));
-    MT_TRY(mt_weights_model(&s->model, &s->config, s->shards, NULL, text, err));
+    MT_TRY(mt_weights_model(&s->model, &s->config, s->shards, &(mt_model_options){ .forward_only = true }, text, err));
     notice(text);
     for (size_t i = 0; i < s->config->n_assumptions; i++) notice(s->config->assumptions[i]);
     MT_TRY(mt_model_files_stop_ids(&s->stops, dir, err));

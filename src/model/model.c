@@ -62,9 +62,9 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
     for (mt_walk at = mt_walk_model(m); !rc && mt_walk_next(&at); i++) {
         ptrdiff_t k = at.w - at.u->layout->weights;
         mt_weight *w = &lists[at.unit].weights[k];
-        w->frozen = !chosen[i].trained || w->fixed;
+        w->frozen = !chosen[i].trained || w->fixed || o->forward_only;
         n_trained += !w->frozen;
-        w->decay = chosen[i].decayed && !w->fixed;
+        w->decay = chosen[i].decayed && !w->fixed && !o->forward_only;
         w->no_low = w->frozen && !w->exact && came_as_bf16(m->config, o, names[i]);
         if (!w->frozen || w->exact || w->n_dims != 2 || !o->packing || !o->packing(o->files, at.u, w, &w->packing))
             w->packing = (mt_packing){ .form = MT_FORM_NUMBERS };

@@ -109,6 +109,7 @@ typedef struct mt_model_options {
     const char *const *freeze; /* shell patterns over tensor names */
     size_t n_freeze;
     bool decay_all;             /* norms and biases decay too */
+    bool forward_only;          /* all of it is frozen: nothing is trained */
     const mt_file_names *names; /* NULL: as config.json and the family say */
     /* True if a tensor of the files holds bf16 numbers; NULL: nothing is known of it, or it is as config.json says. */
     bool (*is_bf16)(const void *files, const char *name);

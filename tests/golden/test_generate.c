@@ -1,6 +1,7 @@
 /* Generation with a cache, for every golden model: the tokens and logits are those of computing every row anew at each step;
  * prompts together = each alone; streamed through the least memory = resident; and prompts that wait for a slot. */
 #include "golden.h"
+#include "packed_model.h"
 #include "rig.h"
 #include "workspace.h"
 
@@ -45,7 +46,7 @@ static void open_model(rig *r, const char *name)
 {
     char dir[512];
     snprintf(dir, sizeof dir, "%s%s", GOLDEN_DIR, name);
-    rig_open_model(r, dir, NULL);
+    rig_open_model(r, dir, &(mt_model_options){ .forward_only = true });
     assert_true(r->config->V <= MAX_V);
 }
 
@@ -348,6 +349,36 @@ static void chosen_experts_are_read_where_their_file_lies(void **state)
     mt_free(mapped);
 }
 
+/* Quantized weights stay packed: streamed through the least memory, of experts only those that are chosen, and with all on the device,
+ * answers are those of weights that were expanded when they were loaded. */
+static void packed_weights_answer_as_expanded_ones(void **state)
+{
+    record *packed = mt_calloc(1, sizeof *packed), *expanded = mt_calloc(1, sizeof *expanded);
+    for (int kind = 0; kind < PACKED_KINDS; kind++) {
+        rig r, other;
+        packed_write(*state, (packed_kind)kind);
+        rig_open_model(&r, *state, &(mt_model_options){ .forward_only = true });
+        rig_open_model(&other, *state, NULL);
+        size_t bytes = 0;
+        for (int u = 0; u < r.model->n_units; u++) bytes += r.model->units[u].layout->packed_bytes;
+        assert_true(bytes > 0);
+        const mt_prompt prompt = { .ids = r.batch.ids, .n = 3 };
+        for (int i = 0; i < 3; i++) {
+            const mt_dtype t = i == 2 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+            setup s = { .compute = t, .slots = 1, .pass_tokens = 16 };
+            generate(&other, &s, &prompt, 1, expanded);
+            if (i) s.device_bytes = least_device_bytes(&r, t);
+            generate(&r, &s, &prompt, 1, packed);
+            assert_same(expanded, 0, packed, 0, 0);
+            assert_true(i == 0 || !r.model->unit_experts || packed->stats.n_experts > 0);
+        }
+        rig_close(&r);
+        rig_close(&other);
+    }
+    mt_free(packed);
+    mt_free(expanded);
+}
+
 /* The same plan with all weights in host memory, two slots for each group. */
 static mt_plan *streamed_plan(mt_plan *p)
 {
@@ -520,6 +551,7 @@ MT_TEST_MAIN(cmocka_unit_test(cached_generation_is_recomputing_every_step), cmoc
              cmocka_unit_test(streamed_through_the_least_memory_is_resident), cmocka_unit_test(only_chosen_experts_are_fetched),
              cmocka_unit_test(weights_read_where_their_file_lies_are_the_same),
              cmocka_unit_test_setup_teardown(chosen_experts_are_read_where_their_file_lies, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(packed_weights_answer_as_expanded_ones, tempdir_make, tempdir_remove),
              cmocka_unit_test(a_training_run_can_generate_between_steps),
              cmocka_unit_test(a_training_run_answers_past_its_longest_sample), cmocka_unit_test(ends_are_reported_as_they_come),
              cmocka_unit_test(dynamic_scaling_past_the_positions_is_transformers))
