@@ -5,9 +5,13 @@
  * processor: a cluster of blocks holds it in registers, each block a piece, and joins (largest, where, sum of exponentials)
  * through their shared memories.  There are as many clusters as the processors hold; each takes row after row, and while it works
  * on one, its pieces of the next arrive in shared memory.  Without clusters, or if rows are too long or misaligned for 16-byte
- * loads, one block takes a row and reads it twice.  Joins have a fixed order.  One thread adds the rows' losses to the step's
+ * loads, one block takes a row and reads it twice; so it does with the terms of row_terms.h.  Joins have a fixed order.  One thread adds the rows' losses to the step's
  * sum, in row order, in double: to the bit as on the CPU. */
 #include "ops/ops_cuda.cuh"
+
+extern "C" {
+#include "ops/row_terms.h"
+}
 
 #include <cooperative_groups.h>
 
@@ -94,6 +98,54 @@ template <typename T, int W, bool CAPPED> __global__ void __launch_bounds__(THRE
         for (int k = 0; k < W; k++) {
             float c = capped<CAPPED>(v.at[k], a.softcap, to_cap),
                   f = (expf(c - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale, th = c * to_cap;
+            d.at[k] = from_f32<T>(CAPPED ? f * (1.0f - th * th) : f);
+        }
+        store<T, W>(dz + j, d);
+    }
+}
+
+/* The same with the terms of row_terms.h. */
+template <typename T, int W, bool CAPPED> __global__ void __launch_bounds__(THREADS) terms_kernel(mt_cross_entropy a)
+{
+    __shared__ partial of_warp[N_WARPS];
+    __shared__ float top, inv;
+    __shared__ mt_row_terms terms;
+    const float *z = a.logits + (int64_t)blockIdx.x * a.V;
+    const int V = (int)a.V, target = a.targets[blockIdx.x];
+    const float to_cap = CAPPED ? 1.0f / a.softcap : 0.0f;
+    partial p = NOTHING;
+    float sum = 0;
+    for (int j = (int)threadIdx.x * W; j < V; j += THREADS * W) {
+        vec<float, W> v = load<float, W>(z + j);
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            const float c = capped<CAPPED>(v.at[k], a.softcap, to_cap);
+            see(&p, c, j + k);
+            sum += c;
+        }
+    }
+    p = warp_join(p);
+    sum = block_sum(sum);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = p;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < N_WARPS; w++) p = join(p, of_warp[w]);
+        top = p.top, inv = 1.0f / p.sum;
+        const double at_target = (double)capped<CAPPED>(z[target], a.softcap, to_cap);
+        terms = mt_row_terms_of(&a, blockIdx.x, (double)p.top, log((double)p.sum), at_target, (double)sum / V);
+        a.row_loss[blockIdx.x] = terms.loss;
+        a.row_correct[blockIdx.x] = p.best == target;
+    }
+    __syncthreads();
+    if (!a.dlogits) return;
+    T *dz = (T *)a.dlogits + (int64_t)blockIdx.x * a.V;
+    for (int j = (int)threadIdx.x * W; j < V; j += THREADS * W) {
+        vec<float, W> v = load<float, W>(z + j);
+        vec<T, W> d;
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            const float c = capped<CAPPED>(v.at[k], a.softcap, to_cap), th = c * to_cap,
+                        f = terms.of_p * (expf(c - top) * inv) - terms.of_all - (j + k == target ? terms.of_target : 0.0f);
             d.at[k] = from_f32<T>(CAPPED ? f * (1.0f - th * th) : f);
         }
         store<T, W>(dz + j, d);
@@ -342,14 +394,15 @@ template <typename T> static mt_rc rows(mt_stream *s, const mt_cross_entropy *a,
 {
     bool whole = a->V % 4 == 0 && is_aligned(a->logits, 16) && is_aligned(a->dlogits, 4 * sizeof(T));
     bool done = false;
-    if (whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD))
+    const bool plain = mt_row_is_plain(a);
+    if (plain && whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD))
         MT_TRY(by_clusters<T>(s, a, &done, err));
     if (done) return MT_OK;
-    void (*const kernels[2][2])(mt_cross_entropy) = {
-        { row_kernel<T, 1, false>, row_kernel<T, 1, true> },
-        { row_kernel<T, 4, false>, row_kernel<T, 4, true> },
+    void (*const kernels[2][2][2])(mt_cross_entropy) = {
+        { { terms_kernel<T, 1, false>, terms_kernel<T, 1, true> }, { terms_kernel<T, 4, false>, terms_kernel<T, 4, true> } },
+        { { row_kernel<T, 1, false>, row_kernel<T, 1, true> }, { row_kernel<T, 4, false>, row_kernel<T, 4, true> } },
     };
-    kernels[whole][a->softcap != 0]<<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
+    kernels[plain][whole][a->softcap != 0]<<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
     return mt__cuda_launched(s, "cross entropy", err);
 }
 

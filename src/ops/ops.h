@@ -527,11 +527,12 @@ typedef struct mt_bound {
 
 /* The sums of a step's loss, on the device; rows are added in order. */
 typedef struct mt_loss_sum {
-    double loss;     /* sum over rows of -log p(target) */
+    double loss;     /* sum over rows: of -log p(target), or of what an objective makes of it */
     int64_t correct; /* rows whose target has the largest logit */
 } mt_loss_sum;
 
-/* Rows of logits: sum += their loss; dlogits = (softmax - onehot) * dscale.
+/* Rows of logits: sum += their loss; dlogits = (softmax - onehot) * dscale.  Objectives add terms to both (row_terms.h has the
+ * formula): smoothing, z_loss, factors and weights.
  * softcap: the loss is of softcap tanh(logits / softcap), dlogits are of the logits: times 1 - tanh^2.  Here, because a pass over
  * all logits before this one takes longer than the rest of capping. */
 typedef struct mt_cross_entropy {
@@ -545,7 +546,21 @@ typedef struct mt_cross_entropy {
     float *row_loss;        /* [N] scratch */
     int32_t *row_correct;   /* [N] scratch */
     mt_loss_sum *sum;
+    float smoothing, z_loss;
+    bool by_probability;  /* times p(target) */
+    const float *factors; /* [N] of losses without z_loss; NULL: 1.  May be row_loss */
+    const float *weights; /* [N] of whole losses; NULL: 1 */
 } mt_cross_entropy;
+
+/* factors[i] = (H / 3)^alpha, H the entropy of the softmax over the row's 20 largest logits, or over all if it has fewer. */
+enum { MT_ENTROPY_LOGITS = 20 };
+typedef struct mt_entropy_factor {
+    int64_t N, V;
+    const float *logits; /* [N, V] */
+    float softcap;       /* as in cross_entropy */
+    float alpha;
+    float *factors; /* [N] */
+} mt_entropy_factor;
 
 /* to += part, element by element: any cut into ranges gives the same bits.  bf16: part is rounded to that first.  clear: part is
  * zero afterwards. */

@@ -966,30 +966,43 @@ CHECKED_OP(normhead, true, false, NULL)
 
 /* -- cross entropy --------------------------------------------------------------------------------- */
 
+enum { LOSS_ONLY = 1, WEIGHTED = 2, GIVEN = 4 }; /* GIVEN: factors */
+
 static const struct {
     mt_cross_entropy a;
-    bool loss_only;
+    int with;
 } cross_entropy_cases[] = {
-    { { .N = 1, .V = 1, .dscale = 1 }, false },
-    { { .N = 3, .V = 7, .dscale = 0.25f }, false },
-    { { .N = 33, .V = 257, .dscale = 1.0f / 64 }, false },
-    { { .N = 5, .V = 1031, .dscale = 0.5f }, true },
-    { { .N = 300, .V = 40, .dscale = 0.01f }, false },
-    { { .N = 4, .V = 32003, .dscale = 0.25f }, false },
-    { { .N = 6, .V = 512, .dscale = 0.25f }, false },
-    { { .N = 0, .V = 5, .dscale = 1 }, false },
-    { { .N = 33, .V = 257, .dscale = 1.0f / 64, .softcap = 40 }, false },
-    { { .N = 4, .V = 32003, .dscale = 0.25f, .softcap = 31 }, false },
-    { { .N = 5, .V = 64, .dscale = 0.5f, .softcap = 40 }, true },
-    { { .N = 3, .V = 20484, .dscale = 0.25f }, false }, /* a row in 2, 4 or 8 blocks, evenly or not */
-    { { .N = 2, .V = 40964, .dscale = 0.25f }, false },
-    { { .N = 2, .V = 151936, .dscale = 0.25f }, false },
-    { { .N = 2, .V = 163844, .dscale = 0.5f, .softcap = 31 }, false },
-    { { .N = 2, .V = 262144, .dscale = 0.5f }, false },
-    { { .N = 2, .V = 262148, .dscale = 0.5f }, true },   /* too long a row */
-    { { .N = 36, .V = 81924, .dscale = 0.25f }, false }, /* more rows than a GPU's processors hold at once: twice, and four
+    { { .N = 1, .V = 1, .dscale = 1 }, 0 },
+    { { .N = 3, .V = 7, .dscale = 0.25f }, 0 },
+    { { .N = 33, .V = 257, .dscale = 1.0f / 64 }, 0 },
+    { { .N = 5, .V = 1031, .dscale = 0.5f }, LOSS_ONLY },
+    { { .N = 300, .V = 40, .dscale = 0.01f }, 0 },
+    { { .N = 4, .V = 32003, .dscale = 0.25f }, 0 },
+    { { .N = 6, .V = 512, .dscale = 0.25f }, 0 },
+    { { .N = 0, .V = 5, .dscale = 1 }, 0 },
+    { { .N = 33, .V = 257, .dscale = 1.0f / 64, .softcap = 40 }, 0 },
+    { { .N = 4, .V = 32003, .dscale = 0.25f, .softcap = 31 }, 0 },
+    { { .N = 5, .V = 64, .dscale = 0.5f, .softcap = 40 }, LOSS_ONLY },
+    { { .N = 3, .V = 20484, .dscale = 0.25f }, 0 }, /* a row in 2, 4 or 8 blocks, evenly or not */
+    { { .N = 2, .V = 40964, .dscale = 0.25f }, 0 },
+    { { .N = 2, .V = 151936, .dscale = 0.25f }, 0 },
+    { { .N = 2, .V = 163844, .dscale = 0.5f, .softcap = 31 }, 0 },
+    { { .N = 2, .V = 262144, .dscale = 0.5f }, 0 },
+    { { .N = 2, .V = 262148, .dscale = 0.5f }, LOSS_ONLY }, /* too long a row */
+    { { .N = 36, .V = 81924, .dscale = 0.25f }, 0 },        /* more rows than a GPU's processors hold at once: twice, and four
                                                           * times over */
-    { { .N = 900, .V = 40, .dscale = 0.25f }, false },
+    { { .N = 900, .V = 40, .dscale = 0.25f }, 0 },
+    /* The terms of objectives.  Those whose gradient takes a factor for a constant come last: differences do not show that gradient. */
+    { { .N = 33, .V = 257, .dscale = 1.0f / 64, .smoothing = 0.1f }, 0 },
+    { { .N = 4, .V = 32004, .dscale = 0.25f, .z_loss = 1e-3f }, 0 },
+    { { .N = 7, .V = 515, .dscale = 0.25f, .smoothing = 0.3f, .z_loss = 0.01f }, WEIGHTED },
+    { { .N = 33, .V = 260, .dscale = 1.0f / 64, .softcap = 40, .smoothing = 0.2f, .z_loss = 0.02f }, GIVEN },
+    { { .N = 1, .V = 1, .dscale = 1, .smoothing = 0.5f }, WEIGHTED },
+    { { .N = 0, .V = 5, .dscale = 1, .smoothing = 0.5f }, 0 },
+    { { .N = 5, .V = 1031, .dscale = 0.5f, .smoothing = 1 }, LOSS_ONLY | WEIGHTED | GIVEN },
+    { { .N = 33, .V = 257, .dscale = 1.0f / 64, .by_probability = true }, 0 },
+    { { .N = 5, .V = 151936, .dscale = 0.25f, .by_probability = true, .softcap = 31, .z_loss = 1e-3f }, WEIGHTED },
+    { { .N = 9, .V = 64, .dscale = 0.25f, .by_probability = true, .smoothing = 0.1f }, WEIGHTED | GIVEN },
 };
 
 static int64_t random_target(const op_run *r, int64_t i)
@@ -1003,6 +1016,10 @@ static void declare_cross_entropy(op_run *r, int c)
     ARGS(mt_cross_entropy, cross_entropy_cases[c].a);
     a->t = r->how.t;
     needs(r, a->softcap != 0, MT_TRAIT(LOGIT_SOFTCAP));
+    if (cross_entropy_cases[c].with & WEIGHTED)
+        op_scale(r, op_add(r, &a->weights, "weights", OP_INPUT, MT_DTYPE_F32, 1, a->N, 0), 0.3, 1.0);
+    if (cross_entropy_cases[c].with & GIVEN)
+        op_scale(r, op_add(r, &a->factors, "factors", OP_INPUT, MT_DTYPE_F32, 1, a->N, 0), 0.3, 0.7);
     op_buf *logits = op_add(r, &a->logits, "logits", OP_INPUT, MT_DTYPE_F32, a->N, a->V, 0);
     op_scale(r, logits, 2.0, 1.0);
     set_ints(add_ints(r, &a->targets, "targets", a->N), a->N, random_target, r);
@@ -1014,14 +1031,62 @@ static void declare_cross_entropy(op_run *r, int c)
     op_add(r, &a->row_correct, "row_correct", OP_OUTPUT, MT_DTYPE_I32, 1, a->N, 0);
     op_buf *sum = op_add(r, &a->sum, "sum", OP_INOUT, MT_DTYPE_U8, 1, (int64_t)sizeof(mt_loss_sum), 0);
     memcpy(sum->init, &(mt_loss_sum){ .loss = 3.25, .correct = 11 }, sizeof(mt_loss_sum));
-    if (!cross_entropy_cases[c].loss_only) {
+    if (!(cross_entropy_cases[c].with & LOSS_ONLY)) {
         op_buf *dlogits = op_add(r, &a->dlogits, "dlogits", OP_OUTPUT, a->t, a->N, a->V, 0);
         dlogits->floor = a->V == 1 ? 1e-3 : 1e-9;
-        grows(r, logits, dlogits);
+        if (!a->by_probability) grows(r, logits, dlogits);
     }
 }
 
-/* The sum is what was there plus the rows in order, to the bit; the best logit is counted. */
+/* A row's loss and gradient in double, from the formula of row_terms.h: dz of [V] is filled in. */
+static double reference_row(const mt_cross_entropy *a, const double *z, int64_t target, double w, double f, double *dz)
+{
+    const double V = (double)a->V, s = (double)a->smoothing, zl = (double)a->z_loss;
+    double top = -INFINITY, sum = 0, mean = 0;
+    for (int64_t j = 0; j < a->V; j++) top = fmax(top, z[j]);
+    for (int64_t j = 0; j < a->V; j++) sum += exp(z[j] - top), mean += z[j] / V;
+    const double l = top + log(sum), nll = l - z[target];
+    if (a->by_probability) f *= exp(-nll);
+    for (int64_t j = 0; j < a->V; j++) {
+        const double p = exp(z[j] - l), smooth = (1 - s) * (j == target) + s / V;
+        dz[j] = (double)a->dscale * w * (f * (p - smooth) + 2 * zl * l * p);
+    }
+    return w * (f * ((1 - s) * nll + s * (l - mean)) + zl * l * l);
+}
+
+/* Losses and gradients in fp32 are near the reference's: a row's within 1e-5 of its largest number. */
+static const char *near_reference(op_run *r)
+{
+    const mt_cross_entropy *a = (const mt_cross_entropy *)(const void *)r->args;
+    const op_buf *logits = op_named(r, "logits"), *loss = op_named(r, "row_loss"),
+                 *dlogits = a->dlogits ? op_named(r, "dlogits") : NULL, *weights = a->weights ? op_named(r, "weights") : NULL,
+                 *factors = a->factors ? op_named(r, "factors") : NULL;
+    const char *wrong = NULL;
+    double *z = mt_calloc((size_t)a->V, sizeof *z), *dz = mt_calloc((size_t)a->V, sizeof *dz);
+    for (int64_t i = 0; i < a->N && z && dz; i++) {
+        const double cap = (double)a->softcap, w = weights ? op_get(weights, weights->init, 0, i) : 1,
+                     f = factors ? op_get(factors, factors->init, 0, i) : 1;
+        double far = 0, size = (double)a->dscale * 1e-2;
+        for (int64_t j = 0; j < a->V; j++) {
+            z[j] = op_get(logits, logits->init, i, j);
+            if (cap != 0) z[j] = cap * tanh(z[j] / cap);
+        }
+        const double want = reference_row(a, z, random_target(r, i), w, f, dz);
+        if (fabs(op_get(loss, loss->result, 0, i) - want) > 1e-5 * fmax(fabs(want), 1))
+            wrong = "a row's loss is not the reference's";
+        for (int64_t j = 0; j < a->V && dlogits; j++) {
+            if (cap != 0) dz[j] *= 1 - z[j] / cap * (z[j] / cap);
+            far = fmax(far, fabs(op_get(dlogits, dlogits->result, i, j) - dz[j]));
+            size = fmax(size, fabs(dz[j]));
+        }
+        if (a->t == MT_DTYPE_F32 && far > 1e-5 * size) wrong = "a row's gradient is not the reference's";
+    }
+    mt_free(z);
+    mt_free(dz);
+    return wrong;
+}
+
+/* The sum is what was there plus the rows in order, to the bit; the best logit is counted; and all is near a reference in double. */
 static const char *check_cross_entropy(const op_run *run)
 {
     op_run *r = (op_run *)(uintptr_t)run;
@@ -1039,10 +1104,68 @@ static const char *check_cross_entropy(const op_run *run)
         want.loss += op_get(loss, loss->result, 0, i);
         want.correct += is_best;
     }
-    return want.loss != got.loss || want.correct != got.correct ? "sum is not the rows' sum in order" : NULL;
+    return want.loss != got.loss || want.correct != got.correct ? "sum is not the rows' sum in order" : near_reference(r);
 }
 
 CHECKED_OP(cross_entropy, false, false, check_cross_entropy)
+
+/* -- factors from entropies ------------------------------------------------------------------------ */
+
+static const mt_entropy_factor entropy_factor_cases[] = {
+    { .N = 1, .V = 1, .alpha = 1 },
+    { .N = 3, .V = 7, .alpha = 1 },
+    { .N = 5, .V = 20, .alpha = 0.5f },
+    { .N = 33, .V = 257, .alpha = 1 },
+    { .N = 4, .V = 32003, .alpha = 2 },
+    { .N = 9, .V = 515, .alpha = 0 },
+    { .N = 2, .V = 151936, .alpha = 1, .softcap = 31 },
+    { .N = 0, .V = 5, .alpha = 1 },
+};
+
+static void declare_entropy_factor(op_run *r, int c)
+{
+    ARGS(mt_entropy_factor, entropy_factor_cases[c]);
+    op_buf *logits = op_add(r, &a->logits, "logits", OP_INPUT, MT_DTYPE_F32, a->N, a->V, 0);
+    needs(r, a->softcap != 0, MT_TRAIT(LOGIT_SOFTCAP));
+    op_scale(r, logits, 2.0, 1.0);
+    for (int64_t i = 0; i < a->N; i += 2) /* equal ones, and the largest of all where a row ends */
+        for (int64_t j = 0; j < a->V; j += 1 + a->V / 30) op_set(logits, i, a->V - 1 - j, 6.0);
+    op_add(r, &a->factors, "factors", OP_OUTPUT, MT_DTYPE_F32, 1, a->N, 0);
+}
+
+static int descending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* In double, from a sorted row. */
+static const char *check_entropy_factor(const op_run *run)
+{
+    op_run *r = (op_run *)(uintptr_t)run;
+    const mt_entropy_factor *a = (const mt_entropy_factor *)(const void *)r->args;
+    const op_buf *logits = op_named(r, "logits"), *factors = op_named(r, "factors");
+    const double cap = (double)a->softcap;
+    const char *wrong = NULL;
+    double *z = mt_calloc((size_t)a->V, sizeof *z);
+    for (int64_t i = 0; i < a->N && z; i++) {
+        double sum = 0, entropy = 0;
+        for (int64_t j = 0; j < a->V; j++) {
+            z[j] = op_get(logits, logits->init, i, j);
+            if (cap != 0) z[j] = cap * tanh(z[j] / cap);
+        }
+        qsort(z, (size_t)a->V, sizeof *z, descending);
+        const int n = (int)mt_min_i64(a->V, 20);
+        for (int k = 0; k < n; k++) sum += exp(z[k]);
+        for (int k = 0; k < n; k++) entropy -= exp(z[k]) / sum * (z[k] - log(sum));
+        const double want = pow(fmax(entropy, 0) / 3, (double)a->alpha);
+        if (fabs(op_get(factors, factors->result, 0, i) - want) > 1e-5) wrong = "a factor is not the reference's";
+    }
+    mt_free(z);
+    return wrong;
+}
+
+CHECKED_OP(entropy_factor, false, false, check_entropy_factor)
 
 /* -- fold ------------------------------------------------------------------------------------------ */
 
