@@ -173,13 +173,15 @@ mt_rc mt__visit_close(mt_lane *lane, int layer, mt_err *err)
 static mt_rc head_loss(mt_lane *lane, const mt_weights *w, mt_err *err)
 {
     bool train = trains(lane);
+    static const mt_objective_use plain = { 0 };
+    const mt_head_loss_of loss = { train ? &lane->plan->job.objective : &plain, lane->dscale };
     const int u = lane->model->head;
     float *sums = sum_of(lane, u);
     for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) {
         int64_t row = row_of(lane, i);
         const void *x = mt__keeps_x(lane, (int)lane->model->config->L, train, row);
         MT_TRY(mt_head_loss(&lane->run, w, sum_at(lane, u, sums, i), &lane->input.micros[i], x, train ? dx_at(lane, row) : NULL,
-                            lane->dscale, &lane->total.losses[lane->input.share[i]], err));
+                            loss, &lane->total.losses[lane->input.share[i]], err));
         MT_TRY(end_micro(lane, u, sums, i, err));
     }
     return router_loss(lane, err);

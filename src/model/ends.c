@@ -149,24 +149,27 @@ mt_rc mt_head_logits(const mt_run *r, const mt_weights *w, int64_t first, int64_
 }
 
 /* Loss of some trained rows and, with gradients wanted, their share of dh and dw. */
-static mt_rc loss_of_rows(const mt_pass *p, int64_t first, int64_t n, bool backward, float dscale, mt_loss_sum *sum, mt_err *err)
+static mt_rc loss_of_rows(const mt_pass *p, int64_t first, int64_t n, bool backward, mt_head_loss_of loss, mt_loss_sum *sum,
+                          mt_err *err)
 {
     const mt_run *r = p->r;
     const mt_ends_work *k = &r->ends;
+    const mt_objective_use *use = loss.objective;
     MT_TRY(logits_of_rows(p, first, n, 0, err));
-    MT_TRY(r->ops->cross_entropy(r->stream,
-                                 &(mt_cross_entropy){ .t = r->t,
-                                                      .N = n,
-                                                      .V = p->c->V,
-                                                      .logits = k->logits,
-                                                      .targets = p->mb->targets + first,
-                                                      .dlogits = backward ? k->dlogits : NULL,
-                                                      .dscale = dscale,
-                                                      .softcap = (float)p->c->logit_softcap,
-                                                      .row_loss = k->row_loss,
-                                                      .row_correct = k->row_correct,
-                                                      .sum = sum },
-                                 err));
+    mt_cross_entropy a = { .t = r->t,
+                           .N = n,
+                           .V = p->c->V,
+                           .logits = k->logits,
+                           .targets = p->mb->targets + first,
+                           .dlogits = backward ? k->dlogits : NULL,
+                           .dscale = loss.dscale,
+                           .softcap = (float)p->c->logit_softcap,
+                           .row_loss = k->row_loss,
+                           .row_correct = k->row_correct,
+                           .sum = sum,
+                           .z_loss = use->z_loss };
+    if (use->of) MT_TRY(use->of->rows(r, use, &a, err));
+    MT_TRY(r->ops->cross_entropy(r->stream, &a, err));
     if (!backward) return MT_OK;
     if (p->c->norm_head) {
         mt_normhead norm = norm_args(p, n);
@@ -179,8 +182,8 @@ static mt_rc loss_of_rows(const mt_pass *p, int64_t first, int64_t n, bool backw
     return mt_product_backward(p, W_HEAD, &logits, err);
 }
 
-mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
-                   mt_loss_sum *sum, mt_err *err)
+mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const void *x, void *dx,
+                   mt_head_loss_of loss, mt_loss_sum *sum, mt_err *err)
 {
     const mt_product head = head_product(r->model);
     const mt_pass p = head_pass(r, w, g, mb, &head);
@@ -189,7 +192,7 @@ mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micr
     MT_TRY(r->ops->rows_fwd(r->stream, &pick, err));
     MT_TRY(mt_head_norm(r, w, k->x, mb->n_trained, err));
     for (int64_t first = 0; first < mb->n_trained; first += r->head_rows)
-        MT_TRY(loss_of_rows(&p, first, mt_min_i64(r->head_rows, mb->n_trained - first), dx != NULL, dscale, sum, err));
+        MT_TRY(loss_of_rows(&p, first, mt_min_i64(r->head_rows, mb->n_trained - first), dx != NULL, loss, sum, err));
     if (!dx || !mt_model_needs_head_dx(r->model)) return MT_OK;
     mt_norm norm = final_norm(&p, k->x, mb->n_trained);
     norm.dy = k->dh;

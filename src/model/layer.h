@@ -11,6 +11,7 @@
 #define MT_MODEL_LAYER_H
 
 #include "model/model.h"
+#include "model/objective.h"
 
 typedef struct mt_pass mt_pass;
 typedef struct mt_row_range mt_row_range;
@@ -255,10 +256,14 @@ mt_rc mt_layer_reopen(const mt_run *r, int layer, const mt_weights *w, const mt_
 mt_rc mt_layer_experts_backward(const mt_run *r, int unit, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a,
                                 const void *dx, mt_err *err);
 
-/* Final norm, logits, loss; with dx also the gradient of x and of the head's weights.
- * dscale is 1 / (trained tokens of the whole step). */
-mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
-                   mt_loss_sum *sum, mt_err *err);
+/* What the loss of a pass is. */
+typedef struct mt_head_loss_of {
+    const mt_objective_use *objective;
+    float dscale; /* of gradients: 1 / (trained tokens of the whole step) */
+} mt_head_loss_of;
+/* Final norm, logits, loss; with dx also the gradient of x and of the head's weights. */
+mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const void *x, void *dx,
+                   mt_head_loss_of loss, mt_loss_sum *sum, mt_err *err);
 /* The rows with a target, into ends.x. */
 mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *err);
 /* Logits of rows [first, first + n) of normed x, into ends.logits; n at most head_rows. */

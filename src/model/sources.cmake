@@ -60,6 +60,9 @@ set(sources
     mixer_delta.c
     mixer_latent.c
     model.c
+    objective_cross_entropy.c
+    objective_dft.c
+    objective_eaft.c
     products.c
     rope_table.c
     select.c

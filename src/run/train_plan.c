@@ -341,7 +341,8 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
                          .step_tokens = t->data.info.max_tokens,
                          .step_docs = t->data.info.max_docs,
                          .longest = t->data.info.longest,
-                         .router_loss = t->net.router_loss };
+                         .router_loss = t->net.router_loss,
+                         .objective = mt_train_objective(t->s) };
     mt_machine roomy = *here;
     check_bundles(t, &a);
     check_lanes(t, &a);

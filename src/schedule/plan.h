@@ -110,6 +110,8 @@ typedef struct mt_placement {
 
 /* What a run has to do. */
 typedef struct mt_job {
+    mt_objective_use objective; /* of training; all zero: cross-entropy */
+
     bool train;          /* false: forward only, no state, no gradients */
     bool clip;           /* updates wait for the global norm */
     bool only_gradients; /* with train: compute gradients but never update: no arrays of the optimizer */

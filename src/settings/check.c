@@ -201,6 +201,17 @@ static mt_rc check_length(mt_settings *s, mt_err *err)
     return MT_OK;
 }
 
+static mt_rc check_objective(mt_settings *s, mt_err *err)
+{
+    const mt_training_settings *t = &s->training;
+    if (t->label_smoothing_factor > 0 && t->objective != MT_SET_OBJECTIVE_CROSS_ENTROPY)
+        MT_TRY(mt__settings_notice(s, err,
+                                   "only the objective cross_entropy has label smoothing; label_smoothing_factor is ignored"));
+    if (t->objective != MT_SET_OBJECTIVE_EAFT && check_given(s, "training", "eaft_alpha"))
+        MT_TRY(mt__settings_notice(s, err, "eaft_alpha matters to the objective eaft only"));
+    return MT_OK;
+}
+
 static mt_rc check_schedule(mt_settings *s, mt_err *err)
 {
     const mt_training_settings *t = &s->training;
@@ -274,7 +285,7 @@ static mt_rc check_resume(mt_settings *s, mt_err *err)
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err)
 {
     mt_rc (*const checks[])(mt_settings *, mt_err *) = { check_home,      check_delimiter, check_length, check_schedule,
-                                                         check_optimizer, check_eval,      check_resume };
+                                                         check_optimizer, check_objective, check_eval,   check_resume };
     mt__problems p = { 0 };
     mt_err one = { 0 };
     mt_rc rc = mt__problems_add(&p, check_model(s, needs, &one), &one, err);

@@ -53,7 +53,7 @@ mt_rc mt__flat_refuse(const flat *f, const mt_yaml_item *it, const char *text, m
 flat_rule mt__flat_read_stage, mt__flat_read_do_train, mt__flat_read_max_steps;
 flat_rule mt__flat_read_batch, mt__flat_read_warmup, mt__flat_read_scheduler_kwargs;
 flat_rule mt__flat_read_optim, mt__flat_read_flash_attn, mt__flat_read_switch;
-flat_rule mt__flat_read_bf16, mt__flat_read_thinking, mt__flat_read_report_to;
+flat_rule mt__flat_read_bf16, mt__flat_read_thinking, mt__flat_read_report_to, mt__flat_read_objective;
 flat_rule mt__flat_read_strategy, mt__flat_read_eval_steps, mt__flat_read_save_steps;
 flat_rule mt__flat_read_logging_steps, mt__flat_read_logging_strategy, mt__flat_read_packing;
 

@@ -118,6 +118,15 @@ mt_rc mt__flat_read_switch(flat *f, const flat_row *r, const mt_yaml_item *it, m
                                                    : MT_OK;
 }
 
+/* With both switches on, LLaMA-Factory takes DFT; and DFT and EAFT leave label smoothing out. */
+mt_rc mt__flat_read_objective(flat *f, const flat_row *r, const mt_yaml_item *it, mt_err *err)
+{
+    if (!mt__flat_is_on(it)) return MT_OK;
+    if (strcmp(r->text, "eaft") == 0 && mt__flat_is_on(mt__flat_find(f, "use_dft_loss")))
+        return mt__flat_notice(f, it, "use_dft_loss counts", err);
+    return mt__flat_put_text(f, r->to, it, r->text, err);
+}
+
 /* bf16: false requests float32, also for gradients, unless another key requests a 16-bit type. */
 mt_rc mt__flat_read_bf16(flat *f, const flat_row *r, const mt_yaml_item *it, mt_err *err)
 {

@@ -40,6 +40,7 @@ typedef enum mt_set_optimizer_type {
     MT_SET_OPTIMIZER_LION
 } mt_set_optimizer_type;
 typedef enum mt_set_home { MT_SET_HOME_AUTO, MT_SET_HOME_HOST } mt_set_home;
+typedef enum mt_set_objective { MT_SET_OBJECTIVE_CROSS_ENTROPY, MT_SET_OBJECTIVE_DFT, MT_SET_OBJECTIVE_EAFT } mt_set_objective;
 typedef enum mt_set_curve { MT_SET_CURVE_LINEAR, MT_SET_CURVE_COSINE, MT_SET_CURVE_1_SQRT } mt_set_curve;
 
 /* transformers' SchedulerType, less those that need more than the step number. */
@@ -127,6 +128,9 @@ typedef struct mt_dataset_settings {
 enum { MT_SET_MOST_SHARES = 4096, MT_SET_MOST_DEVICES = 64 };
 
 typedef struct mt_training_settings {
+    mt_set_objective objective;
+    double label_smoothing_factor, z_loss, eaft_alpha; /* numbers of objectives (model/objective.h) */
+
     int64_t batch_size;                  /* samples (rows, when packing) of one pass; 0: auto, ask the plan */
     int64_t gradient_accumulation_steps; /* a step is batch_size times this */
     int64_t num_steps;                   /* optimizer updates; 0 after mt_settings_check: `epochs` decides */

@@ -58,6 +58,9 @@ static const char *const homes[] = { [MT_SET_HOME_AUTO] = "auto", [MT_SET_HOME_H
 static const char *const adam_states[] = {
     [MT_MOMENTS_F32] = "float32", [MT_MOMENTS_BF16] = "bf16", [MT_MOMENTS_8BIT] = "8bit", NULL
 };
+static const char *const objectives[] = {
+    [MT_SET_OBJECTIVE_CROSS_ENTROPY] = "cross_entropy", [MT_SET_OBJECTIVE_DFT] = "dft", [MT_SET_OBJECTIVE_EAFT] = "eaft", NULL
+};
 static const char *const curves[] = {
     [MT_SET_CURVE_LINEAR] = "linear", [MT_SET_CURVE_COSINE] = "cosine", [MT_SET_CURVE_1_SQRT] = "1-sqrt", NULL
 };
@@ -236,6 +239,15 @@ const mt_setting mt__settings[] = {
         "Models with experts: coefficient of the load-balancing loss (docs/experts.md). 0: none; model: router_aux_loss_coef of "
         "config.json.",
         .word = "model", .word_value = -1),
+    ENUM(
+        training, objective, mt_set_objective, objectives, ARITHMETIC, "cross_entropy",
+        "Loss of a token (docs/objectives.md). dft: cross-entropy times the probability of the token; eaft: times (H / 3) to the "
+        "power eaft_alpha, with the entropy H of the 20 largest logits. Gradients take both factors for constants."),
+    NUM(training, label_smoothing_factor, ARITHMETIC, "0", 0, 1,
+        "Part of each target that is spread evenly over the vocabulary, for the objective cross_entropy."),
+    NUM(training, z_loss, ARITHMETIC, "0", 0, 1000,
+        "Coefficient of the square of log sum exp of each row's logits, which is added to its loss."),
+    NUM(training, eaft_alpha, ARITHMETIC, "1", 0, 1000, "Exponent of the objective eaft."),
     INT(training, max_bad_steps, FREE, "5", 1, 1e6, "Stop the run after this many non-finite steps in a row."),
     STRS(training, freeze, ARITHMETIC,
          "Tensors that are not trained: shell patterns (*, ?, [a-c]) over their names in the checkpoint. "

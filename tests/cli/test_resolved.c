@@ -93,7 +93,7 @@ static void what_is_not_done_here_is_refused(void **state)
         { "save_steps: 0.1", MT_EUNSUPPORTED, "save_steps is \"0.1\"", "a number of steps" },
         { "logging_steps: 0.1", MT_EUNSUPPORTED, "logging_steps", "a number of steps" },
         { "neftune_noise_alpha: 5", MT_EUNSUPPORTED, "neftune_noise_alpha", "leave it out" },
-        { "label_smoothing_factor: 0.1", MT_EUNSUPPORTED, "label_smoothing_factor", "cross-entropy" },
+        { "use_asft_loss: true", MT_EUNSUPPORTED, "use_asft_loss", "second model" },
         { "rope_scaling: linear", MT_EUNSUPPORTED, "rope_scaling", "config.json" },
         { "learning_rat: 1e-5", MT_EINVAL, "f.yaml:4: \"learning_rat\" is not known", "did you mean learning_rate?" },
         { "zzqqxx_9: 1", MT_EINVAL, "\"zzqqxx_9\" is not supported", "--set" },

@@ -29,7 +29,7 @@ static size_t least_memory(const rig *r, const mt_job *job, const mt_arithmetic 
     return hi;
 }
 
-static void open_case_for(rig *r, const char *name, memory room, mt_dtype compute, double router_loss)
+static void open_case_for(rig *r, const char *name, memory room, mt_dtype compute, double router_loss, mt_objective_use objective)
 {
     mt_err err = { 0 };
     char dir[512];
@@ -38,6 +38,7 @@ static void open_case_for(rig *r, const char *name, memory room, mt_dtype comput
     rig_open_model(r, dir, NULL);
     mt_job job = rig_job(r, true);
     job.router_loss = router_loss;
+    job.objective = objective;
     mt_arithmetic a = rig_arithmetic(r, compute);
     if (room == LEAST) a.micro_tokens = r->batch.longest, a.mlp_rows = 5, a.head_rows = 4;
     assert_ok(mt_plan_choose(&plan, r->model, &job, &a, 0, &err));
@@ -50,10 +51,13 @@ static void open_case_for(rig *r, const char *name, memory room, mt_dtype comput
     rig_start(r, plan, 2);
 }
 
-static void open_case_as(rig *r, const char *name, memory room, mt_dtype compute) { open_case_for(r, name, room, compute, 0); }
+static void open_case_as(rig *r, const char *name, memory room, mt_dtype compute)
+{
+    open_case_for(r, name, room, compute, 0, (mt_objective_use){ 0 });
+}
 static void open_balanced(rig *r, const char *name, memory room, double coefficient)
 {
-    open_case_for(r, name, room, MT_DTYPE_F32, coefficient);
+    open_case_for(r, name, room, MT_DTYPE_F32, coefficient, (mt_objective_use){ 0 });
 }
 static void open_case(rig *r, const char *name, memory room) { open_case_as(r, name, room, MT_DTYPE_F32); }
 
@@ -102,7 +106,7 @@ static bool each_weight(rig *r, int unit, const float *numbers, const mt_safeten
     bool ok = true;
     const mt_layout *l = r->model->units[unit].layout;
     for (int k = 0; k < l->n_weights; k++) {
-        char name[MT_NAME_BYTES], full[MT_NAME_BYTES + 8];
+        char name[MT_NAME_BYTES], full[MT_NAME_BYTES + 64];
         size_t n;
         if (!leads(&r->model->units[unit], k)) continue;
         mt_weight_name(&r->model->units[unit], &l->weights[k], name);
@@ -224,6 +228,71 @@ static void the_load_balancing_loss_is_hugging_faces(void **state)
         if (!runs(cases[i])) continue;
         compare_balanced(cases[i], "balance_batch.safetensors", PLENTY);
         compare_balanced(cases[i], "balance_rows.safetensors", LEAST);
+    }
+}
+
+/* -- objectives ------------------------------------------------------------------------------------ */
+
+/* Numbers as in make_objectives.py. */
+static const struct {
+    const char *model, *name;
+    mt_objective_use use;
+} objectives[] = {
+    { "qwen3", "smoothing", { .of = &mt_objective_cross_entropy, .smoothing = 0.1f } },
+    { "qwen3", "dft", { .of = &mt_objective_dft } },
+    { "qwen3", "eaft", { .of = &mt_objective_eaft, .alpha = 0.7f } },
+    { "gemma2", "smoothing", { .of = &mt_objective_cross_entropy, .smoothing = 0.1f } },
+    { "gemma2", "z_loss", { .z_loss = 0.01f } },
+    { "gemma2", "dft", { .of = &mt_objective_dft } },
+    { "gemma2", "eaft_z_loss", { .of = &mt_objective_eaft, .alpha = 1, .z_loss = 0.02f } },
+};
+
+static void compare_objective(size_t i, memory room)
+{
+    mt_err err = { 0 };
+    rig r;
+    mt_step_result result, plain;
+    char loss_name[64], prefix[64];
+    mt_safetensors *expected = golden_open(objectives[i].model, "objectives.safetensors");
+    snprintf(loss_name, sizeof loss_name, "%s.loss", objectives[i].name);
+    snprintf(prefix, sizeof prefix, "%s.grad.", objectives[i].name);
+    open_case_for(&r, objectives[i].model, room, MT_DTYPE_F32, 0, objectives[i].use);
+    assert_ok(mt_engine_gradients(r.engine, &r.batch, &result, &err));
+    const float loss = (float)result.loss;
+    bool ok = golden_near(expected, loss_name, &loss, 1, GOLDEN_LOSS);
+    size_t found = 0, n_expected = 0;
+    for (int u = 0; u < r.model->n_units; u++) {
+        const mt_unit *unit = &r.model->units[u];
+        float *g = mt_calloc((size_t)unit->layout->n_elems, sizeof *g);
+        assert_ok(mt_engine_read_grad(r.engine, u, g, &err));
+        ok &= each_weight(&r, u, g, expected, prefix, GOLDEN_EXACT);
+        for (int k = 0; k < unit->layout->n_weights; k++) {
+            char name[MT_NAME_BYTES], full[MT_NAME_BYTES + 64];
+            if (!leads(unit, k)) continue;
+            mt_weight_name(unit, &unit->layout->weights[k], name);
+            snprintf(full, sizeof full, "%s%s", prefix, name);
+            found += mt_safetensors_find(expected, full) != NULL;
+            n_expected++;
+        }
+        mt_free(g);
+    }
+    mt_safetensors_close(expected);
+    assert_ok(mt_engine_evaluate(r.engine, &r.batch, &plain, &err)); /* whatever is trained for */
+    expected = golden_open(objectives[i].model, "expected.safetensors");
+    const float plain_loss = (float)plain.loss;
+    ok &= golden_near(expected, "loss", &plain_loss, 1, GOLDEN_LOSS);
+    mt_safetensors_close(expected);
+    rig_close(&r);
+    assert_true(ok && found == n_expected);
+}
+
+static void objectives_are_pytorchs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(objectives); i++) {
+        if (!runs(objectives[i].model)) continue;
+        compare_objective(i, PLENTY);
+        compare_objective(i, LEAST);
     }
 }
 
@@ -541,8 +610,8 @@ static void the_comparison_notices_what_is_switched_off(void **state)
 
 RIG_TEST_MAIN(cmocka_unit_test(loss_logits_and_gradients_are_hugging_faces),
               cmocka_unit_test(streamed_through_the_least_memory_they_are_too),
-              cmocka_unit_test(the_load_balancing_loss_is_hugging_faces), cmocka_unit_test(in_bf16_they_are_near),
-              cmocka_unit_test(ten_adamw_steps_are_torchs), cmocka_unit_test(ten_streamed_steps_are_torchs),
-              cmocka_unit_test(two_hundred_steps_of_experts_follow_torchs),
+              cmocka_unit_test(the_load_balancing_loss_is_hugging_faces), cmocka_unit_test(objectives_are_pytorchs),
+              cmocka_unit_test(in_bf16_they_are_near), cmocka_unit_test(ten_adamw_steps_are_torchs),
+              cmocka_unit_test(ten_streamed_steps_are_torchs), cmocka_unit_test(two_hundred_steps_of_experts_follow_torchs),
               cmocka_unit_test(sixty_steps_of_a_hybrid_follow_the_curve_in_double_precision),
               cmocka_unit_test(the_comparison_notices_what_is_switched_off))

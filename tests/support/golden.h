@@ -22,6 +22,7 @@
 #define GOLDEN_NORM    1e-4 /* of all gradients, step by step */
 #define GOLDEN_LOGITS  1e-5
 #define GOLDEN_GRAD    3e-5
+#define GOLDEN_EXACT   1e-5 /* gradients, of goldens in float64 */
 #define GOLDEN_UPDATE  1e-3 /* of what ten steps change in a weight, not of the weight */
 #define GOLDEN_MOMENTS 1e-4
 

@@ -599,11 +599,43 @@ static void the_routers_loss_is_a_number_or_the_models(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(defaults_are_the_originals), cmocka_unit_test(the_originals_files_are_read_whole),
-             cmocka_unit_test(new_keys_are_read_in_every_kind), cmocka_unit_test(anchors_and_merges_fill_sections),
-             cmocka_unit_test(several_devices_are_read), cmocka_unit_test(devices_are_a_list_or_all),
-             cmocka_unit_test(a_batch_per_device_is_known_as_such), cmocka_unit_test(flags_win_over_the_file),
-             cmocka_unit_test(a_flag_given_twice_is_a_list_or_an_error),
+static void objectives_are_read_from_both_kinds_of_file(void **state)
+{
+    (void)state;
+#define FLAT "model_name_or_path: m\nfinetuning_type: full\n"
+    static const struct {
+        const char *yaml;
+        mt_set_objective objective;
+        double smoothing, z_loss, alpha;
+    } cases[] = {
+        { "training: {seed: 1}", MT_SET_OBJECTIVE_CROSS_ENTROPY, 0, 0, 1 },
+        { "training: {label_smoothing_factor: 0.1, z_loss: 1e-4}", MT_SET_OBJECTIVE_CROSS_ENTROPY, 0.1, 1e-4, 1 },
+        { "training: {objective: dft}", MT_SET_OBJECTIVE_DFT, 0, 0, 1 },
+        { "training: {objective: eaft, eaft_alpha: 0.5}", MT_SET_OBJECTIVE_EAFT, 0, 0, 0.5 },
+        { FLAT "label_smoothing_factor: 0.2", MT_SET_OBJECTIVE_CROSS_ENTROPY, 0.2, 0, 1 },
+        { FLAT "use_dft_loss: true", MT_SET_OBJECTIVE_DFT, 0, 0, 1 },
+        { FLAT "use_dft_loss: false\nuse_eaft_loss: true\neaft_alpha: 2", MT_SET_OBJECTIVE_EAFT, 0, 0, 2 },
+        { FLAT "use_dft_loss: true\nuse_eaft_loss: true", MT_SET_OBJECTIVE_DFT, 0, 0, 1 },
+        { FLAT "use_eaft_loss: true\nuse_dft_loss: true", MT_SET_OBJECTIVE_DFT, 0, 0, 1 },
+        { FLAT "use_eaft_loss: false\nuse_dft_loss: false", MT_SET_OBJECTIVE_CROSS_ENTROPY, 0, 0, 1 },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        assert_ok(mt_settings_init(&s, &err));
+        assert_ok(mt_settings_parse(&s, cases[i].yaml, strlen(cases[i].yaml), "c.yaml", &err));
+        assert_int_equal(s.training.objective, cases[i].objective);
+        assert_true(s.training.label_smoothing_factor == cases[i].smoothing && s.training.z_loss == cases[i].z_loss);
+        assert_true(s.training.eaft_alpha == cases[i].alpha);
+        mt_settings_deinit(&s);
+    }
+}
+
+MT_TEST_MAIN(cmocka_unit_test(objectives_are_read_from_both_kinds_of_file), cmocka_unit_test(defaults_are_the_originals),
+             cmocka_unit_test(the_originals_files_are_read_whole), cmocka_unit_test(new_keys_are_read_in_every_kind),
+             cmocka_unit_test(anchors_and_merges_fill_sections), cmocka_unit_test(several_devices_are_read),
+             cmocka_unit_test(devices_are_a_list_or_all), cmocka_unit_test(a_batch_per_device_is_known_as_such),
+             cmocka_unit_test(flags_win_over_the_file), cmocka_unit_test(a_flag_given_twice_is_a_list_or_an_error),
              cmocka_unit_test(switches_take_a_value_only_when_it_is_one), cmocka_unit_test(paths_may_begin_in_the_home_directory),
              cmocka_unit_test(unknown_flags_stay_and_the_nearest_is_known), cmocka_unit_test(notices_tell_what_is_different),
              cmocka_unit_test(flags_that_contradict_each_other_are_refused), cmocka_unit_test(a_flag_counts_over_the_file),

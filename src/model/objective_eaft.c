@@ -1,0 +1,16 @@
+/* objective_eaft.c - entropy-adaptive fine-tuning: each row's cross-entropy times (H / 3)^alpha, H the entropy of its 20 largest
+ * logits, which the gradient takes for a constant (LLaMA-Factory's use_eaft_loss). */
+#include "model/layer.h"
+#include "model/objective.h"
+
+static mt_rc eaft_rows(const mt_run *r, const mt_objective_use *use, mt_cross_entropy *a, mt_err *err)
+{
+    a->factors = a->row_loss; /* a row's factor is read before its loss is written there */
+    return r->ops->entropy_factor(
+        r->stream,
+        &(mt_entropy_factor){
+            .N = a->N, .V = a->V, .logits = a->logits, .softcap = a->softcap, .alpha = use->alpha, .factors = a->row_loss },
+        err);
+}
+
+const mt_objective mt_objective_eaft = { .rows = eaft_rows };
