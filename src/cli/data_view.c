@@ -161,6 +161,7 @@ static void put_odd(mt_str *out, const mt_store_counts *c)
                  { o->turns_without_room, "answers of those that were dropped as too long" },
                  { o->tools_as_text, "records whose tools are written as text" },
                  { o->thoughts_open, "answers with an unclosed thought" },
+                 { o->thoughts_closed, "answers without their thought, which the generation prompt has closed" },
                  { o->thoughts_lost, "answers without their thought, which the template does not show" },
                  { c->n_empty, "records without a sample (empty lines)" },
                  { c->n_untrained, "samples with nothing to train" } };

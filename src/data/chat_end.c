@@ -360,6 +360,43 @@ static mt_rc find_tag(const mt_sampler *s, mt_sampler_scratch *w, const char **o
     return MT_OK;
 }
 
+/* The template's text between the generation prompt in w->prompt and the answer in w->full, if it closes a thought, into w->turn;
+ * `said`, what a thought in it says, is left out. */
+static void take_thought(mt_sampler_scratch *w, size_t at, const char *said)
+{
+    mt_slice before = mt_slice_upto(mt_slice_of(&w->full), at), prompt = mt_slice_of(&w->prompt);
+    if (!mt_slice_starts(before, prompt)) return;
+    mt_slice shown = mt_slice_from(before, prompt.n);
+    if (!mt__closes_thought_at_end(shown)) return;
+    size_t n_said = strlen(said), found = n_said ? mt_slice_find(shown, (mt_slice){ said, n_said }) : 0;
+    if (found == SIZE_MAX) return;
+    mt_str_clear(&w->turn);
+    mt_str_add(&w->turn, shown.s, found);
+    mt_str_add(&w->turn, shown.s + found + n_said, shown.n - found - n_said);
+}
+
+/* An empty thought in the template's own spelling, if it shows one: before an answer without a thought, else around one. */
+static mt_rc learn_empty_thought(const mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    static const char thought[] = "UNLIKELY-THOUGHT";
+    const mt_value t = mt__text_value(thought, sizeof thought - 1), said = mt__text_value(sentinel, sizeof sentinel - 1);
+    mt_pair asked[] = { { "role", 4, mt__text_value("user", 4) }, { "content", 7, mt__text_value("Hello.", 6) } };
+    mt_pair answered[] = { { "role", 4, mt__text_value("assistant", 9) },
+                           { "content", 7, said },
+                           { "thinking", 8, t },
+                           { "reasoning_content", 17, t } };
+    mt_value maps[] = { mt__map_of(asked, MT_COUNT(asked)), mt__map_of(answered, MT_COUNT(answered)) };
+    size_t at, n_fallback = w->turn.n;
+    bool shown;
+    MT_TRY(probe(s, w, 2, &at, err));
+    if (at) take_thought(w, at - (sizeof sentinel - 1), "");
+    if (w->turn.n != n_fallback) return MT_OK;
+    MT_TRY(chat_end_show(s, w, maps, MT_COUNT(maps), &shown, err));
+    at = shown ? mt_slice_find_last(mt_slice_of(&w->full), (mt_slice){ sentinel, sizeof sentinel - 1 }) : SIZE_MAX;
+    if (at != SIZE_MAX) take_thought(w, at, thought);
+    return MT_OK;
+}
+
 mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     bool shown, given, on = thinking(s, &given);
@@ -373,10 +410,13 @@ mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     s->opens_thought = s->rules.thought_tag != NULL;
     if (!s->opens_thought) MT_TRY(find_tag(s, w, &s->rules.thought_tag, err));
     if (given || mode != MT_THOUGHT_AUTO) MT_TRY(find_tag(s, w, &tag, err));
-    s->rules.drop_thoughts = given && !on && (tag || s->opens_thought || mt__empty_thought_at_end(prompt));
-    if (mode == MT_THOUGHT_NONE) return MT_OK;
+    bool closed = mt__closes_thought_at_end(prompt); /* the model is never asked to think, so no answer may */
+    s->rules.prompt_closes_thought = closed && !(given && !on);
+    s->rules.drop_thoughts = closed || (given && !on && (tag || s->opens_thought));
+    if (mode == MT_THOUGHT_NONE || closed) return MT_OK;
     mt_str_clear(&w->turn);
     mt__write_empty_thought(&w->turn, prompt, tag);
+    if (w->turn.n) MT_TRY(learn_empty_thought(s, w, err));
     if (!mt_str_ok(&w->turn)) return mt_no_memory(err, "the chat template");
     s->n_thought = w->turn.n;
     s->thought = mt_arena_strndup(&s->arena, w->turn.n ? w->turn.s : "", w->turn.n);

@@ -116,11 +116,12 @@ static mt_slice upto_turn_end(const masker *m, mt_slice t, size_t n_prompt)
     return mt_slice_upto(t, n > n_prompt ? n : n_prompt);
 }
 
-/* The text that is missing after the calls of turn k, rendered as t. */
-static mt_slice calls_end(const masker *m, size_t k, mt_slice t, size_t n_prompt)
+/* The text that is missing after the calls or the thought and answer of turn k, rendered as t. */
+static mt_slice owed_end(const masker *m, size_t k, mt_slice t, size_t n_prompt)
 {
-    bool open = m->chat->items[k].calls.type == MT_VALUE_LIST && find_end(m, t, n_prompt) == SIZE_MAX;
-    return (mt_slice){ m->s->calls_end, open ? m->s->n_calls_end : 0 };
+    bool open = find_end(m, t, n_prompt) == SIZE_MAX;
+    if (m->chat->items[k].calls.type == MT_VALUE_LIST) return (mt_slice){ m->s->calls_end, open ? m->s->n_calls_end : 0 };
+    return (mt_slice){ m->s->end, open ? m->s->n_end : 0 };
 }
 
 /* ---- tokens ---- */
@@ -209,7 +210,7 @@ static mt_rc place_calls(const masker *m, size_t k, size_t n_prompt, mt__span *o
     mt_slice f = mt_slice_of(&m->w->full), t = mt_slice_of(&m->w->turn);
     *nested = mt_slice_starts(t, mt_slice_upto(f, n_prompt));
     if (!*nested) return MT_OK;
-    mt_slice owed = calls_end(m, k, t, n_prompt);
+    mt_slice owed = owed_end(m, k, t, n_prompt);
     t = upto_turn_end(m, t, n_prompt);
     MT_TRY(check_calls(m, k, mt_slice_from(t, n_prompt)));
     bool thought_added = m->chat->items[k].thought.type == MT_VALUE_NULL &&
@@ -330,21 +331,28 @@ static size_t common_prefix(mt_slice a, mt_slice b)
     return n;
 }
 
-/* What the template puts between prompt and answer besides white space and an empty thought, such as the channel of an answer:
- * the model has to write it.  Nothing if the turn is not the prompt and then the answer. */
+static mt_slice space_before(mt_slice t) { return mt_slice_upto(t, t.n - mt_slice_skip_space(t).n); }
+
+/* What the template puts between prompt and answer besides an empty thought, such as the channel of an answer or GLM-4.5's line
+ * break before a thought: the model has to write it.  Nothing if the turn is not the prompt and then the answer. */
 static mt_slice lead_of(mt_slice shown, mt_slice prompt, mt_slice said)
 {
     static const mt_slice nothing = { "", 0 };
     if (!mt_slice_starts(shown, prompt) || !mt_slice_ends(shown, said) || shown.n < prompt.n + said.n) return nothing;
-    mt_slice lead = mt__skip_shown_thought(prompt, mt_slice_from(mt_slice_upto(shown, shown.n - said.n), prompt.n));
-    return mt_slice_trim_end(lead).n ? lead : nothing;
+    mt_slice between = mt_slice_from(mt_slice_upto(shown, shown.n - said.n), prompt.n),
+             lead = mt__skip_shown_thought(prompt, between);
+    if (mt_slice_trim_end(lead).n) return lead;
+    return lead.s != between.s && !mt__thought_open_at_end(prompt) ? space_before(between) : nothing;
 }
 
-/* The empty thought that an answer without one needs; *begin moves past it if it belongs to the prompt. */
-static void write_thought(const masker *m, size_t k, size_t *begin)
+/* The template's text before an answer, and the empty thought that an answer without one needs, which may begin with that text;
+ * *begin moves past a thought that belongs to the prompt. */
+static void write_thought(const masker *m, size_t k, mt_slice before, size_t *begin)
 {
     mt_str *out = &m->w->text;
-    if (!mt__chat_owes_thought(m->s, &m->chat->items[k])) return;
+    bool owed = mt__chat_owes_thought(m->s, &m->chat->items[k]);
+    if (!owed || !mt_slice_starts((mt_slice){ m->s->thought, m->s->n_thought }, before)) mt_str_add(out, before.s, before.n);
+    if (!owed) return;
     mt_str_add(out, m->s->thought, m->s->n_thought);
     if (m->s->thought_in_prompt) *begin = out->n;
 }
@@ -360,12 +368,9 @@ static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice t
         !mt_slice_ends(trimmed, strip(mt__without_thought(answer))))
         return changed(m, k, turn);
     size_t gap = mt_slice_starts(shown, prompt) ? gap_before(mt_slice_from(shown, prompt.n), strip_end(said)) : 0;
-    mt_slice lead = lead_of(shown, prompt, said);
-    if (gap == SIZE_MAX)
-        mt_str_add(out, lead.s, lead.n);
-    else if (gap)
-        mt_str_add(out, shown.s + prompt.n, gap);
-    write_thought(m, k, begin);
+    mt_slice before = lead_of(shown, prompt, said);
+    if (gap != SIZE_MAX) before = gap ? (mt_slice){ shown.s + prompt.n, gap } : (mt_slice){ "", 0 };
+    write_thought(m, k, before, begin);
     mt_str_add(out, said.s, said.n);
     mt_str_add(out, m->s->end, m->s->n_end);
     return MT_OK;
@@ -396,24 +401,41 @@ static mt_rc find_calls(const masker *m, size_t k, mt_slice turn, size_t *at)
     return MT_OK;
 }
 
+/* Where a thought begins that the generation prompt has opened, and the template, in the turn, too; SIZE_MAX: not so. */
+static size_t find_thought(const masker *m, size_t k, mt_slice prompt, mt_slice turn)
+{
+    const char *tag = mt__thought_open_at_end(prompt);
+    mt_slice opened = mt__without_opening(prompt);
+    if (!tag || m->chat->items[k].thought.type != MT_VALUE_STR || !mt_slice_starts(turn, opened)) return SIZE_MAX;
+    mt_slice rest = mt_slice_skip_space(mt_slice_from(turn, opened.n)), open = { tag, strlen(tag) };
+    if (!mt_slice_starts(rest, open)) return SIZE_MAX;
+    return (size_t)(mt_slice_skip_space(mt_slice_from(rest, open.n)).s - turn.s);
+}
+
 /* Calls as the template shows them.  It does not show a thought that only the generation prompt opens. */
 static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice turn, size_t *begin)
 {
     bool owed = mt__chat_owes_thought(m->s, &m->chat->items[k]);
     if (owed && !mt_slice_starts(turn, prompt)) prompt = mt__without_opening(prompt);
     size_t at = prompt.n;
-    if (!mt_slice_starts(turn, prompt)) MT_TRY(find_calls(m, k, turn, &at));
+    if (!mt_slice_starts(turn, prompt)) {
+        at = find_thought(m, k, prompt, turn);
+        if (at == SIZE_MAX) MT_TRY(find_calls(m, k, turn, &at));
+    }
     if (at == SIZE_MAX)
         return mt__chat_bad(m, MT_REASON_TEMPLATE,
-                            "the chat template writes the calls of turn %zu elsewhere than after its generation prompt", k + 1);
+                            "the chat template writes the %s of turn %zu elsewhere than after its generation prompt",
+                            m->chat->items[k].thought.type == MT_VALUE_STR ? "thought" : "calls", k + 1);
     mt_slice tail = mt_slice_from(upto_turn_end(m, turn, at), at);
     MT_TRY(check_calls(m, k, tail));
+    mt_slice before = { "", 0 }, shown = tail;
     if (m->chat->items[k].thought.type == MT_VALUE_NULL)
         tail = owed ? mt__skip_shown_thought(prompt, tail) : mt__skip_empty_thought(tail);
-    write_thought(m, k, begin);
+    if (tail.s != shown.s && !mt__thought_open_at_end(prompt)) before = space_before(shown);
+    write_thought(m, k, before, begin);
     mt_str_add(&m->w->text, tail.s, tail.n);
-    mt_slice owed_end = calls_end(m, k, turn, at);
-    mt_str_add(&m->w->text, owed_end.s, owed_end.n);
+    mt_slice end = owed_end(m, k, turn, at);
+    mt_str_add(&m->w->text, end.s, end.n);
     return MT_OK;
 }
 

@@ -186,6 +186,7 @@ static void add_counts(mt_store_counts *to, const mt_store_counts *c)
     to->odd.thoughts_begun += c->odd.thoughts_begun;
     to->odd.thoughts_open += c->odd.thoughts_open;
     to->odd.thoughts_lost += c->odd.thoughts_lost;
+    to->odd.thoughts_closed += c->odd.thoughts_closed;
 }
 
 mt_rc mt__chunk_write(const mt__chunk *c, mt__store_writer *w, mt_err *err)

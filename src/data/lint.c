@@ -131,6 +131,19 @@ static mt_rc lint_lost_thoughts(mt_findings *f, const mt_lint_input *in, mt_err 
                  in->name, (long long)odd->thoughts_lost);
 }
 
+/* The thought would be a second one: at inference the model answers after a closed one. */
+static mt_rc lint_closed_thoughts(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    const mt_oddities *odd = &mt_store_counted(in->store)->odd;
+    if (!odd->thoughts_closed) return MT_OK;
+    return found(
+        f, MT_LINT_WARN, err,
+        "%s: the chat template's generation prompt closes the thought before the answer: the thoughts of %lld answers are "
+        "left out; to train them, set template_kwargs as the model is to be asked ({enable_thinking: true}, for DeepSeek "
+        "{thinking: true})",
+        in->name, (long long)odd->thoughts_closed);
+}
+
 static mt_rc lint_tools(mt_findings *f, const mt_lint_input *in, mt_err *err)
 {
     const mt_store_counts *c = mt_store_counted(in->store);
@@ -149,6 +162,7 @@ mt_rc mt_lint(mt_findings *out, const mt_lint_input *in, mt_err *err)
     MT_TRY(lint_end(out, in, err));
     MT_TRY(lint_thoughts(out, in, err));
     MT_TRY(lint_lost_thoughts(out, in, err));
+    MT_TRY(lint_closed_thoughts(out, in, err));
     MT_TRY(lint_tools(out, in, err));
     return lint_spelled(out, in, err);
 }

@@ -412,12 +412,13 @@ static mt_rc put_system(reader *r)
     return MT_OK;
 }
 
-static void drop_thoughts(mt_chat *c)
+static void drop_thoughts(mt_chat *c, bool counts)
 {
     for (size_t i = 0; i < c->n; i++) {
         mt_message *m = &c->items[i];
         mt_slice all = { m->content.str.s, m->content.str.n }, rest = mt__without_thought(all);
         if (m->role != MT_ROLE_ASSISTANT) continue;
+        c->n_closed += counts && m->trained && (m->thought.type == MT_VALUE_STR || rest.n < all.n);
         m->thought = (mt_value){ .type = MT_VALUE_NULL };
         while (rest.n < all.n && rest.n && *rest.s == '\n') rest = mt_slice_from(rest, 1);
         m->content = mt__text_value(rest.s, rest.n);
@@ -501,7 +502,7 @@ static mt_rc read_record(reader *r)
         MT_TRY(check_answers(r));
     }
     number_tool_turns(r->chat);
-    if (r->rules->drop_thoughts) drop_thoughts(r->chat);
+    if (r->rules->drop_thoughts) drop_thoughts(r->chat, r->rules->prompt_closes_thought);
     if (needs_flattening(r)) MT_TRY(mt__chat_flatten(&r->base, r->chat, &r->system));
     if (r->rules->no_thoughts) MT_TRY(rewrite_thoughts(r));
     MT_TRY(put_system(r));

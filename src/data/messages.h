@@ -32,7 +32,8 @@ typedef struct mt_chat {
     mt_value tools;       /* a list, or null */
     bool cut_at_end;      /* turns without an answer were cut off */
     bool flattened;       /* tools and calls are written as text */
-    size_t n_lost;        /* trained answers whose thought is left out */
+    size_t n_lost;        /* trained answers whose thought is left out: the template does not show it */
+    size_t n_closed;      /* ... or the generation prompt has closed it */
 } mt_chat;
 
 typedef struct mt_chat_rules {
@@ -45,6 +46,7 @@ typedef struct mt_chat_rules {
     bool calls_beside_null;     /* calls without text have the content null: a few templates show calls only then */
     bool as_is;                 /* take the turns as they are, in any order: to look at, not to train on */
     bool drop_thoughts;         /* leave out what answers think */
+    bool prompt_closes_thought; /* ... as the generation prompt has closed it, which no variable requests: worth counting */
     bool no_thoughts;           /* the template shows no thought that has its own key */
     const char *thought_tag;    /* such a thought becomes a part of its answer's text, after this tag; NULL: it is left out */
     bool no_system;             /* the template takes no system turn */

@@ -268,6 +268,7 @@ static mt_rc run_chat(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
     odd->trailing_user_cut += chat.cut_at_end;
     odd->tools_as_text += chat.flattened;
     odd->thoughts_lost += (int64_t)chat.n_lost;
+    odd->thoughts_closed += (int64_t)chat.n_closed;
     count_thoughts(s, &chat, odd);
     return MT_OK;
 }

@@ -61,6 +61,7 @@ typedef struct mt_oddities {
     int64_t tools_as_text;      /* records whose tools and calls the template does not show: they are written as text */
     int64_t thoughts_begun;     /* answers that begin in an open thought, or open one */
     int64_t thoughts_open;      /* of those: never closed */
+    int64_t thoughts_closed;    /* answers whose thought is left out, as the generation prompt has closed it */
     int64_t thoughts_lost;      /* answers whose thought has its own key, which the template does not show: they go without it */
 } mt_oddities;
 

@@ -101,6 +101,14 @@ const char *mt__empty_thought_at_end(mt_slice t)
     return NULL;
 }
 
+bool mt__closes_thought_at_end(mt_slice t)
+{
+    bool any = false;
+    t = mt_slice_trim_end(t);
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++) any |= mt_slice_ends(t, thoughts[i].close);
+    return any;
+}
+
 static void thoughts_add(mt_str *out, mt_slice t) { mt_str_add(out, t.s, t.n); }
 
 /* An empty thought without its opening; `begun` is the white space that is there already. */

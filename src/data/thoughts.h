@@ -28,4 +28,7 @@ void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag);
 /* The tag of an empty thought at the end of t; NULL: there is none. */
 const char *mt__empty_thought_at_end(mt_slice t);
 
+/* True if a thought is closed at the end of t, perhaps with white space after it. */
+bool mt__closes_thought_at_end(mt_slice t);
+
 #endif

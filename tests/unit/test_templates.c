@@ -625,6 +625,103 @@ static void thoughts_that_a_template_does_not_show_become_text(void **state)
     }
 }
 
+/* As GLM-4.5, DeepSeek-V3.1 and the small models of Qwen3.5 write thoughts, and one that opens them with other white space. */
+#define GLM45                                                                                                                    \
+    "[gMASK]<sop>{% for m in messages %}{{ '<|' ~ m.role ~ '|>' }}{% if m.role == 'assistant' %}{{ '\n<think>' ~ "               \
+    "(m.reasoning_content or '') ~ '</think>' }}{% endif %}{{ '\n' ~ m.content }}{% for c in m.tool_calls or [] %}{{ "           \
+    "c.function.name ~ c.function.arguments|tojson }}{% endfor %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{{ "     \
+    "'\n<think></think>' if enable_thinking is defined and not enable_thinking }}{% endif %}"
+#define V31                                                                                                                      \
+    "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}{% else %}<|assistant|></think>{{ "                  \
+    "m.content.split('</think>')[-1] }}</s>{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{{ '<think>' if "   \
+    "thinking else '</think>' }}{% endif %}"
+#define QWEN35                                                                                                                   \
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{{ '<think>\n' ~ (m.reasoning_content or "   \
+    "'') ~ '\n</think>\n\n' }}{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "                    \
+    "%}<|im_start|>assistant\n{{ '<think>\n' if enable_thinking else '<think>\n\n</think>\n\n' }}{% endif %}"
+#define OTHER_SPACE                                                                                                              \
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{{ '<think>' ~ (m.reasoning_content or '') " \
+    "~ '</think>' }}{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt "                              \
+    "%}<|im_start|>assistant\n<think>\n{% endif %}"
+
+static void thoughts_are_written_as_the_template_writes_them(void **state)
+{
+    static const char bare[] = "\"content\": \"A\"", key[] = "\"content\": \"A\", \"reasoning_content\": \"hm\"",
+                      text[] = "\"content\": \"<think>\\nhm\\n</think>\\n\\nA\"";
+    static const struct {
+        const char *template, *kwargs;
+        mt_empty_thought mode;
+        const char *answer, *tail, *trained;
+        int closed;
+    } cases[] = {
+        { GLM45, "{}", MT_THOUGHT_AUTO, key, "<|assistant|>\n<think>hm</think>\nA<|user|>", "\n<think>hm</think>\nA<|user|>", 0 },
+        { GLM45, "{}", MT_THOUGHT_AUTO, bare, "<|assistant|>\nA<|user|>", "\nA<|user|>", 0 },
+        { GLM45, "{}", MT_THOUGHT_TRAINED, bare, "<|assistant|>\n<think></think>\nA<|user|>", "\n<think></think>\nA<|user|>", 0 },
+        { GLM45, "{}", MT_THOUGHT_PROMPT, bare, "<|assistant|>\n<think></think>\nA<|user|>", "A<|user|>", 0 },
+        { GLM45, "{\"enable_thinking\": true}", MT_THOUGHT_AUTO, bare, "<|assistant|>\n<think></think>\nA<|user|>",
+          "\n<think></think>\nA<|user|>", 0 },
+        { GLM45, "{\"enable_thinking\": false}", MT_THOUGHT_AUTO, key, "<|assistant|>\n<think></think>\nA<|user|>", "\nA<|user|>",
+          0 },
+        { V31, "{}", MT_THOUGHT_AUTO, bare, "<|assistant|></think>A</s>", "A</s>", 0 },
+        { V31, "{}", MT_THOUGHT_TRAINED, bare, "<|assistant|></think>A</s>", "A</s>", 0 },
+        { V31, "{}", MT_THOUGHT_AUTO, key, "<|assistant|></think>A</s>", "A</s>", 1 },
+        { V31, "{}", MT_THOUGHT_TRAINED, text, "<|assistant|></think>A</s>", "A</s>", 1 },
+        { V31, "{\"thinking\": true}", MT_THOUGHT_AUTO, text, "<|assistant|><think>\nhm\n</think>\n\nA</s>",
+          "\nhm\n</think>\n\nA</s>", 0 },
+        { QWEN35, "{}", MT_THOUGHT_AUTO, key, "assistant\n<think>\n\n</think>\n\nA<|im_end|>\n", "A<|im_end|>", 1 },
+        { QWEN35, "{}", MT_THOUGHT_AUTO, text, "assistant\n<think>\n\n</think>\n\nA<|im_end|>\n", "A<|im_end|>", 1 },
+        { QWEN35, "{\"enable_thinking\": true}", MT_THOUGHT_AUTO, key, "assistant\n<think>\nhm\n</think>\n\nA<|im_end|>\n",
+          "hm\n</think>\n\nA<|im_end|>", 0 },
+        { QWEN35, "{\"enable_thinking\": false}", MT_THOUGHT_AUTO, key, "assistant\n<think>\n\n</think>\n\nA<|im_end|>\n",
+          "A<|im_end|>", 0 },
+        { OTHER_SPACE, "{}", MT_THOUGHT_AUTO, key, "assistant\n<think>\nhm</think>A<|im_end|>", "hm</think>A<|im_end|>", 0 },
+    };
+    write_tokenizer(*state);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        mt_err err = { 0 };
+        mt_arena arena = { 0 };
+        mt_value kwargs;
+        char record[256];
+        assert_ok(mt_value_parse_json(&kwargs, &arena, cases[i].kwargs, strlen(cases[i].kwargs), NULL, "kwargs", &err));
+        rig_open(&r, *state, openai(),
+                 (mt_sampler_config){ .template_text = cases[i].template,
+                                      .template_kwargs = &kwargs,
+                                      .empty_thought = cases[i].mode,
+                                      .keep_text = true });
+        snprintf(record, sizeof record,
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", %s}]}", cases[i].answer);
+        assert_int_equal(rig_run(&r, record), MT_OK);
+        if (r.reason || r.n != 1) fail_msg("case %zu: %s", i, r.err.msg);
+        size_t n = strlen(r.samples[0].text), k = strlen(cases[i].tail);
+        if (n < k || strcmp(r.samples[0].text + n - k, cases[i].tail) != 0) fail_msg("case %zu: %s", i, r.samples[0].text);
+        mt_str trained = rig_trained(&r, 0);
+        if (strcmp(trained.s, cases[i].trained) != 0) fail_msg("case %zu trains \"%s\"", i, trained.s);
+        if (r.odd.thoughts_closed != cases[i].closed)
+            fail_msg("case %zu: %d thoughts were closed", i, (int)r.odd.thoughts_closed);
+        mt_str_free(&trained);
+        mt_arena_free(&arena);
+        rig_close(&r);
+    }
+}
+
+static void an_answer_after_its_thought_is_ended_before_a_question_too(void **state)
+{
+    rig r;
+    write_tokenizer(*state);
+    rig_open(&r, *state, openai(), (mt_sampler_config){ .template_text = GLM45 });
+    assert_int_equal(
+        rig_run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", "
+                    "\"reasoning_content\": \"hm\"}, {\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+                    "\"content\": \"B\", \"reasoning_content\": \"so\"}]}"),
+        MT_OK);
+    assert_int_equal(r.n, 1);
+    mt_str trained = rig_trained(&r, 0);
+    assert_string_equal(trained.s, "\n<think>hm</think>\nA<|user|>\n<think>so</think>\nB<|user|>");
+    mt_str_free(&trained);
+    rig_close(&r);
+}
+
 /* What a thought in the prompt is in training, it is when the model is asked. */
 static void a_thought_in_the_prompt_is_there_when_the_model_is_asked(void **state)
 {
@@ -806,21 +903,20 @@ static void answers_of_one_sample_are_trained_together(void **state)
     mt_free(text);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(marks_that_are_ordinary_tokens_become_special),
-             IN_TEMPDIR(special_tokens_that_end_an_answer_together_are_trained),
-             IN_TEMPDIR(answers_of_one_sample_are_trained_together), IN_TEMPDIR(names_of_llama_factory_write_turns_as_there),
-             cmocka_unit_test(names_of_llama_factory_are_known_or_refused_as_what_they_are),
-             cmocka_unit_test(the_documentation_lists_every_name), IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
-             IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
-             IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
-             IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
-             IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
-             cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
-             cmocka_unit_test(several_calls_and_results_share_their_turns),
-             cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well),
-             IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
-             IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
-             IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text),
-             IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
-             IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled),
-             IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))
+MT_TEST_MAIN(
+    IN_TEMPDIR(an_answer_after_its_thought_is_ended_before_a_question_too),
+    IN_TEMPDIR(thoughts_are_written_as_the_template_writes_them), cmocka_unit_test(marks_that_are_ordinary_tokens_become_special),
+    IN_TEMPDIR(special_tokens_that_end_an_answer_together_are_trained), IN_TEMPDIR(answers_of_one_sample_are_trained_together),
+    IN_TEMPDIR(names_of_llama_factory_write_turns_as_there),
+    cmocka_unit_test(names_of_llama_factory_are_known_or_refused_as_what_they_are),
+    cmocka_unit_test(the_documentation_lists_every_name), IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
+    IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template), IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
+    IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
+    IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
+    cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
+    cmocka_unit_test(several_calls_and_results_share_their_turns),
+    cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well), IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
+    IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
+    IN_TEMPDIR(thoughts_that_a_template_does_not_show_become_text), IN_TEMPDIR(calls_without_a_thought_are_completed_as_well),
+    IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled), IN_TEMPDIR(every_answer_of_a_conversation_is_completed),
+    cmocka_unit_test(published_models_keep_their_templates))
