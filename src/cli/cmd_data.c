@@ -73,6 +73,7 @@ static mt_rc on_progress(void *user, const mt_store_progress *p, mt_err *err)
         snprintf(b->what, sizeof b->what, "tokenizing %s", p->what);
         mt_progress_start(bar, b->terminal, b->what, 1);
         bar->percent = true;
+        mt_progress_begun(bar, p->begun_s);
     }
     snprintf(note, sizeof note, "%s record%s, %s tokens", mt_count_text((uint64_t)p->n_records).s, p->n_records == 1 ? "" : "s",
              mt_count_text((uint64_t)p->n_tokens).s);

@@ -5,7 +5,9 @@
 
 static void put_dataset(mt_json_out *j, const mt_pipeline *p, size_t i)
 {
-    const mt_store_counts *c = mt_store_counted(mt_pipeline_store(p, i));
+    const mt_store *s = mt_pipeline_store(p, i);
+    const mt_store_counts *c = mt_store_counted(s);
+    const char *bad;
     mt_json_map(j, NULL, MT_JSON_FLAT);
     mt_json_put_str(j, "name", mt_pipeline_name(p, i));
     mt_json_put_int(j, "records", c->n_records);
@@ -13,6 +15,13 @@ static void put_dataset(mt_json_out *j, const mt_pipeline *p, size_t i)
     mt_json_put_int(j, "tokens", c->n_tokens);
     mt_json_put_int(j, "trained_tokens", c->n_trained);
     mt_json_put_int(j, "left_out", c->n_records - c->by_reason[MT_REASON_NONE] - c->n_empty);
+    mt_json_map(j, "reasons", MT_JSON_FLAT);
+    for (int r = MT_REASON_NONE + 1; r < MT_REASONS; r++)
+        if (c->by_reason[r]) mt_json_put_int(j, mt_reason_text((mt_reason)r), c->by_reason[r]);
+    mt_json_end(j);
+    mt_json_list(j, "first_bad", MT_JSON_FLAT);
+    for (int k = 0; (bad = mt_store_bad_text(s, k)); k++) mt_json_put_str(j, NULL, bad);
+    mt_json_end(j);
     mt_json_put_int(j, "truncated", c->odd.truncated);
     mt_json_put_int(j, "longest", c->longest);
     mt_json_end(j);

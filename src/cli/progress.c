@@ -97,6 +97,8 @@ void mt_progress_start(mt_progress *p, const mt_terminal *terminal, const char *
     p->start_s = p->drawn_s = p->marks[0].at_s = p->marks[1].at_s = p->clock();
 }
 
+void mt_progress_begun(mt_progress *p, double at_s) { p->start_s = p->marks[0].at_s = p->marks[1].at_s = at_s; }
+
 void mt_progress_skip(mt_progress *p, double done) { p->done = p->marks[0].done = p->marks[1].done = done; }
 
 double mt_progress_left(const mt_progress *p)

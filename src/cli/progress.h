@@ -46,6 +46,8 @@ typedef struct mt_progress {
 } mt_progress;
 
 void mt_progress_start(mt_progress *p, const mt_terminal *terminal, const char *what, double total);
+/* The work began earlier, at this mt_now_s(). */
+void mt_progress_begun(mt_progress *p, double at_s);
 /* Starts at `done` instead of 0, so that earlier work does not count as speed. */
 void mt_progress_skip(mt_progress *p, double done);
 void mt_progress_update(mt_progress *p, double done, const char *note);

@@ -41,17 +41,19 @@ static mt_rc lint_untrained(mt_findings *f, const mt_lint_input *in, mt_err *err
 /* What to do about cut answers: never a length that the model cannot read. */
 static void advise_cut(char *out, size_t room, const mt_lint_input *in, mt_severity severity)
 {
+    const char *length = in->flat ? "cutoff_len" : "max_seq_len", *over = in->flat ? "--overlong " : "overlong: ";
     int64_t keeps = mt_store_keeps(in->store, cut_keeps), most = in->max_positions ? in->max_positions : INT64_MAX;
     char longer[128] = "";
     if (keeps > in->max_seq_len && keeps <= most)
-        snprintf(longer, sizeof longer, "; max_seq_len %lld would keep 95%% of the samples whole", (long long)keeps);
+        snprintf(longer, sizeof longer, "; %s %lld would keep 95%% of the samples whole", length, (long long)keeps);
     else if (in->max_seq_len < most && most != INT64_MAX)
-        snprintf(longer, sizeof longer, "; the model reads up to max_seq_len %lld", (long long)most);
+        snprintf(longer, sizeof longer, "; the model reads up to %s %lld", length, (long long)most);
     else if (in->max_seq_len < most)
-        snprintf(longer, sizeof longer, "; raise max_seq_len");
-    snprintf(out, room, "%s; overlong: skip leaves such samples out%s", longer,
-             severity == MT_LINT_STOP ? "; overlong: truncate trains on the rest of them, and max_cut_share allows a larger share"
-                                      : "");
+        snprintf(longer, sizeof longer, "; raise %s", length);
+    int n = snprintf(out, room, "%s; %sskip leaves such samples out", longer, over);
+    if (severity == MT_LINT_STOP)
+        snprintf(out + n, room - (size_t)n, "; %struncate trains on the rest of them, and %s allows a larger share", over,
+                 in->flat ? "--max-cut-share" : "max_cut_share");
 }
 
 /* Answers that lost their end, and records of which no answer was left. */

@@ -24,6 +24,7 @@ typedef struct mt_lint_input {
     int64_t max_positions;   /* of the model; 0: not known */
     int32_t end_id;          /* the token that ends an answer; -1: there is none */
     double max_cut_share;    /* from this share of cut answers on the run stops; 1: it never does */
+    bool flat;               /* the settings are in LLaMA-Factory's form, which has other names or only flags for them */
     bool truncates;          /* the user requested cut samples: they never stop the run */
     bool lets_end_untrained; /* the same for answers of which none trains its end */
 } mt_lint_input;

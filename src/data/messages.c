@@ -159,6 +159,7 @@ static mt_rc read_turn(reader *r, const mt_value *item, size_t i)
         if (i > 0)
             return mt__chat_bad(&r->base, MT_REASON_UNKNOWN_ROLE, "message %zu is a system message; only the first may be one",
                                 i + 1);
+        if (content && content->type == MT_VALUE_NULL) return MT_OK; /* without text: none */
         return read_content(r, content, MT_REASON_MISSING_COLUMN, "the system message", &r->system);
     }
     mt_message *m = messages_add(r, role);

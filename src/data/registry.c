@@ -114,11 +114,29 @@ static char *beside(const mt_registry_places *p)
     return n ? mt_asprintf("%.*s%s", (int)n, p->config_path, p->dataset_dir) : NULL;
 }
 
+/* LLaMA-Factory's words for registries that are in no folder. */
+static mt_rc check_dir(const char *dir, mt_err *err)
+{
+    if (strcmp(dir, "ONLINE") == 0)
+        return mt_fail(
+            err, MT_EUNSUPPORTED,
+            "dataset_dir ONLINE means datasets of the hub to LLaMA-Factory; here leave it out, and name the dataset as the "
+            "hub does (owner/name)");
+    if (strncmp(dir, "REMOTE:", 7) == 0)
+        return mt_fail(
+            err, MT_EUNSUPPORTED,
+            "dataset_dir %s means the dataset_info.json of that dataset on the hub to LLaMA-Factory; here download the "
+            "dataset, and set dataset_dir to its folder",
+            dir);
+    return MT_OK;
+}
+
 mt_rc mt_registry_open(mt_registry **out, const mt_registry_places *places, mt_err *err)
 {
     *out = NULL;
     mt_registry_places p = *places;
     if (!p.dataset_dir || !*p.dataset_dir) p.dataset_dir = "data";
+    MT_TRY(check_dir(p.dataset_dir, err));
     char *near_config = beside(&p);
     const char *const tries[] = { p.dataset_dir, near_config, p.installed };
     bool found = false;

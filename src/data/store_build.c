@@ -6,6 +6,7 @@
  *     n_written   chunks the caller has written: the reader may fill their slots anew */
 #include "data/store_build.h"
 
+#include "base/clock.h"
 #include "base/pool.h"
 #include "base/thread.h"
 #include "base/units.h"
@@ -17,6 +18,7 @@
 
 typedef struct build {
     const mt_store_job *job;
+    double begun_s;
     mt_records *records;
     uint32_t word_bytes;
     mt__chunk *slots;
@@ -151,8 +153,9 @@ static mt_rc write_chunk(build *b, const mt__chunk *c, mt__store_writer *w, mt_e
     MT_TRY(check_size(b, w, err));
     const mt_store_counts *n = &w->header.counts;
     if (!job->progress) return MT_OK;
-    return job->progress(job->user,
-                         &(mt_store_progress){ job->what, c->last ? 1 : c->share, n->n_records, n->n_samples, n->n_tokens }, err);
+    return job->progress(
+        job->user, &(mt_store_progress){ job->what, c->last ? 1 : c->share, n->n_records, n->n_samples, n->n_tokens, b->begun_s },
+        err);
 }
 
 static mt_rc write_chunks(build *b, mt__store_writer *w, mt_err *err)
@@ -200,7 +203,7 @@ static void dispose(build *b)
 
 mt_rc mt_store_build(const char *path, uint64_t key, const mt_store_job *job, mt_err *err)
 {
-    build b = { .job = job, .word_bytes = job->vocab <= 1 << 15 ? 2 : 4 };
+    build b = { .job = job, .begun_s = mt_now_s(), .word_bytes = job->vocab <= 1 << 15 ? 2 : 4 };
     mt__store_writer w = { 0 };
     mt_watch_init(&b.watch);
     mt_rc rc = store_build_prepare(&b, err);

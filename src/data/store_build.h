@@ -18,6 +18,7 @@ typedef struct mt_store_progress {
     const char *what; /* the dataset's name or path */
     double share;     /* of the files read, 0 to 1 */
     int64_t n_records, n_samples, n_tokens;
+    double begun_s; /* mt_now_s() when the work began */
 } mt_store_progress;
 typedef mt_rc (*mt_store_progress_fn)(void *user, const mt_store_progress *p, mt_err *err);
 

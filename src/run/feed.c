@@ -344,6 +344,7 @@ static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt
                              .max_positions = o->max_positions,
                              .end_id = end_of(f, &f->sets[i]),
                              .max_cut_share = s->dataset.max_cut_share,
+                             .flat = s->flat,
                              .truncates = s->dataset.overlong == MT_OVERLONG_TRUNCATE,
                              .lets_end_untrained = s->dataset.allow_untrained_end || f->sets[i].plain };
         MT_TRY(mt_lint(&f->findings, &in, err));

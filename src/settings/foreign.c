@@ -38,6 +38,21 @@ static const shape shapes[] = {
           "this is a TRL file, which is not read here; write model.name for model_name_or_path, dataset.name for dataset_name, "
           "dataset.max_seq_len for max_length, training.batch_size for per_device_train_batch_size and training.epochs for "
           "num_train_epochs (docs/configuration.md)" },
+    { .needs = "model_name_or_path",
+      .any_of = { "export_dir" },
+      .none_of = { "stage", "dataset", "output_dir", "adapter_name_or_path" },
+      .text =
+          "this is a LLaMA-Factory file that exports a model, which is not read here; write megatrain convert IN OUT with its "
+          "model_name_or_path and export_dir" },
+    { .needs = "model_name_or_path",
+      .any_of = { "infer_backend", "infer_dtype", "vllm_maxlen", "vllm_enforce_eager", "vllm_gpu_util" },
+      .none_of = { "stage", "dataset", "output_dir", "adapter_name_or_path" },
+      .text = "this is a LLaMA-Factory file for inference, which is not read here; write megatrain generate MODEL with its "
+              "model_name_or_path" },
+    { .needs = "distributed_type",
+      .any_of = { "compute_environment", "num_processes", "num_machines", "machine_rank", "fsdp_config", "deepspeed_config" },
+      .text = "this is an Accelerate file, which is not read here: one process trains, on the GPUs of --devices; write megatrain "
+              "train with the file of the training itself (docs/several-gpus.md)" },
     { .needs = "zero_optimization",
       .any_of = { "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16", "fp16",
                   "optimizer", "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown" },
@@ -67,8 +82,22 @@ static bool is_of(const mt_yaml *root, const shape *s)
     return has_any(root, s->any_of) && !has_any(root, s->none_of);
 }
 
+/* "<token>": "what it is for", nothing else. */
+static bool is_tokens(const mt_yaml *root)
+{
+    for (const mt_yaml_item *it = root->items; it; it = it->next)
+        if (*it->key->text != '<' || it->value->kind != MT_YAML_SCALAR) return false;
+    return root->items != NULL;
+}
+
 mt_rc mt__foreign_check(const mt_yaml *root, const char *name, mt_err *err)
 {
+    if (is_tokens(root))
+        return mt_fail(
+            err, MT_EUNSUPPORTED,
+            "%s: this is a list of new tokens for LLaMA-Factory (new_special_tokens_config), which is not read here: the "
+            "vocabulary does not grow; write megatrain train with the file of the training itself",
+            name);
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         if (is_of(root, &shapes[i]))
             return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: %s", name, foreign_find(root, shapes[i].needs)->key->line,

@@ -4,7 +4,7 @@
 
 #include "base/yaml.h"
 
-/* Refuses a file of LLaMA-Factory v1, axolotl or TRL in one sentence: what it is, and what to write here. */
+/* Refuses a file of LLaMA-Factory v1, axolotl, TRL, DeepSpeed or Accelerate, and those of LLaMA-Factory that do not train, in one sentence: what it is, and what to write here. */
 mt_rc mt__foreign_check(const mt_yaml *root, const char *name, mt_err *err);
 
 #endif

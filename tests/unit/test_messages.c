@@ -83,6 +83,8 @@ static void chats_are_read(void **state)
     expect(sharegpt(),
            "{\"conversations\":[" FROM("system", "S") "," FROM("human", "Q") "," FROM("gpt", "A") "],\"system\":\"T\"}",
            S("S") " " U("Q") " " A("A"));
+    expect(sharegpt(), "{\"conversations\":[{\"from\":\"system\",\"value\":null}," FROM("human", "Q") "," FROM("gpt", "A") "]}",
+           U("Q") " " A("A"));
     expect(sharegpt(), "{\"conversations\":[" FROM("human", "Q") "," FROM("gpt", "A") "],\"system\":\"T\"}",
            S("T") " " U("Q") " " A("A"));
     expect(openai(),

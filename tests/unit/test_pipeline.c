@@ -547,6 +547,10 @@ static void cut_answers_stop_only_who_did_not_ask_for_it(void **state)
         { { .max_cut_share = 0.2, .truncates = true }, MT_OK, "; overlong: skip leaves such samples out", "max_cut_share" },
         { { .max_cut_share = 0.3 }, MT_OK, "; overlong: skip leaves such samples out", "max_cut_share" },
         { { .max_cut_share = 0.1 }, MT_ERANGE, "max_cut_share allows a larger share", "raise" },
+        { { .max_cut_share = 0.1, .flat = true },
+          MT_ERANGE,
+          "; cutoff_len 1536 would keep 95% of the samples whole; --overlong skip leaves such samples out; --overlong truncate",
+          "overlong:" },
         { { .max_cut_share = 1 }, MT_OK, "(20%) are cut at max_seq_len 64", "max_cut_share" },
     };
     setup s;

@@ -153,6 +153,10 @@ static void the_folder_is_looked_for_in_three_places(void **state)
         mt_registry_open(&r, &(mt_registry_places){ .dataset_dir = "nowhere", .config_path = "x.yaml", .installed = dir }, &err));
     assert_string_equal(mt_registry_dir(r), dir);
     mt_registry_close(r);
+    assert_int_equal(mt_registry_open(&r, &(mt_registry_places){ .dataset_dir = "ONLINE" }, &err), MT_EUNSUPPORTED);
+    assert_says("name the dataset as the hub does (owner/name)");
+    assert_int_equal(mt_registry_open(&r, &(mt_registry_places){ .dataset_dir = "REMOTE:a/b" }, &err), MT_EUNSUPPORTED);
+    assert_says("download the dataset");
     assert_int_equal(mt_registry_open(&r, &(mt_registry_places){ .dataset_dir = "nowhere" }, &err), MT_ENOENT);
     assert_says("set dataset.dataset_dir");
 }

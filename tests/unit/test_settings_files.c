@@ -66,6 +66,12 @@ static void files_of_other_trainers_are_recognized_by_their_shape(void **state)
         { "base_model: a/b\ndatasets:\n  - path: x\n    type: alpaca\nsequence_len: 2048\n", "an axolotl file" },
         { "model_name_or_path: a/b\ndataset_name: x/y\nlearning_rate: 1e-4\n", "a TRL file" },
         { "model_name_or_path: a/b\ndatasets: [{path: x/y}]\nuse_peft: true\n", "a TRL file" },
+        { "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_offload_params: true\n",
+          "this is an Accelerate file" },
+        { "\"<a>\": \"the first\"\n\"<b>\": \"the second\"\n", "a list of new tokens" },
+        { "model_name_or_path: a/b\ntemplate: qwen3\ninfer_backend: vllm\ntrust_remote_code: true\n",
+          "write megatrain generate" },
+        { "model_name_or_path: a/b\ntemplate: qwen3\nexport_dir: out\nexport_size: 5\n", "write megatrain convert" },
     };
     mt_err err;
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
