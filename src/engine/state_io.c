@@ -251,7 +251,7 @@ static span span_on(const mt_state *s, int lane, mt_state_range r, int64_t from,
 static mt_rc move_rest(mt_state *s, mt_state_range r, char *host, mt_copy_dir dir, mt_err *err)
 {
     const mt_layout *l = mt__state_layout(s, r.unit);
-    const int64_t end = r.kind == MT_STATE_LO ? l->n_low : l->n_elems;
+    const int64_t end = r.kind == MT_STATE_LO ? l->n_low : l->n_hi;
     const int lanes = dir == MT_COPY_IN ? mt_plan_lanes(s->plan) : 1;
     char *at = host + (size_t)mt_max_i64(0, l->n_train - r.first) * mt_state_number_bytes(s, r.kind);
     for (int k = 0; k < lanes && !mt_state_is_array(r.kind); k++) {
