@@ -29,7 +29,7 @@ static mt_rc model_plan(megatrain_model *m, mt_err *err)
     job.train = (m->uses & MEGATRAIN_TRAIN) != 0;
     if (!job.train) job.lanes = 0; /* the first device alone */
     if (job.train) MT_TRY(mt_train_router_loss(&job.router_loss, &o->s, o->model, err));
-    if (job.train) job.objective = mt_train_objective(&o->s);
+    if (job.train) job.objective = mt_train_objective(&o->s, 0);
     job.mapped = !job.train && o->shards && o->q.form.compute == MT_DTYPE_BF16 && mt_weights_mapped(o->model, o->shards);
     MT_TRY(mt_plan_auto(&m->plan, (mt_plan_inputs){ o->model, &job, &o->q.form, &o->q.machine }, err));
     return m->uses & MEGATRAIN_GENERATE ? plan_cache(m, err) : MT_OK;

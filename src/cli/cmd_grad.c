@@ -61,7 +61,8 @@ static mt_rc choose_plan(job *j, mt_dtype t, mt_err *err)
                      .only_gradients = true,
                      .step_tokens = j->batch.n_tokens,
                      .step_docs = j->batch.n_docs,
-                     .longest = j->batch.longest };
+                     .longest = j->batch.longest,
+                     .objective.columns = j->batch.asked };
     mt_rc rc = MT_OK;
     mt_machine machine;
     MT_TRY(mt_machine_here(&machine, j->dev, &(mt_machine_given){ 0 }, true, err));
@@ -198,7 +199,8 @@ int mt_cmd_grad(int argc, char **argv)
     options o = { .dtype = "float32", .device = "auto" };
     bool help;
     const mt_flag flags[] = {
-        { "--tokens", MT_FLAG_STR, &o.tokens, "FILE", "JSON {\"input_ids\": [[...], ...], \"labels\": [[...], ...]}", true },
+        { "--tokens", MT_FLAG_STR, &o.tokens, "FILE",
+          "JSON {\"input_ids\": [[...], ...], \"labels\": [[...], ...], \"weight\": [...]}", true },
         { "--out", MT_FLAG_STR, &o.out, "FILE", "where to write (safetensors)", true },
         { "--logits", MT_FLAG_BOOL, &o.logits, NULL, "also write logits.<row>", false },
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "float32 (default) or bfloat16", false },
@@ -211,7 +213,8 @@ int mt_cmd_grad(int argc, char **argv)
         "MODEL --tokens FILE --out FILE [options]",
         "Run one forward and backward over rows of tokens (any lengths, packed without padding)\n"
         "and write loss, grad.<tensor> for every parameter and, if asked, logits.<row>.\n"
-        "Labels are optional, -100 is ignored, and the shift is Hugging Face's.",
+        "Labels are optional, -100 is ignored, and the shift is Hugging Face's.  With weights, one for\n"
+        "each row, the loss is the weighted mean over trained tokens.",
         "MODEL",
         flags,
         MT_COUNT(flags),

@@ -1,4 +1,5 @@
-/* batch_json.c - a batch from {"input_ids": [[...], ...], "labels": [[...], ...]}, rows of any length, labels optional. */
+/* batch_json.c - a batch from {"input_ids": [[...], ...], "labels": [[...], ...], "weight": [...]}, rows of any length, labels and
+ * weight optional. */
 #include "base/json.h"
 #include "data/batch.h"
 
@@ -35,17 +36,34 @@ static mt_rc add_row(mt_batch *b, const mt_value *ids, const mt_value *labels, s
     return rc;
 }
 
+static mt_rc set_weight(mt_batch *b, const mt_value *weights, size_t index, const char *path, mt_err *err)
+{
+    const mt_value *v = mt_value_at(weights, index);
+    if (!mt_value_is_number(v)) return mt_fail(err, MT_EFORMAT, "%s: \"weight\", row %zu: a number was expected", path, index);
+    const float weight = (float)mt_value_number(v);
+    mt_rc rc = mt_batch_set(b, MT_COLUMN_WEIGHT, &weight, err);
+    return rc ? mt_note(err, "%s: row %zu", path, index) : MT_OK;
+}
+
 static mt_rc add_rows(mt_batch *b, const mt_value *doc, int64_t vocab, const char *path, mt_err *err)
 {
-    const mt_value *ids = mt_value_get(doc, "input_ids"), *labels = mt_value_get(doc, "labels");
+    const mt_value *ids = mt_value_get(doc, "input_ids"), *labels = mt_value_get(doc, "labels"),
+                   *weights = mt_value_get(doc, mt_columns[MT_COLUMN_WEIGHT].name);
     if (!mt_value_has(ids, MT_VALUE_LIST) || mt_value_items(ids) == 0)
         return mt_fail(err, MT_EFORMAT, "%s: {\"input_ids\": [[...], ...]} with at least one row was expected", path);
     if (mt_json_missing(labels)) labels = NULL;
     if (labels && (!mt_value_has(labels, MT_VALUE_LIST) || mt_value_items(labels) != mt_value_items(ids)))
         return mt_fail(err, MT_EFORMAT, "%s: \"labels\" should have one row for each of the %zu of \"input_ids\"", path,
                        mt_value_items(ids));
-    for (size_t i = 0; i < mt_value_items(ids); i++)
+    if (mt_json_missing(weights)) weights = NULL;
+    if (weights && (!mt_value_has(weights, MT_VALUE_LIST) || mt_value_items(weights) != mt_value_items(ids)))
+        return mt_fail(err, MT_EFORMAT, "%s: \"weight\" should have one number for each of the %zu rows of \"input_ids\"", path,
+                       mt_value_items(ids));
+    if (weights) mt_batch_ask(b, MT_COLUMN_BIT(MT_COLUMN_WEIGHT));
+    for (size_t i = 0; i < mt_value_items(ids); i++) {
         MT_TRY(add_row(b, mt_value_at(ids, i), labels ? mt_value_at(labels, i) : NULL, i, vocab, path, err));
+        if (weights) MT_TRY(set_weight(b, weights, i, path, err));
+    }
     return MT_OK;
 }
 

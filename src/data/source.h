@@ -19,6 +19,7 @@ typedef struct mt_source_info {
     int64_t train_tokens, train_docs, train_longest; /* the same of steps that train: what their arithmetic is chosen for */
     int64_t n_eval_samples;                          /* evaluated on */
     int64_t n_eval_batches;                          /* 0: nothing to evaluate on */
+    uint32_t columns;                                /* MT_COLUMN_BIT of those that steps have */
     uint64_t fingerprint;          /* of the training data and all settings that make samples of it: a resumed run compares it */
     bool shows_date;               /* samples show the date they were made for, by their template */
     const char *end_of_turn_text;  /* the token that is trained to end an answer; NULL: not known.  Lives as long as the source */

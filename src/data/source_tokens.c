@@ -51,7 +51,9 @@ static int64_t length_of(const tokens *t, int64_t row)
 static mt_rc add_row(const tokens *t, int64_t row, mt_batch *out, mt_err *err)
 {
     int32_t first = t->rows.doc_start[row];
-    return mt_batch_add(out, t->rows.ids + first, t->labels + first, length_of(t, row), t->o.vocab, err);
+    MT_TRY(mt_batch_add(out, t->rows.ids + first, t->labels + first, length_of(t, row), t->o.vocab, err));
+    mt_batch_set_from(out, &t->rows, row);
+    return MT_OK;
 }
 
 /* -- the source's functions ------------------------------------------------------------------------ */
@@ -73,6 +75,7 @@ static mt_rc source_tokens_step(mt_source *s, int64_t number, mt_batch *out, mt_
             end = mt_min_i64(first + t->o.samples_per_step, t->n_train);
     order_epoch(t, number / t->info.steps_per_epoch);
     mt_batch_clear(out);
+    mt_batch_ask(out, t->rows.asked);
     for (int64_t i = first; i < end; i++) MT_TRY(add_row(t, t->order[i], out, err));
     return MT_OK;
 }
@@ -174,8 +177,11 @@ static mt_rc source_tokens_measure(tokens *t, mt_err *err)
     i->steps_per_epoch = (t->n_train + per - 1) / per;
     i->n_eval_samples = t->n_eval;
     i->n_eval_batches = (t->n_eval + per - 1) / per;
+    i->columns = t->rows.asked;
     uint64_t h = mt_hash(t->rows.ids, (size_t)t->rows.n_tokens * sizeof *t->rows.ids, (uint64_t)t->o.max_seq_len);
     h = mt_hash(t->labels, (size_t)t->rows.n_tokens * sizeof *t->labels, h);
+    const float *weights = t->rows.columns[MT_COLUMN_WEIGHT];
+    if (weights) h = mt_hash(weights, (size_t)t->rows.n_docs * sizeof *weights, h);
     i->fingerprint = mt_hash(t->rows.doc_start, ((size_t)t->rows.n_docs + 1) * sizeof *t->rows.doc_start, h);
     return MT_OK;
 }

@@ -1,4 +1,5 @@
-/* source_tokens.h - a source of tokenized rows: {"input_ids": [[...], ...], "labels": [[...], ...]}, labels optional.
+/* source_tokens.h - a source of tokenized rows: {"input_ids": [[...], ...], "labels": [[...], ...], "weight": [...]}, all but the ids
+ * optional.
  *
  * Rows are held out first, by val_seed; each epoch shuffles the rest, by seed and epoch.  A step takes the next samples_per_step
  * rows of its epoch; the last step of an epoch takes the rest.  A step is a pure function of (rows, options, number). */

@@ -1,6 +1,6 @@
 /* input.c - deals a step's documents to shares, cuts those into micro-batches, and sends everything to the device in one copy.
- * Per micro-batch: ids, positions, rows ordered by id (for the embedding's gradient), document starts, trained rows and their
- * targets, all counted from the micro-batch's first row. */
+ * Per micro-batch: ids, positions, rows ordered by id (for the embedding's gradient), document starts, trained rows, their targets
+ * and in training their columns, all counted from the micro-batch's first row. */
 #include "engine/lane_internal.h"
 
 #include <string.h>
@@ -58,6 +58,19 @@ static void gather_targets(const mt_lane *lane, const mt_batch *b, const mt_cut 
     }
 }
 
+/* A column's number for each trained row. */
+static void gather_column(const mt_lane *lane, const mt_batch *b, const mt_cut *c, const int32_t *starts, mt_column column,
+                          float *to)
+{
+    const mt_column_info *info = &mt_columns[column];
+    const float *numbers = b->columns[column];
+    for (int64_t d = 0; d < c->n_docs; d++) {
+        const int64_t doc = lane->input.deal.order[c->first_doc + d], from = b->doc_start[doc];
+        for (int64_t r = from; r < from + starts[d + 1] - starts[d]; r++)
+            if (b->targets[r] != MT_IGNORE) *to++ = numbers ? numbers[info->per_row ? r : doc] : info->fallback;
+    }
+}
+
 /* The host side of one micro-batch; micro's pointers are rebased to the device by the caller. */
 static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at, const mt_cut *c, mt_micro *m, int32_t **next)
 {
@@ -84,6 +97,13 @@ static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at,
     int32_t *targets = rows + n_trained;
     gather_targets(lane, b, c, starts, targets);
     *next = targets + n_trained;
+    const float *columns[MT_COLUMNS] = { NULL };
+    for (mt_column k = 0; k < MT_COLUMNS && lane->pass.mode == MT_MODE_TRAIN; k++) {
+        if (!(job->objective.columns & MT_COLUMN_BIT(k))) continue;
+        float *to = (float *)input_take(next, n_trained);
+        gather_column(lane, b, c, starts, k, to);
+        columns[k] = to;
+    }
     *m = (mt_micro){ .n = c->n_rows,
                      .n_docs = c->n_docs,
                      .longest = c->longest,
@@ -99,12 +119,15 @@ static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at,
                      .deepest = deepest,
                      .cache_row = cache_row,
                      .cache_slot = cache_slot };
+    memcpy(m->columns, columns, sizeof columns);
 }
 
 static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)
 {
     const int32_t **fields[] = { &m->ids, &m->pos, &m->rows_by_id, &m->doc_start, &m->trained_rows, &m->targets };
     for (size_t i = 0; i < MT_COUNT(fields); i++) *fields[i] = device + (*fields[i] - host);
+    for (int c = 0; c < MT_COLUMNS; c++)
+        if (m->columns[c]) m->columns[c] = (const float *)device + (m->columns[c] - (const float *)host);
     if (!m->cache_row) return;
     m->cache_row = device + (m->cache_row - host);
     m->cache_slot = device + (m->cache_slot - host);

@@ -58,12 +58,19 @@ static mt_rc clear_sums(mt_lane *lane, mt_err *err)
     return mt_fill(lane->compute, r->probs, 0, n * sizeof *r->probs, err);
 }
 
+double mt_lane_weight(const mt_plan *plan, const mt_batch *b, bool train)
+{
+    const bool weighted = train && plan->job.objective.columns & MT_COLUMN_BIT(MT_COLUMN_WEIGHT);
+    return weighted ? mt_batch_weight(b) : (double)b->n_trained;
+}
+
 static mt_rc begin_pass(mt_lane *lane, const mt_lane_pass *pass, mt_err *err)
 {
-    int64_t n_trained = pass->batch->n_trained, start = mt_now_ns();
+    const double weight = mt_lane_weight(lane->plan, pass->batch, pass->mode == MT_MODE_TRAIN);
+    const int64_t start = mt_now_ns();
     lane->pass = *pass;
     lane->logits = pass->mode == MT_MODE_CONTINUE ? mt_memory_find(lane->memory, MT_BUF_LOGITS_HOST, -1, -1) : pass->logits;
-    lane->dscale = n_trained ? (float)(1.0 / (double)n_trained) : 0.0f;
+    lane->dscale = weight > 0 ? (float)(1.0 / weight) : 0.0f;
     lane->waits = (mt_lane_waits){ 0 };
     lane->n_update_waits = 0;
     MT_TRY(mt__input_load(lane, err));

@@ -63,6 +63,9 @@ void mt_lane_trace(mt_lane *l, mt_trace *trace); /* NULL: stop tracing */
 
 /* Fails if the batch does not fit the plan; nothing was queued then, so the caller may try another. */
 mt_rc mt_lane_check(const mt_lane *l, const mt_batch *b, mt_err *err);
+/* What the sum of the losses of a batch's rows is divided by: their weights in training, if the plan has that column; otherwise
+ * their number. */
+double mt_lane_weight(const mt_plan *plan, const mt_batch *b, bool train);
 mt_rc mt_lane_run(mt_lane *l, const mt_lane_pass *pass, mt_err *err);
 mt_lane_waits mt_lane_waited(const mt_lane *l);
 /* After MT_MODE_CONTINUE: logits of the rows that have a target, in order; at most one per cache slot. */

@@ -70,10 +70,11 @@ static mt_rc step_judge(void *self, const mt_lane_sums *sums, bool all, bool *go
     const mt_batch *b = s->batch;
     const mt_arithmetic *a = &s->e->plan->arithmetic;
     const mt_loss_sum loss = mt_fold_losses(sums->losses, mt_arithmetic_bundles(a), mt_arithmetic_shares(a));
+    const double weight = mt_lane_weight(s->e->plan, b, s->train);
     if (!all) return check_loss(loss.loss, err);
     if (s->train) mt_trace_turn(s->e->trace);
     *s->result =
-        (mt_step_result){ .loss = b->n_trained ? loss.loss / (double)b->n_trained : 0,
+        (mt_step_result){ .loss = weight > 0 ? loss.loss / weight : 0,
                           .router_loss = mt_fold_numbers(sums->router_losses, mt_arithmetic_bundles(a), mt_arithmetic_shares(a)),
                           .clip_scale = 1,
                           .n_tokens = b->n_tokens,
@@ -120,7 +121,7 @@ mt_rc mt_engine_step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step
 {
     step s = { .e = e, .batch = b, .hyper = h, .result = out, .train = true, .updates_early = !e->plan->job.clip };
     if (!e->plan->job.train || e->plan->job.only_gradients) return mt_fail(err, MT_EINVAL, "this plan is for evaluation only");
-    if (!b->n_trained) { /* weight decay alone would still be a step (U9) */
+    if (mt_lane_weight(e->plan, b, true) == 0) { /* weight decay alone would still be a step (U9) */
         *out = (mt_step_result){ .loss = NAN, .clip_scale = 1, .n_tokens = b->n_tokens, .empty = true };
         return mt_watch_check(&e->watch, err);
     }

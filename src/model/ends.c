@@ -168,7 +168,10 @@ static mt_rc loss_of_rows(const mt_pass *p, int64_t first, int64_t n, bool backw
                            .row_correct = k->row_correct,
                            .sum = sum,
                            .z_loss = use->z_loss };
-    if (use->of) MT_TRY(use->of->rows(r, use, &a, err));
+    mt_objective_rows rows = { .r = r, .use = use };
+    for (int c = 0; c < MT_COLUMNS; c++) rows.columns[c] = p->mb->columns[c] ? p->mb->columns[c] + first : NULL;
+    a.weights = rows.columns[MT_COLUMN_WEIGHT];
+    if (use->of) MT_TRY(use->of->rows(&rows, &a, err));
     MT_TRY(r->ops->cross_entropy(r->stream, &a, err));
     if (!backward) return MT_OK;
     if (p->c->norm_head) {

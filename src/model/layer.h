@@ -157,6 +157,8 @@ typedef struct mt_micro {
     int64_t deepest;             /* generation: rows of the longest document, cached ones included */
     const int32_t *cache_row;    /* [n_docs] generation: where each document's rows are in the cache; NULL: no cache */
     const int32_t *cache_slot;   /* [n_docs] and its slot, for state that does not depend on its length */
+
+    const float *columns[MT_COLUMNS]; /* [n_trained] in training; NULL: not asked for */
 } mt_micro;
 
 /* Statistics of routes in training.  First those that the load-balancing loss needs of a micro-batch, over all of its layers (mt_route). */

@@ -20,6 +20,15 @@
 #include "ops/ops.h"
 
 struct mt_run;
+
+/* Columns: numbers beside the tokens that the data may have (data/batch.h), fp32.  Only those of mt_objective_use.columns travel to the
+ * device, where each has a number for every trained row. */
+typedef enum mt_column {
+    MT_COLUMN_WEIGHT, /* of a document's rows: the loss of a step is the weighted mean over its trained rows */
+    MT_COLUMNS
+} mt_column;
+#define MT_COLUMN_BIT(c) (1u << (c))
+
 typedef struct mt_objective mt_objective;
 
 /* An objective and its numbers.  All zero: plain cross-entropy. */
@@ -28,11 +37,19 @@ typedef struct mt_objective_use {
     float z_loss;           /* times (log sum exp of the logits)^2, in every objective */
     float smoothing;        /* of cross_entropy: part of each target that is spread over the vocabulary */
     float alpha;            /* of eaft */
+    uint32_t columns;       /* MT_COLUMN_BIT of those that batches may have */
 } mt_objective_use;
 
+/* A block of trained rows whose logits are queued. */
+typedef struct mt_objective_rows {
+    const struct mt_run *r;
+    const mt_objective_use *use;
+    const float *columns[MT_COLUMNS]; /* [a->N]; NULL: the batch has none */
+} mt_objective_rows;
+
 struct mt_objective {
-    /* Completes *a, the arguments for a block of rows whose logits are queued, and queues what it needs before. */
-    mt_rc (*rows)(const struct mt_run *r, const mt_objective_use *use, mt_cross_entropy *a, mt_err *err);
+    /* Completes *a, the arguments for these rows, and queues what it needs before. */
+    mt_rc (*rows)(const mt_objective_rows *b, mt_cross_entropy *a, mt_err *err);
 };
 
 extern const mt_objective mt_objective_cross_entropy, mt_objective_dft, mt_objective_eaft;

@@ -1,10 +1,10 @@
 /* objective_cross_entropy.c - each row's cross-entropy, with label smoothing as transformers has it. */
 #include "model/objective.h"
 
-static mt_rc cross_entropy_rows(const struct mt_run *r, const mt_objective_use *use, mt_cross_entropy *a, mt_err *err)
+static mt_rc cross_entropy_rows(const mt_objective_rows *b, mt_cross_entropy *a, mt_err *err)
 {
-    (void)r, (void)err;
-    a->smoothing = use->smoothing;
+    (void)err;
+    a->smoothing = b->use->smoothing;
     return MT_OK;
 }
 

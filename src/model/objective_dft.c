@@ -2,9 +2,9 @@
  * constant (arXiv:2508.05629; LLaMA-Factory's use_dft_loss). */
 #include "model/objective.h"
 
-static mt_rc dft_rows(const struct mt_run *r, const mt_objective_use *use, mt_cross_entropy *a, mt_err *err)
+static mt_rc dft_rows(const mt_objective_rows *b, mt_cross_entropy *a, mt_err *err)
 {
-    (void)r, (void)use, (void)err;
+    (void)b, (void)err;
     a->by_probability = true;
     return MT_OK;
 }

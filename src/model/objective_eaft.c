@@ -3,14 +3,13 @@
 #include "model/layer.h"
 #include "model/objective.h"
 
-static mt_rc eaft_rows(const mt_run *r, const mt_objective_use *use, mt_cross_entropy *a, mt_err *err)
+static mt_rc eaft_rows(const mt_objective_rows *b, mt_cross_entropy *a, mt_err *err)
 {
+    const mt_entropy_factor factor = {
+        .N = a->N, .V = a->V, .logits = a->logits, .softcap = a->softcap, .alpha = b->use->alpha, .factors = a->row_loss
+    };
     a->factors = a->row_loss; /* a row's factor is read before its loss is written there */
-    return r->ops->entropy_factor(
-        r->stream,
-        &(mt_entropy_factor){
-            .N = a->N, .V = a->V, .logits = a->logits, .softcap = a->softcap, .alpha = use->alpha, .factors = a->row_loss },
-        err);
+    return b->r->ops->entropy_factor(b->r->stream, &factor, err);
 }
 
 const mt_objective mt_objective_eaft = { .rows = eaft_rows };

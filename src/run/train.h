@@ -124,8 +124,8 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out); /* dtypes, form o
 mt_rc mt_train_devices(mt_devices *out, const mt_settings *s, const mt_comm *comm, mt_err *err);
 mt_rc mt_train_schedule(mt_schedule *out, const mt_settings *s, int64_t n_steps, mt_err *err);
 mt_hyper mt_train_hyper(const mt_settings *s, double lr);
-/* What the settings train for. */
-mt_objective_use mt_train_objective(const mt_settings *s);
+/* What the settings train for, on data with these columns. */
+mt_objective_use mt_train_objective(const mt_settings *s, uint32_t columns);
 /* The coefficient of the load-balancing loss: the user's, or config.json's if the user says so; 0: none. */
 mt_rc mt_train_router_loss(double *out, const mt_settings *s, const mt_model *model, mt_err *err);
 /* Logs assumptions about config.json, and its keys that have no effect. */

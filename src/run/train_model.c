@@ -90,7 +90,7 @@ static mt_rc bind_weights(mt_trainer *t, mt_err *err)
     return MT_OK;
 }
 
-mt_objective_use mt_train_objective(const mt_settings *s)
+mt_objective_use mt_train_objective(const mt_settings *s, uint32_t columns)
 {
     static const mt_objective *const objectives[] = { [MT_SET_OBJECTIVE_CROSS_ENTROPY] = &mt_objective_cross_entropy,
                                                       [MT_SET_OBJECTIVE_DFT] = &mt_objective_dft,
@@ -98,7 +98,8 @@ mt_objective_use mt_train_objective(const mt_settings *s)
     return (mt_objective_use){ .of = objectives[s->training.objective],
                                .smoothing = (float)s->training.label_smoothing_factor,
                                .z_loss = (float)s->training.z_loss,
-                               .alpha = (float)s->training.eaft_alpha };
+                               .alpha = (float)s->training.eaft_alpha,
+                               .columns = columns };
 }
 
 mt_rc mt_train_router_loss(double *out, const mt_settings *s, const mt_model *model, mt_err *err)

@@ -342,7 +342,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
                          .step_docs = t->data.info.max_docs,
                          .longest = t->data.info.longest,
                          .router_loss = t->net.router_loss,
-                         .objective = mt_train_objective(t->s) };
+                         .objective = mt_train_objective(t->s, t->data.info.columns) };
     mt_machine roomy = *here;
     check_bundles(t, &a);
     check_lanes(t, &a);

@@ -78,6 +78,10 @@ static uint64_t hash_batch(const mt_batch *b)
 {
     uint64_t h = mt_hash(b->ids, (size_t)b->n_tokens * sizeof *b->ids, (uint64_t)b->n_docs);
     h = mt_hash(b->targets, (size_t)b->n_tokens * sizeof *b->targets, h);
+    for (mt_column c = 0; c < MT_COLUMNS; c++) {
+        const int64_t n = mt_columns[c].per_row ? b->n_tokens : b->n_docs;
+        if (b->columns[c]) h = mt_hash(b->columns[c], (size_t)n * sizeof *b->columns[c], h);
+    }
     return mt_hash(b->doc_start, (size_t)(b->n_docs + 1) * sizeof *b->doc_start, h);
 }
 

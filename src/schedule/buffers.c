@@ -416,7 +416,9 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     size_t rope_rows = (size_t)(mt_rope_short_rows(c, positions) + positions);
     MT_TRY(plan_add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE,
                     (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
-    size_t input = (tokens * 5 + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t), sums = mt_plan_sums_bytes(p);
+    size_t columns = 0;
+    for (mt_column k = 0; k < MT_COLUMNS; k++) columns += (j->objective.columns & MT_COLUMN_BIT(k)) != 0;
+    size_t input = (tokens * (5 + columns) + docs * (j->cache_slots ? 4 : 2) + 2) * sizeof(int32_t), sums = mt_plan_sums_bytes(p);
     const size_t router = (size_t)(mt_plan_most_micros(p) * p->model->routed.E) * (sizeof(int32_t) + sizeof(float));
     if (mt_plan_balances(p)) MT_TRY(plan_add(p, MT_BUF_ROUTER, -1, -1, MT_DEVICE, router, err));
     MT_TRY(plan_add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));

@@ -20,6 +20,7 @@ static void compute(rig *r, const mt_batch *batch, const mt_arithmetic *a, int64
     mt_job job = {
         .train = true, .clip = true, .step_tokens = batch->n_tokens, .step_docs = batch->n_docs, .longest = batch->longest
     };
+    job.objective.columns = batch->asked;
     assert_ok(mt_plan_choose(&plan, r->model, &job, a, 0, &err));
     rig_start(r, plan, 2);
     assert_ok(mt_engine_gradients(r->engine, batch, &result, &err));
@@ -201,7 +202,42 @@ static void a_document_that_trains_nothing_changes_nothing(void **state)
     assert_memory_equal(&with.grad_norm, &without.grad_norm, sizeof with.grad_norm);
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone),
+/* A row of weight k counts like k equal rows, and one of weight 0 not at all. */
+static void weights_count_like_repeated_rows(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    mt_batch weighted = { 0 }, repeated = { 0 };
+    gradients w, k;
+    rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+    mt_batch_ask(&weighted, MT_COLUMN_BIT(MT_COLUMN_WEIGHT));
+    for (int64_t d = 0; d < 5; d++) {
+        const int64_t times = d * 2 % 5;
+        one_row(&r, d % r.batch.n_docs, &weighted);
+        assert_ok(mt_batch_set(&weighted, MT_COLUMN_WEIGHT, &(float){ (float)times }, &err));
+        for (int64_t i = 0; i < times; i++) one_row(&r, d % r.batch.n_docs, &repeated);
+    }
+    assert_true(mt_batch_weight(&weighted) == (double)repeated.n_trained);
+    const mt_arithmetic whole = arithmetic(weighted.n_tokens, 512, 512);
+    mt_arithmetic parts = arithmetic(weighted.longest, 5, 4);
+    parts.bundles = parts.shares = 2; /* so that documents are dealt, in another order */
+    const mt_arithmetic *how[] = { &whole, &parts };
+    for (size_t i = 0; i < MT_COUNT(how); i++) {
+        compute(&r, &weighted, how[i], weighted.n_trained, &w);
+        compute(&r, &repeated, how[i], repeated.n_trained, &k);
+        assert_true(fabs(w.loss - k.loss) < 1e-6 * k.loss);
+        assert_true(golden_distance(w.g, k.g, w.n) < 1e-5);
+        mt_free(w.g);
+        mt_free(k.g);
+    }
+    mt_batch_free(&weighted);
+    mt_batch_free(&repeated);
+    rig_close(&r);
+}
+
+RIG_TEST_MAIN(cmocka_unit_test(weights_count_like_repeated_rows),
+              cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone),
               cmocka_unit_test(so_they_are_on_both_sides_of_longropes_border),
               cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
               cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))

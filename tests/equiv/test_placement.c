@@ -97,7 +97,8 @@ static void three_steps(rig *r, outcome *out, dice *d)
         assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &s, &err));
         assert_false(s.skipped);
         out->skipped[i] = 0;
-        const bool same_loss = what == 3 || !r->plan->job.objective.of; /* evaluation is plain cross-entropy */
+        const mt_objective_use *o = &r->plan->job.objective;
+        const bool same_loss = what == 3 || (!o->of && !o->columns); /* evaluation is plain cross-entropy */
         if (look.n_tokens && same_loss) assert_memory_equal(&look.loss, &s.loss, sizeof s.loss);
         if (look.grad_norm != 0) assert_memory_equal(&look.grad_norm, &s.grad_norm, sizeof s.grad_norm);
         out->loss[i] = s.loss;
@@ -218,6 +219,17 @@ static mt_objective_use objective_of(uint64_t n)
     return uses[n % MT_COUNT(uses)];
 }
 
+/* Random weights of documents, some of them 0. */
+static void give_weights(mt_batch *b, uint64_t seed)
+{
+    float *weights = mt_calloc((size_t)b->n_docs, sizeof *weights);
+    assert_non_null(weights);
+    for (int64_t d = 0; d < b->n_docs; d++) weights[d] = 0.5f * (float)mt_rng_below(seed, 7, (uint64_t)d, 5);
+    weights[0] += 0.25f;
+    b->asked = MT_COLUMN_BIT(MT_COLUMN_WEIGHT);
+    b->columns[MT_COLUMN_WEIGHT] = weights;
+}
+
 static void check_shares(const arithmetic_case *c, mt_state_form form, int64_t bundles, int64_t shares, int draws, uint64_t seed)
 {
     rig r;
@@ -238,6 +250,10 @@ static void check_shares(const arithmetic_case *c, mt_state_form form, int64_t b
     if (r.model->unit_experts && seed / 1000 % 2) a.moe_tokens = 2 * r.batch.longest; /* else each micro-batch alone */
     job.router_loss = seed / 1000 % 3 ? 0.05 : 0;                                     /* of those with experts */
     job.objective = objective_of(seed / 1000);
+    if (seed / 1000 % 4 == 1) {
+        give_weights(&r.batch, seed);
+        job.objective.columns = r.batch.asked;
+    }
     compare_draws(&r, c->model, job, &a, draws, seed);
     rig_close(&r);
 }

@@ -126,8 +126,78 @@ static void rows_are_cut_at_max_seq_len(void **state)
     mt_source_close(s);
 }
 
+/* -- weights --------------------------------------------------------------------------------------- */
+
+static mt_rc open_text(const char *root, const char *text, mt_source **out, mt_err *err)
+{
+    test_path path = workspace_path("%s/weighted.json", root);
+    workspace_write(root, "weighted.json", text);
+    const mt_source_tokens_options o = { .path = path.s,
+                                         .vocab = WORKSPACE_VOCAB,
+                                         .samples_per_step = 3,
+                                         .max_seq_len = 2,
+                                         .shuffle = true,
+                                         .seed = 3,
+                                         .val_size = 1 };
+    return mt_source_tokens_open(out, &o, err);
+}
+
+/* Row k begins with token k and weighs k / 2. */
+static void weights_follow_their_rows(void **state)
+{
+    mt_err err = { 0 };
+    mt_source *s, *other;
+    mt_batch b = { 0 };
+    assert_ok(open_text(*state, "{\"input_ids\": [[1, 9, 9], [2, 9], [3, 9], [4, 9], [5, 9]], \"weight\": [0.5, 1, 1.5, 2, 2.5]}",
+                        &s, &err));
+    assert_int_equal(info_of(s).columns, MT_COLUMN_BIT(MT_COLUMN_WEIGHT));
+    for (int64_t k = 0; k < 6; k++) {
+        double sum = 0;
+        assert_ok(s->api->step(s, k, &b, &err));
+        for (int64_t d = 0; d < b.n_docs; d++) {
+            assert_true(b.columns[MT_COLUMN_WEIGHT][d] == 0.5f * (float)b.ids[b.doc_start[d]]);
+            sum += (double)b.columns[MT_COLUMN_WEIGHT][d]; /* one trained row each */
+        }
+        assert_true(b.n_docs > 0 && mt_batch_weight(&b) == sum);
+    }
+    assert_ok(open_text(*state, "{\"input_ids\": [[1, 9, 9], [2, 9], [3, 9], [4, 9], [5, 9]], \"weight\": [0.5, 1, 1.5, 2, 3]}",
+                        &other, &err));
+    assert_true(info_of(s).fingerprint != info_of(other).fingerprint); /* resume must notice */
+    mt_source_close(other);
+    mt_batch_free(&b);
+    mt_source_close(s);
+    s = open_rows(*state, (mt_source_tokens_options){ .samples_per_step = 7 });
+    assert_ok(s->api->step(s, 0, &b, &err));
+    assert_true(info_of(s).columns == 0 && !b.columns[MT_COLUMN_WEIGHT] && mt_batch_weight(&b) == (double)b.n_trained);
+    mt_batch_free(&b);
+    mt_source_close(s);
+}
+
+static void weights_that_make_no_sense_are_refused(void **state)
+{
+    static const struct {
+        const char *weights;
+        mt_rc rc;
+        const char *says;
+    } cases[] = {
+        { "[1, -0.5]", MT_ERANGE, "row 1: a weight of -0.5; a finite number of 0 or more expected" },
+        { "[1, \"x\"]", MT_EFORMAT, "\"weight\", row 1: a number was expected" },
+        { "[1, 1e39]", MT_ERANGE, "row 1: a weight of inf" },
+        { "[1]", MT_EFORMAT, "one number for each of the 2 rows" },
+        { "3", MT_EFORMAT, "one number for each of the 2 rows" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_source *s = NULL;
+        char text[200];
+        snprintf(text, sizeof text, "{\"input_ids\": [[1, 2], [3, 4]], \"weight\": %s}", cases[i].weights);
+        assert_int_equal(open_text(*state, text, &s, &err), cases[i].rc);
+        assert_says(cases[i].says);
+    }
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(an_epoch_takes_every_row_once), RUNS(a_step_does_not_depend_on_what_was_asked_before),
              RUNS(epochs_and_seeds_order_differently), RUNS(held_out_rows_are_never_trained_on),
-             RUNS(rows_are_cut_at_max_seq_len))
+             RUNS(rows_are_cut_at_max_seq_len), RUNS(weights_follow_their_rows), RUNS(weights_that_make_no_sense_are_refused))
