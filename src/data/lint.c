@@ -153,7 +153,8 @@ static mt_rc lint_tools(mt_findings *f, const mt_lint_input *in, mt_err *err)
     return found(
         f, MT_LINT_NOTE, err,
         "%s: the chat template has no place for tools: those of %lld records are written as text, in LLaMA-Factory's default "
-        "tool format (Action: ..., Action Input: ...)",
+        "tool format (Action: ..., Action Input: ...); the model's own template has the model's format, if it shows tools "
+        "(dataset.template auto)",
         in->name, (long long)c->odd.tools_as_text);
 }
 

@@ -344,6 +344,7 @@ mt_rc mt_sampler_prompt(const mt_sampler *s, mt_sampler_scratch *w, const mt_val
 
 uint64_t mt_sampler_fingerprint(const mt_sampler *s) { return s->fingerprint; }
 const char *mt_sampler_notice(const mt_sampler *s) { return s->notice.n ? s->notice.s : ""; }
+const char *mt_sampler_remark(const mt_sampler *s) { return s->remark.n ? s->remark.s : ""; }
 const char *mt_sampler_end(const mt_sampler *s) { return s->end; }
 const char *mt_sampler_spell(const mt_sampler *s, int32_t id, size_t *n) { return mt_tokenizer_token(s->tok, id, n); }
 
@@ -366,6 +367,7 @@ void mt_sampler_close(mt_sampler *s)
     mt_jinja_free(s->chat);
     mt_jinja_free(s->tool_use);
     mt_str_free(&s->notice);
+    mt_str_free(&s->remark);
     mt_arena_free(&s->arena);
     mt_free(s);
 }

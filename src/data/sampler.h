@@ -105,6 +105,8 @@ const char *mt_sampler_template(const mt_sampler *s, const char **name);
 const char *mt_sampler_new_template(const mt_sampler *s);
 /* A notice for the user about that choice; "": none. */
 const char *mt_sampler_notice(const mt_sampler *s);
+/* What the name of a template means on this model, where that may surprise; "": nothing.  The caller shows it, once for all datasets. */
+const char *mt_sampler_remark(const mt_sampler *s);
 /* The text of a token of the sampler's tokenizer; NULL: it has no such id. */
 const char *mt_sampler_spell(const mt_sampler *s, int32_t id, size_t *n);
 /* True if the template uses the date. */

@@ -31,7 +31,7 @@ struct mt_sampler {
     mt_pair *variables;     /* for the template: special tokens and template_kwargs */
     size_t n_variables;
     struct tm now;
-    mt_str notice;
+    mt_str notice, remark;
     uint64_t fingerprint;
     mt_arena arena; /* owns the strings above */
 };

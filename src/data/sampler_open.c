@@ -202,10 +202,17 @@ static mt_rc use_named(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     MT_TRY(find_named(s, &s->named, err));
     if (!s->named->form) MT_TRY(use_own_of_family(s, w, &own, err));
     if (own && !s->config.as_is)
-        mt_info("dataset.template %s: the model's own template is of that family and is used", s->config.template);
+        mt_str_printf(&s->remark, "dataset.template %s: the model's own template is of that family and is used",
+                      s->config.template);
     if (own) return MT_OK;
     const char *lacks = mt_template_lacks(s->named, s->tok);
     if (lacks) return does_not_fit(s, lacks, err);
+    if (s->named->differs && !s->config.as_is)
+        mt_str_printf(
+            &s->remark,
+            "dataset.template %s: %s, unlike in LLaMA-Factory; for another text write it into chat_template.jinja in the "
+            "model's folder and leave dataset.template out",
+            s->config.template, s->named->differs);
     return use_text(s, s->config.template, s->named->text, strlen(s->named->text), err);
 }
 
@@ -287,7 +294,7 @@ static mt_rc open_all(mt_sampler *s, const mt_sampler_config *config, mt_err *er
     if (!rc) rc = mt__chat_find_places(s, w, err);
     if (!rc) rc = mt__chat_find_thought(s, w, err);
     if (!rc) rc = make_fingerprint(s, w, err);
-    if (!rc && !mt_str_ok(&s->notice)) rc = mt_no_memory(err, "a sampler");
+    if (!rc && (!mt_str_ok(&s->notice) || !mt_str_ok(&s->remark))) rc = mt_no_memory(err, "a sampler");
     mt_sampler_scratch_free(w);
     return rc;
 }

@@ -64,8 +64,14 @@
                    "'') ~ m.content ~ "                                                                                          \
                    "' [/INST]' }}" IF_ANSWER "{{ ' ' ~ m.content ~ ' ' ~ eos_token }}" REFUSE_OTHERS END_FOR
 
+/* What LLaMA-Factory's text of a name is not, as one clause. */
+#define SPACES  "spaces and line breaks between turns are as the model's maker writes them"
+#define EOS     "the eos token ends every answer"
+#define GLM_END "<|user|> ends an answer, as GLM-4 stops"
+
 const mt_template mt_template_plain = {
     .name = "default",
+    .differs = "a line break and no eos stand after the question, and eos ends an answer",
     .form = true,
     .text =
         FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'Human: ' ~ m.content ~ '\\n\\nAssistant:\\n' }}" IF_ANSWER
@@ -104,11 +110,16 @@ static const mt_template table[] = {
       .text = CHATML_BY("You are Qwen, created by Alibaba Cloud. You are a helpful assistant.") },
     { .name = "qwen2", .tokens = { IM_TOKENS }, .text = CHATML_BY("You are a helpful assistant.") },
     { .name = "smollm2",
+      .differs = "the system message has no period at its end, as in the model's own template",
       .tokens = { IM_TOKENS },
       .text = CHATML_BY("You are a helpful AI assistant named SmolLM, trained by Hugging Face") },
-    { .name = "internlm2", .aliases = " intern2 ", .tokens = { IM_TOKENS }, .text = "{{ bos_token }}" CHATML },
-    { .name = "llama2", .text = LLAMA2(BRIEF) },
-    { .name = "llama2_zh", .text = LLAMA2(BRIEF_OR("You are a helpful assistant. 你是一个乐于助人的助手。")) },
+    { .name = "internlm2",
+      .differs = "its default system message is left out",
+      .aliases = " intern2 ",
+      .tokens = { IM_TOKENS },
+      .text = "{{ bos_token }}" CHATML },
+    { .name = "llama2", .differs = SPACES, .text = LLAMA2(BRIEF) },
+    { .name = "llama2_zh", .differs = SPACES, .text = LLAMA2(BRIEF_OR("You are a helpful assistant. 你是一个乐于助人的助手。")) },
     { .name = "llama3",
       .aliases = " llama3.1 llama3.2 llama3.3 ",
       .tokens = { LLAMA3_TOKENS },
@@ -131,6 +142,7 @@ static const mt_template table[] = {
                                   "'<|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
                                   "'<|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\\n\\n'") },
     { .name = "openchat",
+      .differs = SPACES,
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ eos_token }}" IF_USER
               "{{ 'GPT4 Correct User: ' ~ m.content ~ eos_token ~ 'GPT4 Correct Assistant:' }}" IF_ANSWER
               "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
@@ -139,6 +151,7 @@ static const mt_template table[] = {
       .text = "{{ bos_token }}" ALIKE("'<|header_start|>'", "'<|header_end|>\\n\\n'", "'<|eot|>'",
                                       "'<|header_start|>assistant<|header_end|>\\n\\n'") },
     { .name = "mistral",
+      .differs = SPACES,
       .aliases = " mixtral ",
       .text =
           BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
@@ -155,6 +168,7 @@ static const mt_template table[] = {
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ '[SYSTEM_PROMPT]' ~ m.content ~ '[/SYSTEM_PROMPT]' }}" IF_USER
               "{{ '[INST]' ~ m.content ~ '[/INST]' }}" IF_ANSWER "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "gemma",
+      .differs = "<end_of_turn> alone ends an answer, as the model's maker has it (with gemma2 it also writes <eos>)",
       .aliases = " gemma2 gemma3 ",
       .tokens = { "<start_of_turn>", "<end_of_turn>" },
       .text = BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
@@ -172,15 +186,22 @@ static const mt_template table[] = {
     { .name = "phi4_mini",
       .tokens = { "<|user|>", "<|assistant|>", "<|end|>" },
       .text = ALIKE("'<|'", "'|>'", "'<|end|>'", "'<|assistant|>'") },
-    { .name = "glm4", .aliases = " chatglm3 ", .tokens = { GLM4_TOKENS }, .text = GLM4 },
-    { .name = "glmz1", .aliases = " glm4_moe glm4_7 ", .tokens = { GLM4_TOKENS }, .text = GLM4, .thought = "<think>" },
+    { .name = "glm4", .differs = GLM_END, .aliases = " chatglm3 ", .tokens = { GLM4_TOKENS }, .text = GLM4 },
+    { .name = "glmz1",
+      .differs = GLM_END,
+      .aliases = " glm4_moe glm4_7 ",
+      .tokens = { GLM4_TOKENS },
+      .text = GLM4,
+      .thought = "<think>" },
     { .name = "aeva",
+      .differs = GLM_END,
       .tokens = { GLM4_TOKENS },
       .text = "{{ '[gMASK]<sop>' }}" UNLESS_SYSTEM(
           "'<|system|>\\nYou are an AI assistant named Aeva created by Zongzhi Lou. Your answer should be friendly, unbiased, "
           "faithful, informative and detailed.'") GLM4_TURNS,
       .thought = "<think>" },
     { .name = "deepseek",
+      .differs = SPACES,
       .text =
           "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER
           "{{ 'User: ' ~ m.content ~ '\\n\\nAssistant:' }}" IF_ANSWER "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
@@ -201,6 +222,7 @@ static const mt_template table[] = {
       "{{ m.content }}" IF_USER "{{ '### Instruction:\\n' ~ m.content ~ '\\n### Response:' }}" IF_ANSWER
       "{{ '\\n' ~ m.content ~ '\\n<|EOT|>\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "vicuna",
+      .differs = SPACES,
       .form = true,
       .text = UNLESS_SYSTEM(
           "\"A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
@@ -214,16 +236,20 @@ static const mt_template table[] = {
           FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER
                              "{{ '### Instruction:\\n' ~ m.content ~ '\\n\\n### Response:\\n' }}" IF_ANSWER
                              "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
-    { .name = "zephyr", .text = ALIKE("'<|'", "'|>\\n'", "eos_token ~ '\\n'", "'<|assistant|>\\n'") },
+    { .name = "zephyr",
+      .differs = "its default system message is left out, and turns end as the model's maker ends them",
+      .text = ALIKE("'<|'", "'|>\\n'", "eos_token ~ '\\n'", "'<|assistant|>\\n'") },
     { .name = "granite3", .tokens = { "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>" }, .text = GRANITE },
     { .name = "granite4",
       .tokens = { "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>" },
       .text = UNLESS_SYSTEM("'<|start_of_role|>system<|end_of_role|>You are Granite, developed by IBM. You are a helpful AI "
                             "assistant.<|end_of_text|>\\n'") GRANITE },
     { .name = "baichuan2",
+      .differs = EOS,
       .tokens = { "<reserved_106>", "<reserved_107>" },
       .text = BAICHUAN("<reserved_106>", "<reserved_107>") },
     { .name = "baichuan",
+      .differs = EOS,
       .tokens = { "<reserved_102>", "<reserved_103>" },
       .text = BAICHUAN("<reserved_102>", "<reserved_103>") },
     { .name = "exaone",
@@ -261,16 +287,19 @@ static const mt_template table[] = {
           FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ 'Human: ' ~ m.content ~ ' Assistant:' }}" IF_ANSWER
                              "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "gpt_oss",
+      .differs = "the generation prompt opens the final channel, without an empty analysis channel before it",
       .tokens = { "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>" },
       .text = UNLESS_SYSTEM("'<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.<|end|>'")
           TURNS("'<|start|>system<|message|>' ~ m.content ~ '<|end|>'", "'<|start|>user<|message|>' ~ m.content ~ '<|end|>'",
                 "'<|start|>assistant<|channel|>final<|message|>' ~ m.content ~ ('<|return|>' if loop.last else '<|end|>')",
                 "'<|start|>assistant<|channel|>final<|message|>'") },
     { .name = "solar",
+      .differs = EOS,
       .text = FOR_EACH IF_SYSTEM "{{ '### System:\\n' ~ m.content ~ '\\n\\n' }}" IF_USER
                                  "{{ '### User:\\n' ~ m.content ~ '\\n\\n### Assistant:\\n' }}" IF_ANSWER
                                  "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "breeze",
+      .differs = EOS,
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER
               "{{ '[INST] ' ~ m.content ~ ' [/INST]' }}" IF_ANSWER "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "atom",
@@ -278,6 +307,7 @@ static const mt_template table[] = {
       "{{ m.content }}" IF_USER "{{ bos_token ~ 'Human: ' ~ m.content ~ '\\n' ~ eos_token ~ bos_token ~ 'Assistant:' }}" IF_ANSWER
       "{{ m.content ~ '\\n' ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "ziya",
+      .differs = EOS,
       .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n' }}" IF_USER "{{ '<human>:' ~ m.content ~ '\\n<bot>:' }}" IF_ANSWER
                                  "{{ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "starchat",
@@ -292,17 +322,21 @@ static const mt_template table[] = {
               "{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" REFUSE_OTHERS END_FOR
                   PROMPT("'<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>'") },
     { .name = "olmo",
+      .differs = SPACES,
       .text = "{{ bos_token or '' }}" FOR_EACH IF_SYSTEM "{{ '<|system|>\\n' ~ m.content ~ '\\n' }}" IF_USER
               "{{ '<|user|>\\n' ~ m.content ~ '\\n<|assistant|>\\n' }}" IF_ANSWER
               "{{ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "falcon",
+      .differs = EOS,
       .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n' }}" IF_USER "{{ 'User: ' ~ m.content ~ '\\nFalcon:' }}" IF_ANSWER
                                  "{{ ' ' ~ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "fewshot",
+      .differs = EOS,
       .form = true,
       .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER
                                  "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "empty",
+      .differs = EOS,
       .form = true,
       .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER
                                  "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },

@@ -14,6 +14,7 @@ typedef struct mt_template {
     const char *tokens[6]; /* special tokens it writes, besides bos_token and eos_token */
     const char *text;      /* Jinja */
     bool form;             /* it takes the place of the model's own template */
+    const char *differs;   /* how its text is not LLaMA-Factory's of that name, as one clause; NULL: it is */
     const char *thought;   /* what opens a thought, for models that think; NULL: they do not */
 } mt_template;
 

@@ -250,7 +250,7 @@ static mt_sampler_config sampler_config(const mt_feed *f)
 static mt_rc open_samplers(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
 {
     mt_sampler_config config = sampler_config(f);
-    bool all_text = true;
+    bool all_text = true, remarked = false;
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         dataset *d = &f->sets[i];
         mt_rc rc = look(f, d, o->lenient, err);
@@ -259,6 +259,8 @@ static mt_rc open_samplers(mt_feed *f, const mt_settings *s, const mt_feed_optio
         if (d->plain) its.template = ""; /* it needs none */
         if (!rc) rc = mt_sampler_open(&d->sampler, f->tok, &d->entry.layout, &its, err);
         if (rc) return mt_note(err, "dataset %s", d->entry.name);
+        if (!remarked && *mt_sampler_remark(d->sampler)) mt_info("%s", mt_sampler_remark(d->sampler));
+        remarked |= *mt_sampler_remark(d->sampler) != 0;
         if (i < f->n_train) all_text &= d->plain && !d->entry.layout.ids;
     }
     f->packs = s->dataset.packing == MT_TRI_TRUE || (s->dataset.packing == MT_TRI_AUTO && all_text);

@@ -216,6 +216,31 @@ static void names_of_llama_factory_are_known_or_refused_as_what_they_are(void **
     }
 }
 
+/* A name of LLaMA-Factory whose text is another here says so, with the way to get that. */
+static void a_text_that_is_not_llama_factorys_is_remarked(void **state)
+{
+    static const struct {
+        const char *golden, *name, *says;
+    } cases[] = {
+        { NULL, "chatml", "" },
+        { NULL, "llama3", "" },
+        { NULL, "gemma2", "dataset.template gemma2: <end_of_turn> alone ends an answer" },
+        { NULL, "glm4",
+          "dataset.template glm4: <|user|> ends an answer, as GLM-4 stops, unlike in LLaMA-Factory; for another text" },
+        { NULL, "default", "eos ends an answer, unlike in LLaMA-Factory" },
+        { "qwen25", "qwen", "dataset.template qwen: the model's own template is of that family and is used" },
+        { "qwen25", "auto", "" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        if (cases[i].golden) write_golden_template(*state, cases[i].golden);
+        rig_open(&r, cases[i].golden ? *state : TOKENIZER, alpaca(), (mt_sampler_config){ .template = cases[i].name });
+        const char *says = mt_sampler_remark(r.s);
+        if (*cases[i].says ? !strstr(says, cases[i].says) : *says) fail_msg("%s: \"%s\"", cases[i].name, says);
+        rig_close(&r);
+    }
+}
+
 static void the_documentation_lists_every_name(void **state)
 {
     mt_err err = { 0 };
@@ -904,6 +929,7 @@ static void answers_of_one_sample_are_trained_together(void **state)
 }
 
 MT_TEST_MAIN(
+    IN_TEMPDIR(a_text_that_is_not_llama_factorys_is_remarked),
     IN_TEMPDIR(an_answer_after_its_thought_is_ended_before_a_question_too),
     IN_TEMPDIR(thoughts_are_written_as_the_template_writes_them), cmocka_unit_test(marks_that_are_ordinary_tokens_become_special),
     IN_TEMPDIR(special_tokens_that_end_an_answer_together_are_trained), IN_TEMPDIR(answers_of_one_sample_are_trained_together),
