@@ -408,6 +408,7 @@ mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     mt_slice prompt = mt_slice_of(&w->prompt);
     s->rules.thought_tag = mt__thought_open_at_end(prompt);
     s->opens_thought = s->rules.thought_tag != NULL;
+    s->rules.thought_bare = mt__thought_open_is_bare(prompt);
     if (!s->opens_thought) MT_TRY(find_tag(s, w, &s->rules.thought_tag, err));
     if (given || mode != MT_THOUGHT_AUTO) MT_TRY(find_tag(s, w, &tag, err));
     bool closed = mt__closes_thought_at_end(prompt); /* the model is never asked to think, so no answer may */

@@ -440,7 +440,7 @@ static mt_rc rewrite_thoughts(const reader *r)
             continue;
         }
         mt_str text = { 0 };
-        mt__write_thought(&text, r->rules->thought_tag, thought, said);
+        mt__write_thought(&text, r->rules->thought_tag, r->rules->thought_bare, thought, said);
         m->content = mt_value_str(r->base.a, text.n ? text.s : "", text.n);
         bool ok = mt_str_ok(&text) && m->content.type == MT_VALUE_STR;
         mt_str_free(&text);

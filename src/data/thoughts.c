@@ -120,12 +120,20 @@ static void write_rest(mt_str *out, size_t i, mt_slice begun)
     thoughts_add(out, thoughts[i].after);
 }
 
+bool mt__thought_open_is_bare(mt_slice prompt)
+{
+    return mt__thought_open_at_end(prompt) && mt_slice_trim_end(prompt).n == prompt.n;
+}
+
 void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag)
 {
     mt_slice p = mt_slice_trim_end(prompt);
     for (size_t i = 0; i < MT_COUNT(thoughts); i++)
         if (mt_slice_ends(p, thoughts[i].open)) {
-            write_rest(out, i, mt_slice_from(prompt, p.n));
+            if (mt__thought_open_is_bare(prompt))
+                thoughts_add(out, thoughts[i].close);
+            else
+                write_rest(out, i, mt_slice_from(prompt, p.n));
             return;
         }
     if (!tag || mt__empty_thought_at_end(prompt)) return;
@@ -136,17 +144,18 @@ void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag)
         }
 }
 
-void mt__write_thought(mt_str *out, const char *tag, mt_slice thought, mt_slice rest)
+void mt__write_thought(mt_str *out, const char *tag, bool bare, mt_slice thought, mt_slice rest)
 {
     for (size_t i = 0; i < MT_COUNT(thoughts); i++) {
         mt_slice inside = thoughts[i].inside;
+        if (bare) inside.n = 0;
         if (strcmp(tag, thoughts[i].open.s) != 0) continue;
         thoughts_add(out, thoughts[i].open);
         thoughts_add(out, mt_slice_upto(inside, inside.n / 2));
         thoughts_add(out, mt_slice_trim_end(mt_slice_skip_space(thought)));
         thoughts_add(out, mt_slice_from(inside, inside.n / 2));
         thoughts_add(out, thoughts[i].close);
-        thoughts_add(out, thoughts[i].after);
+        if (!bare) thoughts_add(out, thoughts[i].after);
         thoughts_add(out, rest);
     }
 }

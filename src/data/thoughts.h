@@ -20,8 +20,10 @@ bool mt__closes_thought(mt_slice answer);
 mt_slice mt__without_opening(mt_slice prompt);
 /* The tag that opens a thought at the end of the text, perhaps with white space after it; NULL: none does. */
 const char *mt__thought_open_at_end(mt_slice prompt);
-/* A thought between `tag` and its counterpart, then the rest of the answer. */
-void mt__write_thought(mt_str *out, const char *tag, mt_slice thought, mt_slice rest);
+/* True if the prompt ends in such a tag and nothing after it (DeepSeek-V3.1): the model puts no white space around thoughts. */
+bool mt__thought_open_is_bare(mt_slice prompt);
+/* A thought between `tag` and its counterpart, then the rest of the answer; `bare`: without white space around it. */
+void mt__write_thought(mt_str *out, const char *tag, bool bare, mt_slice thought, mt_slice rest);
 /* Complete an empty thought after the prompt, into out: the rest of one that the prompt opens; nothing if it ends in an empty
  * one already; else a whole one of the kind that `tag` opens (NULL: none). */
 void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag);

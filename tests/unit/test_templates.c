@@ -693,6 +693,8 @@ static void thoughts_are_written_as_the_template_writes_them(void **state)
         { V31, "{}", MT_THOUGHT_TRAINED, text, "<|assistant|></think>A</s>", "A</s>", 1 },
         { V31, "{\"thinking\": true}", MT_THOUGHT_AUTO, text, "<|assistant|><think>\nhm\n</think>\n\nA</s>",
           "\nhm\n</think>\n\nA</s>", 0 },
+        { V31, "{\"thinking\": true}", MT_THOUGHT_AUTO, key, "<|assistant|><think>hm</think>A</s>", "hm</think>A</s>", 0 },
+        { V31, "{\"thinking\": true}", MT_THOUGHT_AUTO, bare, "<|assistant|><think></think>A</s>", "</think>A</s>", 0 },
         { QWEN35, "{}", MT_THOUGHT_AUTO, key, "assistant\n<think>\n\n</think>\n\nA<|im_end|>\n", "A<|im_end|>", 1 },
         { QWEN35, "{}", MT_THOUGHT_AUTO, text, "assistant\n<think>\n\n</think>\n\nA<|im_end|>\n", "A<|im_end|>", 1 },
         { QWEN35, "{\"enable_thinking\": true}", MT_THOUGHT_AUTO, key, "assistant\n<think>\nhm\n</think>\n\nA<|im_end|>\n",
