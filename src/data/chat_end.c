@@ -375,6 +375,13 @@ static void take_thought(mt_sampler_scratch *w, size_t at, const char *said)
     mt_str_add(&w->turn, shown.s + found + n_said, shown.n - found - n_said);
 }
 
+static bool has_space(mt_slice t)
+{
+    bool any = false;
+    for (size_t i = 0; i < t.n; i++) any |= mt_is_space(t.s[i]);
+    return any;
+}
+
 /* An empty thought in the template's own spelling, if it shows one: before an answer without a thought, else around one. */
 static mt_rc learn_empty_thought(const mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
@@ -411,6 +418,12 @@ mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     s->rules.thought_bare = mt__thought_open_is_bare(prompt);
     if (!s->opens_thought) MT_TRY(find_tag(s, w, &s->rules.thought_tag, err));
     if (given || mode != MT_THOUGHT_AUTO) MT_TRY(find_tag(s, w, &tag, err));
+    size_t at;
+    mt_str_clear(&w->turn);
+    MT_TRY(probe(s, w, 2, &at, err));
+    if (at) take_thought(w, at - (sizeof sentinel - 1), "");
+    s->rules.shows_empty = s->rules.no_thoughts && w->turn.n && !s->opens_thought;
+    s->rules.thought_bare |= s->rules.shows_empty && !has_space(mt_slice_of(&w->turn));
     bool closed = mt__closes_thought_at_end(prompt); /* the model is never asked to think, so no answer may */
     s->rules.prompt_closes_thought = closed && !(given && !on);
     s->rules.drop_thoughts = closed || (given && !on && (tag || s->opens_thought));

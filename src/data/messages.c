@@ -413,16 +413,22 @@ static mt_rc put_system(reader *r)
     return MT_OK;
 }
 
+static mt_value without_thought(const mt_message *m)
+{
+    mt_slice all = { m->content.str.s, m->content.str.n }, rest = mt__without_thought(all);
+    while (rest.n < all.n && rest.n && *rest.s == '\n') rest = mt_slice_from(rest, 1);
+    return mt__text_value(rest.s, rest.n);
+}
+
 static void drop_thoughts(mt_chat *c, bool counts)
 {
     for (size_t i = 0; i < c->n; i++) {
         mt_message *m = &c->items[i];
-        mt_slice all = { m->content.str.s, m->content.str.n }, rest = mt__without_thought(all);
         if (m->role != MT_ROLE_ASSISTANT) continue;
-        c->n_closed += counts && m->trained && (m->thought.type == MT_VALUE_STR || rest.n < all.n);
+        mt_value rest = without_thought(m);
+        c->n_closed += counts && m->trained && (m->thought.type == MT_VALUE_STR || rest.str.n < m->content.str.n);
         m->thought = (mt_value){ .type = MT_VALUE_NULL };
-        while (rest.n < all.n && rest.n && *rest.s == '\n') rest = mt_slice_from(rest, 1);
-        m->content = mt__text_value(rest.s, rest.n);
+        m->content = rest;
     }
 }
 
@@ -462,9 +468,10 @@ static mt_rc make_map(const reader *r, const mt_message *m, mt_value *out)
 {
     mt__map_maker map;
     MT_TRY(mt__map_start(&r->base, &map, 8));
+    mt_value content = m->role == MT_ROLE_ASSISTANT && r->rules->shows_empty ? without_thought(m) : m->content;
     bool null = r->rules->calls_beside_null && m->calls.type == MT_VALUE_LIST && !m->content.str.n;
     mt__map_put(&map, "role", mt__text_value(role_names[m->role], strlen(role_names[m->role])));
-    mt__map_put(&map, "content", null ? (mt_value){ .type = MT_VALUE_NULL } : m->content);
+    mt__map_put(&map, "content", null ? (mt_value){ .type = MT_VALUE_NULL } : content);
     if (m->thought.type != MT_VALUE_NULL) { /* GPT-OSS's template shows the key thinking, most others reasoning_content */
         mt__map_put(&map, "thinking", m->thought);
         mt__map_put(&map, "reasoning_content", m->thought);

@@ -50,6 +50,7 @@ typedef struct mt_chat_rules {
     bool no_thoughts;           /* the template shows no thought that has its own key */
     const char *thought_tag;    /* such a thought becomes a part of its answer's text, after this tag; NULL: it is left out */
     bool thought_bare;          /* ... and without white space around it */
+    bool shows_empty;           /* ... before every answer the template writes an empty one: it gets answers without theirs */
     bool no_system;             /* the template takes no system turn */
     bool merge_system;          /* its text then goes in front of the first question; else only descriptions of tools do */
     bool tools_as_text;         /* the template shows no tools: a record that has some is written in plain turns (tools_text.c) */

@@ -732,6 +732,36 @@ static void thoughts_are_written_as_the_template_writes_them(void **state)
     }
 }
 
+/* Kimi-K2-Thinking writes an empty thought before the last answer, too: a thought of a record is text, and in no turn a second one. */
+static void a_thought_as_text_stands_in_its_own_sample_alone(void **state)
+{
+    static const char *const texts[] = {
+        "<|user|>Q<|assistant|><think>hm</think>A<|end|>",
+        "<|user|>Q<|assistant|><think></think>A<|end|><|user|>Q<|assistant|><think>\nso\n</think>\n\n"
+        "B<|end|>"
+    };
+    rig r;
+    write_tokenizer(*state);
+    rig_open(&r, *state, openai(),
+             (mt_sampler_config){ .template_text =
+                                      "{% for m in messages %}{{ '<|' ~ m.role ~ '|>' }}{% if m.role == 'assistant' "
+                                      "%}<think></think>{% endif %}{{ m.content }}{% if m.role == 'assistant' "
+                                      "%}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% "
+                                      "endif %}",
+                                  .keep_text = true });
+    assert_int_equal(
+        rig_run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", "
+                    "\"reasoning_content\": \"hm\"}, {\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+                    "\"content\": \"<think>\\nso\\n</think>\\n\\nB\"}]}"),
+        MT_OK);
+    if (r.reason || r.n != 2) fail_msg("%zu samples: %s", r.n, r.err.msg);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(r.samples[i].n_text, strlen(texts[i]));
+        assert_memory_equal(r.samples[i].text, texts[i], strlen(texts[i]));
+    }
+    rig_close(&r);
+}
+
 static void an_answer_after_its_thought_is_ended_before_a_question_too(void **state)
 {
     rig r;
@@ -931,7 +961,7 @@ static void answers_of_one_sample_are_trained_together(void **state)
 }
 
 MT_TEST_MAIN(
-    IN_TEMPDIR(a_text_that_is_not_llama_factorys_is_remarked),
+    IN_TEMPDIR(a_thought_as_text_stands_in_its_own_sample_alone), IN_TEMPDIR(a_text_that_is_not_llama_factorys_is_remarked),
     IN_TEMPDIR(an_answer_after_its_thought_is_ended_before_a_question_too),
     IN_TEMPDIR(thoughts_are_written_as_the_template_writes_them), cmocka_unit_test(marks_that_are_ordinary_tokens_become_special),
     IN_TEMPDIR(special_tokens_that_end_an_answer_together_are_trained), IN_TEMPDIR(answers_of_one_sample_are_trained_together),
