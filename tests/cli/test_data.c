@@ -163,6 +163,9 @@ static void bad_records_are_listed_and_counted(void **state)
     expect_data(*state, args, 1, "More than max_bad_share (5%)");
     expect_data(*state, args, 1, "a\\x1b[2J"); /* nothing that a terminal would obey */
     expect_data(*state, args, 1, "1 of 4 records spell special tokens in their text");
+    snprintf(args, sizeof args, "--dataset-path %s/qa.jsonl --max-bad-share 1 --json", (const char *)*state);
+    expect_data(*state, args, 0, "\"left_out\": 2, \"reasons\": {\"malformed record\": 1, \"a column is missing\": 1}");
+    expect_data(*state, args, 0, "qa.jsonl, line 2: no column");
 }
 
 static void a_run_says_what_it_leaves_out_and_saves_its_template(void **state)
