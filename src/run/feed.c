@@ -348,7 +348,8 @@ static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt
                              .max_cut_share = s->dataset.max_cut_share,
                              .flat = s->flat,
                              .truncates = s->dataset.overlong == MT_OVERLONG_TRUNCATE,
-                             .lets_end_untrained = s->dataset.allow_untrained_end || f->sets[i].plain };
+                             .lets_end_untrained =
+                                 s->dataset.allow_untrained_end || f->sets[i].plain || f->sets[i].entry.layout.ids };
         MT_TRY(mt_lint(&f->findings, &in, err));
     }
     return MT_OK;
