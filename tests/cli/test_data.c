@@ -136,7 +136,7 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     tempdir_write(dir, "rows.jsonl",
                   "{\"input_ids\": [5, 6, 2], \"labels\": [-100, 6, 2]}\n{\"input_ids\": [5, 7, 2], \"labels\": [-100, 7, 2]}\n");
     expect_train(dir, "rows.jsonl", "tokens in \"input_ids\", those that \"labels\" has are trained");
-    tempdir_write(dir, "endless.jsonl", "{\"input_ids\": [40, 41, 42]}\n"); /* whoever made the tokens knows why */
+    tempdir_write(dir, "endless.jsonl", "{\"input_ids\": [40, 41, 42]}\n"); /* the tokens come from another program */
     snprintf(args, sizeof args, "--dataset-path %s/endless.jsonl", dir);
     expect_data(dir, args, 0, "token 2, which ends an answer, is never trained");
 }
