@@ -7,8 +7,8 @@
 #ifndef MT_DATA_BATCH_H
 #define MT_DATA_BATCH_H
 
+#include "base/columns.h"
 #include "base/mem.h"
-#include "model/objective.h"
 
 enum { MT_IGNORE = -100 };
 

@@ -17,17 +17,10 @@
 #ifndef MT_MODEL_OBJECTIVE_H
 #define MT_MODEL_OBJECTIVE_H
 
+#include "base/columns.h"
 #include "ops/ops.h"
 
 struct mt_run;
-
-/* Columns: numbers beside the tokens that the data may have (data/batch.h), fp32.  Only those of mt_objective_use.columns travel to the
- * device, where each has a number for every trained row. */
-typedef enum mt_column {
-    MT_COLUMN_WEIGHT, /* of a document's rows: the loss of a step is the weighted mean over its trained rows */
-    MT_COLUMNS
-} mt_column;
-#define MT_COLUMN_BIT(c) (1u << (c))
 
 typedef struct mt_objective mt_objective;
 
