@@ -93,11 +93,11 @@ run equiv_faults_cuda "$build/tests/equiv_faults_cuda"
 run cli_full_gpu_cuda "$build/tests/cli_full_gpu_cuda"
 if [ "${2:-}" = --sanitize ]; then
     check() { run "$1 $2 and others" compute-sanitizer --error-exitcode 9 --tool "$1" "$build/tests/ops_ops_cuda" "${@:2}"; }
-    check memcheck embed rmsnorm rope glu rows normhead cross_entropy round_grad grad_norm adamw lion join_halves linear
+    check memcheck embed norm qk_prepare activation rows normhead cross_entropy entropy_factor round_grad grad_norm adamw lion join_halves expand linear
     check memcheck attention cache_attention
     # Slower, so by cases: every kernel that has shared memory, at small shapes.
-    check racecheck embed:2 embed:6 embed:7 embed:11 rmsnorm:2 rmsnorm:4 rmsnorm:6 rmsnorm:12 rmsnorm:17 normhead:2 normhead:3 glu:2 cross_entropy:2 cross_entropy:8
-    check racecheck rope:5 rope:8 rope:10 rope:13 rope:14 rope:19 rope:23 round_grad:1 grad_norm:3 adamw:1 adamw:2 adamw:5 adamw:6 adamw:8 adamw:9 lion:2 lion:6 lion:8 lion:9 linear:4 linear:7
+    check racecheck embed:2 embed:6 embed:7 embed:11 norm:2 norm:4 norm:6 norm:12 norm:17 normhead:2 normhead:3 activation:2 cross_entropy:2 cross_entropy:8 cross_entropy:21 cross_entropy:22 entropy_factor:2
+    check racecheck qk_prepare:5 qk_prepare:8 qk_prepare:10 qk_prepare:13 qk_prepare:14 qk_prepare:19 qk_prepare:23 round_grad:1 grad_norm:3 adamw:1 adamw:2 adamw:5 adamw:6 adamw:8 adamw:9 lion:2 lion:6 lion:8 lion:9 linear:4 linear:7
     check racecheck attention:2 attention:5 attention:6 attention:9 attention:10 attention:18 attention:23 attention:24 attention:28 cache_attention:3
 fi
 passed=$(grep -cE '^\[       OK ' "$log")
