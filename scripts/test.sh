@@ -46,7 +46,7 @@ stage() { # name, build directory, what to build, arguments for ctest
     fi
     echo "-- $name: testing"
     if ! ctest --test-dir "$dir" --output-on-failure -j "$at_once" "$@" | tee "$log"; then
-        verdict="FAILED: $(sed -n 's/^\t *[0-9]* - \([^ ]*\) (.*/\1/p' "$log" | paste -sd ' ')"
+        verdict="FAILED: $(sed -n '/(Skipped)$/d; s/^\t *[0-9]* - \([^ ]*\) (.*/\1/p' "$log" | paste -sd ' ')"
     fi
     [ ! -f "$dir/Testing/Temporary/LastTest.log" ] || scripts/skipped.sh "$dir/Testing/Temporary/LastTest.log"
     end_stage "$name" "$verdict" $((SECONDS - began))
